@@ -1,0 +1,229 @@
+//! A whole bed: one control plane with a node, one PostgreSQL, a coderd of each flavour.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    coderd::{Coderd, Flavour},
+    kubernetes::{self, Kubernetes},
+    node::{Agent, AgentOptions},
+    parts::Parts,
+    postgres::Postgres,
+    process::Process,
+    run::Run,
+};
+
+/// What a bed consists of.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether the two coderds are started; a test of the cluster alone does without.
+    pub coderds: bool,
+}
+
+/// Where a bed's parts are. Plain data: it can be handed to other processes and outlives any runtime.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BedInfo {
+    pub kubeconfig: PathBuf,
+    pub kubectl: PathBuf,
+    pub coder: Option<CoderInfo>,
+    pub licensed: Option<LicensedInfo>,
+    /// The URL of PostgreSQL's maintenance database.
+    pub postgres: String,
+    /// The forward proxy that knows the names of Services.
+    pub proxy: String,
+    /// One JSON object a line for each request to the API server.
+    pub audit_log: PathBuf,
+}
+
+/// Where the shipped coderd is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CoderInfo {
+    pub url: String,
+    pub token: String,
+}
+
+/// Where the licensed coderd is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LicensedInfo {
+    pub url: String,
+    pub token: String,
+    pub licenses: String,
+}
+
+/// A running bed. Dropping it ends everything that it started.
+#[derive(Debug)]
+pub struct Bed {
+    // Fields drop in this order. The agent stops first, then the run ends every process in the right way; what the
+    // other fields would still do is nothing.
+    agent: Agent,
+    run: Run,
+    info: BedInfo,
+    _coderds: Vec<Coderd>,
+    kubernetes: Kubernetes,
+    _postgres: Postgres,
+}
+
+impl Bed {
+    /// Starts a bed of its own and waits until every part of it is ready.
+    pub async fn start(parts: &Parts, options: Options) -> Result<Self> {
+        let run = Run::start()?;
+        match Self::start_in(run, parts, options).await {
+            Ok(bed) => Ok(bed),
+            Err((run, error)) => match run.keep_logs() {
+                Ok(kept) => {
+                    Err(error.context(format!("the bed did not start; its logs are in {}", kept.display())))
+                }
+                Err(_) => Err(error),
+            },
+        }
+    }
+
+    async fn start_in(run: Run, parts: &Parts, options: Options) -> Result<Self, (Run, anyhow::Error)> {
+        let started = async {
+            let cluster = async {
+                let kubernetes = Kubernetes::start(&run, parts).await?;
+                let agent = Agent::start(AgentOptions::of_bed(&run, parts, &kubernetes).await?).await?;
+                anyhow::Ok((kubernetes, agent))
+            };
+            let servers = async {
+                let postgres = Postgres::start(&run, parts).await?;
+                let coderds = if options.coderds {
+                    let server = postgres.url();
+                    let (shipped, licensed) = tokio::try_join!(
+                        Coderd::start(&run, parts, &server, Flavour::Shipped),
+                        Coderd::start(&run, parts, &server, Flavour::Licensed),
+                    )?;
+                    vec![shipped, licensed]
+                } else {
+                    Vec::new()
+                };
+                anyhow::Ok((postgres, coderds))
+            };
+            tokio::try_join!(cluster, servers)
+        }
+        .await;
+        let ((kubernetes, agent), (postgres, coderds)) = match started {
+            Ok(parts) => parts,
+            Err(error) => return Err((run, error)),
+        };
+        let info = BedInfo {
+            kubeconfig: kubernetes.kubeconfig.clone(),
+            kubectl: parts.kubectl.clone(),
+            coder: coderds.first().map(|it| CoderInfo { url: it.url.clone(), token: it.token.clone() }),
+            licensed: coderds.get(1).map(|it| LicensedInfo {
+                url: it.url.clone(),
+                token: it.token.clone(),
+                licenses: it.licenses.clone().unwrap_or_default(),
+            }),
+            postgres: postgres.url(),
+            proxy: agent.proxy_url(),
+            audit_log: kubernetes.audit_log.clone(),
+        };
+        Ok(Self { agent, run, info, _coderds: coderds, kubernetes, _postgres: postgres })
+    }
+
+    /// Where everything is.
+    pub fn info(&self) -> &BedInfo {
+        &self.info
+    }
+
+    /// The bed's folder, for tests that look whether it is gone.
+    pub fn folder(&self) -> PathBuf {
+        self.run.path().to_owned()
+    }
+
+    /// What tells this bed from others.
+    pub fn id(&self) -> &str {
+        self.run.id()
+    }
+
+    /// Stops the node agent as a node that loses its power would: its processes go on, nobody reports them.
+    pub async fn stop_agent(&mut self) {
+        self.agent.stop().await;
+    }
+
+    /// Copies the logs to where they outlive the bed, and says where.
+    pub fn keep_logs(&self) -> Result<PathBuf> {
+        self.run.keep_logs()
+    }
+
+    /// Starts a process that ends with the bed.
+    pub fn spawn(&self, launch: crate::process::Launch<'_>) -> Result<Process> {
+        Process::start(&self.run, launch)
+    }
+
+    /// The control plane.
+    pub fn kubernetes(&self) -> &Kubernetes {
+        &self.kubernetes
+    }
+}
+
+impl BedInfo {
+    /// The variables that tell a command of the bed, under the names that scripts rely on.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let mut variables = vec![
+            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("KUBECTL", self.kubectl.display().to_string()),
+            ("BED_PG_URL", self.postgres.clone()),
+            ("BED_PROXY_URL", self.proxy.clone()),
+            ("BED_AUDIT_LOG", self.audit_log.display().to_string()),
+        ];
+        if let Some(CoderInfo { url, token }) = &self.coder {
+            variables.extend([("BED_CODER_URL", url.clone()), ("BED_CODER_TOKEN", token.clone())]);
+        }
+        if let Some(LicensedInfo { url, token, licenses }) = &self.licensed {
+            variables.extend([
+                ("BED_LICENSED_URL", url.clone()),
+                ("BED_LICENSED_TOKEN", token.clone()),
+                ("BED_LICENSES_URL", licenses.clone()),
+            ]);
+        }
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The proxy variables that a command needs to reach Services by their names.
+    pub fn proxy_variables(&self) -> Vec<(String, String)> {
+        proxy_variables(&self.proxy)
+    }
+
+    /// Reads what [`BedInfo::variables`] wrote; nothing when there is no bed around this process.
+    pub fn from_environment() -> Option<Self> {
+        let read = |name: &str| std::env::var(name).ok();
+        Some(Self {
+            postgres: read("BED_PG_URL")?,
+            proxy: read("BED_PROXY_URL")?,
+            audit_log: read("BED_AUDIT_LOG")?.into(),
+            kubeconfig: read("KUBECONFIG")?.into(),
+            kubectl: read("KUBECTL")?.into(),
+            coder: Some(CoderInfo { url: read("BED_CODER_URL")?, token: read("BED_CODER_TOKEN")? }),
+            licensed: Some(LicensedInfo {
+                url: read("BED_LICENSED_URL")?,
+                token: read("BED_LICENSED_TOKEN")?,
+                licenses: read("BED_LICENSES_URL")?,
+            }),
+        })
+    }
+
+    /// A client of the cluster as its administrator, for the runtime that this is called on.
+    pub async fn client(&self) -> Result<kube::Client> {
+        kubernetes::client(&self.kubeconfig).await
+    }
+
+    /// An HTTP client that reaches Services by their names.
+    pub fn http_by_name(&self) -> Result<reqwest::Client> {
+        let proxy = reqwest::Proxy::all(&self.proxy).context("use the bed's proxy")?;
+        reqwest::Client::builder().proxy(proxy).build().context("make an HTTP client")
+    }
+}
+
+/// The proxy variables in both spellings, for whatever must reach Services by name.
+pub(crate) fn proxy_variables(proxy: &str) -> Vec<(String, String)> {
+    [("HTTP_PROXY", proxy), ("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.0/8,localhost")]
+        .into_iter()
+        .flat_map(|(name, value)| {
+            [(name.to_owned(), value.to_owned()), (name.to_lowercase(), value.to_owned())]
+        })
+        .collect()
+}

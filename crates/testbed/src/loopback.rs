@@ -1,0 +1,93 @@
+//! Loopback addresses of a run's own.
+//!
+//! A run claims a block `127.a.0.0/16`. What listens inside it meets nobody else, so a port that was free
+//! when we looked is still free when the server binds it, and pods may all listen on the same port.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    os::{
+        fd::OwnedFd,
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr as UnixAddress, UnixListener},
+    },
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The host number of the address that a run's own servers share; pods come after it.
+const SERVERS: u16 = 1;
+
+/// The addresses `127.a.0.0/16`, held by one run.
+#[derive(Debug)]
+pub struct Block {
+    second: u8,
+    next: AtomicU16,
+}
+
+impl Block {
+    /// Takes a block that no living run holds. The claim lasts as long as the descriptor is open somewhere.
+    pub fn claim() -> Result<(Self, OwnedFd)> {
+        // Abstract socket names are arbitrated by the kernel, per network namespace, and vanish with their holder.
+        let offset = uuid::Uuid::new_v4().as_bytes()[0];
+        for step in 0..=u8::MAX {
+            let second = offset.wrapping_add(step);
+            // 127.0 belongs to everybody; 127.255 ends in the broadcast address.
+            if second == 0 || second == u8::MAX {
+                continue;
+            }
+            let name = UnixAddress::from_abstract_name(format!("coder-operator-bed/127.{second}"))
+                .context("name the claim on a loopback block")?;
+            if let Ok(claim) = UnixListener::bind_addr(&name) {
+                return Ok((Self { second, next: AtomicU16::new(SERVERS + 1) }, claim.into()));
+            }
+        }
+        bail!(
+            "all 254 loopback blocks are taken by other runs of the bed; `cargo xtask bed status` lists them"
+        )
+    }
+
+    /// A free port on the address that the run's own servers share.
+    pub fn free_port(&self) -> Result<SocketAddr> {
+        let address = self.address(SERVERS);
+        TcpListener::bind((address, 0))
+            .and_then(|listener| listener.local_addr())
+            .with_context(|| format!("find a free port on {address}"))
+    }
+
+    /// The next address that has not been given away.
+    pub fn next_address(&self) -> Ipv4Addr {
+        self.address(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The address that the run's own servers share.
+    pub fn server_address(&self) -> IpAddr {
+        self.address(SERVERS).into()
+    }
+
+    fn address(&self, host: u16) -> Ipv4Addr {
+        let [third, fourth] = host.to_be_bytes();
+        Ipv4Addr::new(127, self.second, third, fourth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_claims_never_share_a_block() {
+        let (first, _hold_first) = Block::claim().unwrap();
+        let (second, _hold_second) = Block::claim().unwrap();
+        assert_ne!(first.server_address(), second.server_address());
+    }
+
+    #[test]
+    fn addresses_are_given_away_once() {
+        let (block, _hold) = Block::claim().unwrap();
+        let first = block.next_address();
+        assert_ne!(first, block.next_address());
+        assert_ne!(IpAddr::from(first), block.server_address());
+        assert!(first.is_loopback());
+    }
+}

@@ -1,0 +1,95 @@
+//! One bed for a whole test run, and what a test may have for itself on it.
+
+use std::{
+    sync::{LazyLock, OnceLock, mpsc},
+    thread,
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::PostParams};
+
+use crate::{
+    bed::{Bed, BedInfo, Options},
+    coderd::{Coderd, Flavour},
+    parts::Parts,
+    run::Run,
+};
+
+/// The bed around this process, or one that is started for it and ends with it.
+pub fn shared() -> Result<&'static BedInfo> {
+    static SHARED: LazyLock<Result<BedInfo, String>> = LazyLock::new(|| match BedInfo::from_environment() {
+        Some(info) => Ok(info),
+        None => start_for_this_process().map_err(|error| format!("{error:#}")),
+    });
+    SHARED.as_ref().map_err(|error| anyhow!("{error}"))
+}
+
+/// The parts, for tests that start some of them.
+pub fn parts() -> Result<&'static Parts> {
+    static PARTS: LazyLock<Result<Parts, String>> =
+        LazyLock::new(|| Parts::ensure(&|_| {}).map_err(|error| format!("{error:#}")));
+    PARTS.as_ref().map_err(|error| anyhow!("{error}"))
+}
+
+impl BedInfo {
+    /// A coderd that nobody else uses, for tests that change a whole deployment.
+    pub async fn coderd(&self, flavour: Flavour) -> Result<Coderd> {
+        Coderd::start(run_of_this_process()?, parts()?, &self.postgres, flavour).await
+    }
+
+    /// A database that nobody else uses.
+    pub async fn database(&self) -> Result<String> {
+        crate::postgres::create_database(&parts()?.postgres, &self.postgres).await
+    }
+
+    /// A namespace that nobody else uses, whose name starts with that word.
+    pub async fn namespace(&self, word: &str) -> Result<String> {
+        let mut namespace = Namespace::default();
+        namespace.metadata.generate_name = Some(format!("{word}-"));
+        let created = Api::<Namespace>::all(self.client().await?)
+            .create(&PostParams::default(), &namespace)
+            .await
+            .with_context(|| format!("create a namespace {word}-…"))?;
+        created.metadata.name.context("the API server names what it creates")
+    }
+}
+
+/// What this process starts beside the bed. Statics are not dropped; the reaper ends it with the process.
+fn run_of_this_process() -> Result<&'static Run> {
+    static RUN: OnceLock<Run> = OnceLock::new();
+    static FIRST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _guard = FIRST.lock().map_err(|_| anyhow!("another test failed while it started its run"))?;
+    if let Some(run) = RUN.get() {
+        return Ok(run);
+    }
+    let run = Run::start()?;
+    Ok(RUN.get_or_init(|| run))
+}
+
+/// A bed on a thread and runtime of its own: the runtimes of single tests come and go.
+fn start_for_this_process() -> Result<BedInfo> {
+    let parts = parts()?;
+    let (sender, started) = mpsc::channel();
+    thread::Builder::new()
+        .name("bed".to_owned())
+        .spawn(move || {
+            let runtime = match tokio::runtime::Runtime::new().context("start a runtime for the bed") {
+                Ok(runtime) => runtime,
+                Err(error) => return sender.send(Err(error)).ok(),
+            };
+            runtime.block_on(async {
+                match Bed::start(parts, Options { coderds: true }).await {
+                    Ok(bed) => {
+                        sender.send(Ok(bed.info().clone())).ok();
+                        // Until the process ends, and the reaper with it.
+                        std::future::pending::<()>().await;
+                        Some(())
+                    }
+                    Err(error) => sender.send(Err(error)).ok(),
+                }
+            })
+        })
+        .context("start a thread for the bed")?;
+    started.recv().context("the bed's thread ended")?
+}

@@ -1,0 +1,51 @@
+//! The project's own commands: everything with a branch or a loop that is not the product.
+//!
+//! One file per verb. Data goes to standard output, words for people to standard error.
+
+mod bed;
+mod demo;
+mod docsgen;
+mod terminal;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Build, start and look after the bed of real parts
+    #[command(subcommand)]
+    Bed(bed::Verb),
+    /// Show the quickstart: a Coder that runs in a cluster of real parts
+    Demo(demo::Args),
+    /// Run every test, on a bed that is started once
+    Test(test::Args),
+    /// Check what goodwill does not: sizes, headers, directions, secrets, generated files
+    Tidy,
+    /// Write the files under `docs/reference`
+    Docsgen,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Bed(verb) => bed::run(verb),
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Test(args) => test::run(&args),
+        Verb::Tidy => tidy::run(),
+        Verb::Docsgen => docsgen::run(),
+    };
+    done.unwrap_or_else(|error| {
+        terminal::say(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
