@@ -111,10 +111,12 @@ impl Bed {
         let info = BedInfo {
             kubeconfig: kubernetes.kubeconfig.clone(),
             kubectl: parts.kubectl.clone(),
-            coder: coderds.first().map(|it| CoderInfo { url: it.url.clone(), token: it.token.clone() }),
+            coder: coderds
+                .first()
+                .map(|it| CoderInfo { url: it.owner.url.clone(), token: it.owner.token.clone() }),
             licensed: coderds.get(1).map(|it| LicensedInfo {
-                url: it.url.clone(),
-                token: it.token.clone(),
+                url: it.owner.url.clone(),
+                token: it.owner.token.clone(),
                 licenses: it.licenses.clone().unwrap_or_default(),
             }),
             postgres: postgres.url(),

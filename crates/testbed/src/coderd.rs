@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -32,9 +33,8 @@ pub enum Flavour {
 /// A running coderd. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Coderd {
-    pub url: String,
-    /// A session token of the first user, who is an owner.
-    pub token: String,
+    /// The first user, signed in.
+    pub owner: Session,
     /// The first user's password, made for this server.
     pub password: String,
     /// Where licences are signed; only on a licensed one.
@@ -42,6 +42,20 @@ pub struct Coderd {
     /// Its database.
     pub database: String,
     process: Process,
+}
+
+/// A signed-in user of a coderd.
+#[derive(Clone)]
+pub struct Session {
+    pub url: String,
+    pub token: String,
+    http: reqwest::Client,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Session").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 #[derive(Deserialize)]
@@ -65,20 +79,10 @@ impl Coderd {
             }
         };
         let password = format!("Bed-{}", uuid::Uuid::new_v4());
-        let token = sign_in_first_user(&url, &password)
+        let owner = Session::first_user(http()?, &url, &password)
             .await
             .with_context(|| format!("coderd's log ends:\n{}", process.last_words()))?;
-        Ok(Self { url, token, password, licenses, database, process })
-    }
-
-    /// Sends a JSON request as the first user, and returns the status and the answer.
-    pub async fn request(
-        &self,
-        method: reqwest::Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, Value)> {
-        request(&self.url, &self.token, method, path, body).await
+        Ok(Self { owner, password, licenses, database, process })
     }
 
     /// The server's process id.
@@ -87,23 +91,40 @@ impl Coderd {
     }
 }
 
-/// Sends a JSON request to a coderd, and returns the status and the answer.
-pub async fn request(
-    url: &str,
-    token: &str,
-    method: reqwest::Method,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<(u16, Value)> {
-    let mut request =
-        http()?.request(method.clone(), format!("{url}{path}")).header("Coder-Session-Token", token);
-    if let Some(body) = body {
-        request = request.json(body);
+impl Session {
+    /// Makes the first user of a coderd that has none, and signs in.
+    pub async fn first_user(http: reqwest::Client, url: &str, password: &str) -> Result<Self> {
+        let mut session = Self { url: url.to_owned(), token: String::new(), http };
+        let user = json!({"email": FIRST_USER_EMAIL, "username": FIRST_USER_NAME, "password": password, "trial": false});
+        let (status, answer) = session.request(Method::POST, "/api/v2/users/first", Some(&user)).await?;
+        if status != 201 {
+            bail!("create the first user at {url}: {status}: {answer}");
+        }
+        let login = json!({"email": FIRST_USER_EMAIL, "password": password});
+        let (status, answer) = session.request(Method::POST, "/api/v2/users/login", Some(&login)).await?;
+        match answer.get("session_token").and_then(Value::as_str) {
+            Some(token) => token.clone_into(&mut session.token),
+            None => bail!("sign the first user in at {url}: {status}"),
+        }
+        Ok(session)
     }
-    let answer = request.send().await.with_context(|| format!("{method} {path} at {url}"))?;
-    let status = answer.status().as_u16();
-    let text = answer.text().await.with_context(|| format!("read the answer to {method} {path}"))?;
-    Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+
+    /// Sends a JSON request, and returns the status and the answer.
+    pub async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+        let mut request = self.start(method.clone(), path);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.with_context(|| format!("{method} {path} at {}", self.url))?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.with_context(|| format!("read the answer to {method} {path}"))?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// A request that carries the session, to be completed by the caller.
+    pub fn start(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url)).header("Coder-Session-Token", &self.token)
+    }
 }
 
 /// Asks the harness for a licence, as `POST` to its `licenses` address with these words.
@@ -202,22 +223,4 @@ fn name_and_home(run: &Run, kind: &str) -> Result<(String, String)> {
 
 fn owned(settings: &[(&str, &str)]) -> Vec<(String, String)> {
     settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-/// Makes the first user of a coderd that has none, and returns a session token.
-pub async fn sign_in_first_user(url: &str, password: &str) -> Result<String> {
-    let user =
-        json!({"email": FIRST_USER_EMAIL, "username": FIRST_USER_NAME, "password": password, "trial": false});
-    let (status, answer) =
-        request(url, "", reqwest::Method::POST, "/api/v2/users/first", Some(&user)).await?;
-    if status != 201 {
-        bail!("create the first user at {url}: {status}: {answer}");
-    }
-    let login = json!({"email": FIRST_USER_EMAIL, "password": password});
-    let (status, answer) =
-        request(url, "", reqwest::Method::POST, "/api/v2/users/login", Some(&login)).await?;
-    match answer.get("session_token").and_then(Value::as_str) {
-        Some(token) => Ok(token.to_owned()),
-        None => bail!("sign the first user in at {url}: {status}"),
-    }
 }

@@ -215,7 +215,12 @@ fn start_controller_manager(run: &Run, parts: &Parts, files: &Files) -> Result<P
                 flag("secure-port", 0),
                 // A node whose agent stopped is noticed within seconds, not within a minute.
                 flag("node-monitor-period", "1s"),
-                flag("node-monitor-grace-period", "12s"),
+                flag("node-monitor-grace-period", "20s"),
+                // They would only fail: an EndpointSlice refuses loopback addresses, which is what pods have here.
+                flag(
+                    "controllers",
+                    "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller",
+                ),
                 // The default of 20 requests a second is for clusters that share their API server.
                 flag("kube-api-qps", 500),
                 flag("kube-api-burst", 1000),

@@ -21,7 +21,7 @@ use super::Node;
 
 const FIELD_MANAGER: &str = "bed-node";
 const RENEW_EVERY: Duration = Duration::from_secs(2);
-const LEASE_SECONDS: i32 = 12;
+const LEASE_SECONDS: i32 = 20;
 
 /// Makes the node known, and ready.
 pub(super) async fn register(node: &Node) -> Result<()> {

@@ -1,0 +1,9 @@
+//! Tests on real parts.
+
+mod beds;
+mod cluster;
+mod coder;
+mod licences;
+mod pod_lifecycle;
+mod pods;
+mod provisioner;
