@@ -62,3 +62,16 @@ async fn the_pods_of_a_node_without_its_agent_are_not_ready() {
     let ready = node.status.unwrap().conditions.unwrap().into_iter().find(|it| it.type_ == "Ready").unwrap();
     assert_eq!(ready.status, "Unknown");
 }
+
+#[tokio::test]
+async fn a_bed_that_does_not_start_says_why_and_keeps_its_logs() {
+    let mut broken = parts().unwrap().clone();
+    // A program that ends at once, with words: what a flag that nobody knows does to the real one.
+    broken.etcd = "/bin/ls".into();
+    let error = Bed::start(&broken, Options { coderds: false }).await.unwrap_err();
+    let said = format!("{error:#}");
+    assert!(said.contains("etcd ended while it started") && said.contains("unrecognized option"), "{said}");
+    let kept = said.split("its logs are in ").nth(1).unwrap().split(": ").next().unwrap();
+    assert!(std::fs::read_to_string(format!("{kept}/etcd.log")).unwrap().contains("unrecognized option"));
+    std::fs::remove_dir_all(kept).unwrap();
+}
