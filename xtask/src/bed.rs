@@ -57,7 +57,8 @@ where
         say(&format!("the bed is ready after {:.1} s", started.elapsed().as_secs_f64()));
         let done = tokio::select! {
             done = work(bed.info().clone()) => done,
-            signal = interrupted(&mut terminated) => Ok(ExitCode::from(128 + signal)),
+            // Being told to end is an end like any other: there is nothing to look for in the logs.
+            signal = interrupted(&mut terminated) => return Ok(ExitCode::from(128 + signal)),
         };
         if !matches!(done, Ok(ExitCode::SUCCESS))
             && let Ok(kept) = bed.keep_logs()
@@ -102,6 +103,7 @@ fn exec(command: &[String]) -> Result<ExitCode> {
             .env("PATH", path)
             .envs(info.variables())
             .envs(info.proxy_variables())
+            .env(run::MARKER, &info.run)
             .kill_on_drop(true)
             .status()
             .await
@@ -149,11 +151,8 @@ fn status() -> Result<ExitCode> {
 }
 
 fn clean() -> Result<ExitCode> {
-    let folder = cache::folder()?;
-    match std::fs::remove_dir_all(&folder) {
-        Ok(()) => say(&format!("removed {}", folder.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => say("there is nothing to remove"),
-        Err(error) => return Err(error).with_context(|| format!("remove {}", folder.display())),
+    for removed in cache::clean(&say)? {
+        say(&format!("removed {}", removed.display()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .args(&args.filters)
             .args(["--test-threads", THREADS])
             .envs(info.variables())
+            .env(testbed::run::MARKER, &info.run)
             .kill_on_drop(true);
         Ok(exit_code(command.status().await.context("run cargo test")?))
     })

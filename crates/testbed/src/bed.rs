@@ -35,6 +35,8 @@ pub struct BedInfo {
     pub proxy: String,
     /// One JSON object a line for each request to the API server.
     pub audit_log: PathBuf,
+    /// What tells this bed from others, and the mark on its processes.
+    pub run: String,
 }
 
 /// Where the shipped coderd is.
@@ -122,6 +124,7 @@ impl Bed {
             postgres: postgres.url(),
             proxy: agent.proxy_url(),
             audit_log: kubernetes.audit_log.clone(),
+            run: run.id().to_owned(),
         };
         Ok(Self { agent, run, info, _coderds: coderds, kubernetes, _postgres: postgres })
     }
@@ -134,11 +137,6 @@ impl Bed {
     /// The bed's folder, for tests that look whether it is gone.
     pub fn folder(&self) -> PathBuf {
         self.run.path().to_owned()
-    }
-
-    /// What tells this bed from others.
-    pub fn id(&self) -> &str {
-        self.run.id()
     }
 
     /// Stops the node agent as a node that loses its power would: its processes go on, nobody reports them.
@@ -171,6 +169,7 @@ impl BedInfo {
             ("BED_PG_URL", self.postgres.clone()),
             ("BED_PROXY_URL", self.proxy.clone()),
             ("BED_AUDIT_LOG", self.audit_log.display().to_string()),
+            ("BED_ID", self.run.clone()),
         ];
         if let Some(CoderInfo { url, token }) = &self.coder {
             variables.extend([("BED_CODER_URL", url.clone()), ("BED_CODER_TOKEN", token.clone())]);
@@ -197,6 +196,7 @@ impl BedInfo {
             postgres: read("BED_PG_URL")?,
             proxy: read("BED_PROXY_URL")?,
             audit_log: read("BED_AUDIT_LOG")?.into(),
+            run: read("BED_ID")?,
             kubeconfig: read("KUBECONFIG")?.into(),
             kubectl: read("KUBECTL")?.into(),
             coder: Some(CoderInfo { url: read("BED_CODER_URL")?, token: read("BED_CODER_TOKEN")? }),

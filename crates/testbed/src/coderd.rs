@@ -1,12 +1,15 @@
 //! A coderd with a database and a first user of its own: the shipped binary, or the licensed test harness.
 
-use std::time::Duration;
+use std::{io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    sync::oneshot,
+};
 
 use crate::{
     kubernetes::{answers, http},
@@ -193,21 +196,29 @@ async fn start_licensed(run: &Run, parts: &Parts, database: &str) -> Result<(Pro
         },
     )?;
     let output = process.take_output().context("the harness's output is piped")?;
-    let mut lines = BufReader::new(output).lines();
-    let announced = async {
-        while let Some(line) = lines.next_line().await? {
-            if let Ok(addresses) = serde_json::from_str::<Addresses>(&line) {
-                return Ok(addresses);
+    let mut log = process.open_log()?;
+    let (sender, announced) = oneshot::channel();
+    // What is not the line is the test's log. It is read to the end: a full pipe would stop the server.
+    tokio::spawn(async move {
+        let mut sender = Some(sender);
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
+            match (serde_json::from_slice::<Addresses>(&line), sender.take()) {
+                (Ok(addresses), Some(sender)) => drop(sender.send(addresses)),
+                (_, unsent) => {
+                    sender = unsent;
+                    log.write_all(&line).ok();
+                }
             }
+            line.clear();
         }
-        bail!("the licensed coderd ended while it started:\n{}", process.last_words())
-    };
-    let addresses = tokio::time::timeout(Duration::from_mins(2), announced)
-        .await
-        .context("the licensed coderd did not come up within two minutes")??;
-    // Test frameworks may print later; a full pipe would stop the server.
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok((process, addresses))
+    });
+    match tokio::time::timeout(Duration::from_mins(2), announced).await {
+        Ok(Ok(addresses)) => Ok((process, addresses)),
+        Ok(Err(_)) => bail!("the licensed coderd ended while it started:\n{}", process.last_words()),
+        Err(_) => bail!("the licensed coderd was not there after two minutes:\n{}", process.last_words()),
+    }
 }
 
 /// What makes the compiled test a server that stays.

@@ -15,6 +15,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+/// Ports of servers, below those that the kernel gives to connections.
+const FIRST_PORT: u16 = 10_000;
+const LAST_PORT: u16 = 32_000;
+
 /// The host number of the address that a run's own servers share; pods come after it.
 const SERVERS: u16 = 1;
 
@@ -23,6 +27,7 @@ const SERVERS: u16 = 1;
 pub struct Block {
     second: u8,
     next: AtomicU16,
+    next_port: AtomicU16,
 }
 
 impl Block {
@@ -39,7 +44,10 @@ impl Block {
             let name = UnixAddress::from_abstract_name(format!("coder-operator-bed/127.{second}"))
                 .context("name the claim on a loopback block")?;
             if let Ok(claim) = UnixListener::bind_addr(&name) {
-                return Ok((Self { second, next: AtomicU16::new(SERVERS + 1) }, claim.into()));
+                return Ok((
+                    Self { second, next: AtomicU16::new(SERVERS + 1), next_port: AtomicU16::new(FIRST_PORT) },
+                    claim.into(),
+                ));
             }
         }
         bail!(
@@ -47,12 +55,20 @@ impl Block {
         )
     }
 
-    /// A free port on the address that the run's own servers share.
+    /// A free port on the address that the run's own servers share. No port is given away twice, so it is still
+    /// free when a server that took its time binds it.
     pub fn free_port(&self) -> Result<SocketAddr> {
         let address = self.address(SERVERS);
-        TcpListener::bind((address, 0))
-            .and_then(|listener| listener.local_addr())
-            .with_context(|| format!("find a free port on {address}"))
+        loop {
+            let port = self.next_port.fetch_add(1, Ordering::Relaxed);
+            if port > LAST_PORT {
+                bail!("a run has more than {} servers on {address}", LAST_PORT - FIRST_PORT);
+            }
+            // Somebody may listen on every address of the machine.
+            if TcpListener::bind((address, port)).is_ok() {
+                return Ok((address, port).into());
+            }
+        }
     }
 
     /// The next address that has not been given away.
@@ -80,6 +96,20 @@ mod tests {
         let (first, _hold_first) = Block::claim().unwrap();
         let (second, _hold_second) = Block::claim().unwrap();
         assert_ne!(first.server_address(), second.server_address());
+    }
+
+    #[test]
+    fn ports_are_given_away_once() {
+        let (block, _hold) = Block::claim().unwrap();
+        assert_ne!(block.free_port().unwrap(), block.free_port().unwrap());
+    }
+
+    #[test]
+    fn a_port_that_somebody_holds_is_passed_over() {
+        let (block, _hold) = Block::claim().unwrap();
+        let next = block.next_port.load(Ordering::Relaxed);
+        let _held = TcpListener::bind((block.server_address(), next)).unwrap();
+        assert_ne!(block.free_port().unwrap().port(), next);
     }
 
     #[test]

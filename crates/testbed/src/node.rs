@@ -21,7 +21,7 @@ mod view;
 mod volumes;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::SocketAddr,
     path::{Path, PathBuf},
     pin::pin,
@@ -224,14 +224,28 @@ async fn watch_pods(
     let pods = Api::<Pod>::all(node.options.client.clone());
     let mut stream = pin!(watcher(pods, mine).default_backoff().reflect(writer));
     let mut workers: HashMap<String, watch::Sender<Arc<Pod>>> = HashMap::new();
+    let mut listed = HashSet::new();
     loop {
         let pod = match stream.try_next().await {
-            Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
+            Ok(Some(watcher::Event::Apply(pod))) => pod,
+            Ok(Some(watcher::Event::InitApply(pod))) => {
+                listed.insert(pod.uid().unwrap_or_default());
+                pod
+            }
             Ok(Some(watcher::Event::Delete(pod))) => {
                 workers.remove(&pod.uid().unwrap_or_default());
                 continue;
             }
-            Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) | Err(_) => continue,
+            Ok(Some(watcher::Event::Init)) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Some(watcher::Event::InitDone)) => {
+                // What went while the watch was down is told by its absence only.
+                workers.retain(|uid, _| listed.contains(uid));
+                continue;
+            }
+            Err(_) => continue,
             Ok(None) => return,
         };
         let uid = pod.uid().unwrap_or_default();

@@ -108,6 +108,11 @@ impl<const N: usize> TryMapParts<N> for [GoPart; N] {
     }
 }
 
+/// Keeps everybody else from building parts for as long as the file is open.
+pub(crate) fn lock(say: Say<'_>) -> Result<std::fs::File> {
+    build::lock(&crate::cache::folder()?.join("parts"), "build.lock", say)
+}
+
 /// A built part, for `bed status`.
 #[derive(Debug)]
 pub struct PartState {

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::{
     parts::{Parts, PostgresTools},
     process::{Launch, Process, last_words},
-    run::Run,
+    run::{MARKER, Run},
 };
 
 /// A running server.
@@ -28,7 +28,7 @@ impl Postgres {
                 .with_context(|| format!("give {} to PostgreSQL's user", folder.display()))?;
         }
         let data = folder.join("data");
-        initialise(&parts.postgres, &data, user).await?;
+        initialise(run, &parts.postgres, &data, user).await?;
         let address = run.addresses().free_port()?;
         let settings = [
             format!("listen_addresses={}", address.ip()),
@@ -94,14 +94,16 @@ async fn accepts(pg_isready: &Path, address: SocketAddr) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-async fn initialise(tools: &PostgresTools, data: &Path, user: Option<(u32, u32)>) -> Result<()> {
+async fn initialise(run: &Run, tools: &PostgresTools, data: &Path, user: Option<(u32, u32)>) -> Result<()> {
     let mut command = tokio::process::Command::new(tools.program("initdb"));
     command
         .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync", "-D"])
         .arg(data)
         .current_dir("/")
         .env_clear()
-        .env("PATH", "/usr/bin:/bin");
+        .env("PATH", "/usr/bin:/bin")
+        .env(MARKER, run.id())
+        .kill_on_drop(true);
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);
     }

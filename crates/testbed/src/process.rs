@@ -47,7 +47,8 @@ impl Process {
     pub fn start(run: &Run, launch: Launch<'_>) -> Result<Self> {
         let Launch { name, binary, args, env, user, read_output } = launch;
         let log = run.log(name);
-        let file = fs::File::create(&log).with_context(|| format!("create the log {}", log.display()))?;
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log);
+        let file = file.with_context(|| format!("create the log {}", log.display()))?;
         let output = if read_output { Stdio::piped() } else { file.try_clone()?.into() };
         let mut command = tokio::process::Command::new(binary);
         command
@@ -90,6 +91,14 @@ impl Process {
     /// The process's standard output, once, where it was asked for.
     pub fn take_output(&mut self) -> Option<tokio::process::ChildStdout> {
         self.child.stdout.take()
+    }
+
+    /// The process's log, to add to.
+    pub fn open_log(&self) -> Result<fs::File> {
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("open the log {}", self.log.display()))
     }
 
     /// The process's id.

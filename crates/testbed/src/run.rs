@@ -7,10 +7,7 @@
 use std::{
     fs,
     io::Write as _,
-    os::unix::{
-        fs::{DirBuilderExt as _, PermissionsExt as _},
-        process::CommandExt as _,
-    },
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
@@ -25,6 +22,9 @@ pub const MARKER: &str = "BED_RUN";
 
 /// What the folders of runs are called, before their identifier.
 pub const FOLDER_PREFIX: &str = "coder-operator-bed-";
+
+/// How many failures have their logs kept.
+const KEPT_LOGS: usize = 10;
 
 const REAPER: &str = include_str!("run/reaper.sh");
 
@@ -43,16 +43,13 @@ impl Run {
     pub fn start() -> Result<Self> {
         let id = uuid::Uuid::new_v4().simple().to_string().split_off(20);
         let folder = std::env::temp_dir().join(format!("{FOLDER_PREFIX}{id}"));
-        // Others may pass through, not look: PostgreSQL runs as another user and reaches its own folder below.
-        fs::DirBuilder::new()
-            .mode(0o711)
-            .create(&folder)
-            .with_context(|| format!("create the run's folder {}", folder.display()))?;
         let (addresses, claim) = Block::claim()?;
-        let addresses = Arc::new(addresses);
+        // The reaper comes first: there is no moment at which the folder exists and nobody would remove it.
         let mut reaper = Command::new("/bin/sh")
             .args(["-c", REAPER, "bed-reaper", &id])
             .arg(&folder)
+            // A run inside another one: the outer reaper must not take the inner one for one of its processes.
+            .env_remove(MARKER)
             .stdin(Stdio::piped())
             // The script never prints. Its standard output only holds the claim, so that the addresses
             // stay taken until everything that listens on them is gone.
@@ -62,9 +59,14 @@ impl Run {
             .process_group(0)
             .spawn()
             .context("start the reaper with /bin/sh")?;
-        fs::write(folder.join("owner"), std::process::id().to_string()).context("write the run's owner")?;
         let lifeline = reaper.stdin.take();
-        Ok(Self { id, folder, addresses, reaper, lifeline })
+        let run = Self { id, folder, addresses: Arc::new(addresses), reaper, lifeline };
+        // Others may pass through, not look: PostgreSQL runs as another user and reaches its own folder below.
+        fs::create_dir(&run.folder)
+            .and_then(|()| fs::set_permissions(&run.folder, fs::Permissions::from_mode(0o711)))
+            .with_context(|| format!("create the run's folder {}", run.folder.display()))?;
+        run.file("owner", &std::process::id().to_string())?;
+        Ok(run)
     }
 
     /// What tells this run from others.
@@ -111,18 +113,46 @@ impl Run {
         self.folder.join(format!("{name}.log"))
     }
 
-    /// Copies the logs to where they outlive the run, and says where.
+    /// Copies the logs, those of pods too, to where they outlive the run, and says where.
     pub fn keep_logs(&self) -> Result<PathBuf> {
-        let kept = crate::cache::folder()?.join("logs").join(&self.id);
+        let all = crate::cache::folder()?.join("logs");
+        let kept = all.join(&self.id);
         fs::create_dir_all(&kept).with_context(|| format!("create {}", kept.display()))?;
-        for entry in fs::read_dir(&self.folder).context("list the run's folder")? {
-            let path = entry?.path();
-            if let (true, Some(name)) = (path.extension().is_some_and(|it| it == "log"), path.file_name()) {
-                fs::copy(&path, kept.join(name)).with_context(|| format!("keep {}", path.display()))?;
-            }
-        }
+        copy_logs(&self.folder, &self.folder, &kept)?;
+        forget_old_logs(&all)?;
         Ok(kept)
     }
+}
+
+/// Copies every log below a folder, each under its path in one word.
+fn copy_logs(root: &Path, folder: &Path, kept: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            // PostgreSQL's folder is not ours to read, and its log is not in there.
+            copy_logs(root, &path, kept).unwrap_or_default();
+        } else if path.extension().is_some_and(|it| it == "log") {
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string().replace('/', "-");
+            fs::copy(&path, kept.join(name)).with_context(|| format!("keep {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the logs of all but the newest failures.
+fn forget_old_logs(all: &Path) -> Result<()> {
+    let mut kept: Vec<_> = fs::read_dir(all)
+        .with_context(|| format!("list {}", all.display()))?
+        .filter_map(|entry| {
+            Some((entry.as_ref().ok()?.metadata().ok()?.modified().ok()?, entry.ok()?.path()))
+        })
+        .collect();
+    kept.sort();
+    for (_, old) in kept.iter().rev().skip(KEPT_LOGS) {
+        fs::remove_dir_all(old).with_context(|| format!("remove {}", old.display()))?;
+    }
+    Ok(())
 }
 
 impl Drop for Run {

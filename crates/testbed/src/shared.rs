@@ -3,11 +3,12 @@
 use std::{
     sync::{LazyLock, OnceLock, mpsc},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::{Api, api::PostParams, runtime::wait::await_condition};
 
 use crate::{
     bed::{Bed, BedInfo, Options},
@@ -47,11 +48,20 @@ impl BedInfo {
     pub async fn namespace(&self, word: &str) -> Result<String> {
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some(format!("{word}-"));
-        let created = Api::<Namespace>::all(self.client().await?)
+        let client = self.client().await?;
+        let created = Api::<Namespace>::all(client.clone())
             .create(&PostParams::default(), &namespace)
             .await
             .with_context(|| format!("create a namespace {word}-…"))?;
-        created.metadata.name.context("the API server names what it creates")
+        let name = created.metadata.name.context("the API server names what it creates")?;
+        // Pods need the default service account, which the controller manager makes a moment later.
+        let accounts = Api::<ServiceAccount>::namespaced(client, &name);
+        let is_there = |account: Option<&ServiceAccount>| account.is_some();
+        tokio::time::timeout(Duration::from_mins(1), await_condition(accounts, "default", is_there))
+            .await
+            .with_context(|| format!("namespace {name} got no default service account within a minute"))?
+            .with_context(|| format!("wait for the default service account of {name}"))?;
+        Ok(name)
     }
 }
 

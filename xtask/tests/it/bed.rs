@@ -51,13 +51,63 @@ fn assert_nothing_stays(folder: &Path) {
     }
 }
 
+/// Starts a pod whose process has cleared its environment, and returns the process.
+fn start_disguised_pod(info: &Value) -> PathBuf {
+    let kubectl = |args: &[&str]| {
+        let mut command = Command::new(info["kubectl"].as_str().unwrap());
+        let output =
+            command.args(args).env("KUBECONFIG", info["kubeconfig"].as_str().unwrap()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    kubectl(&["create", "namespace", "disguise"]);
+    kubectl(&["wait", "--namespace=disguise", "--for=create", "serviceaccount/default", "--timeout=60s"]);
+    kubectl(&[
+        "run",
+        "disguised",
+        "--namespace=disguise",
+        "--image=bed/host",
+        "--command",
+        "--",
+        "env",
+        "-i",
+        "sleep",
+        "1000",
+    ]);
+    kubectl(&["wait", "--namespace=disguise", "--for=condition=Ready", "pod/disguised", "--timeout=60s"]);
+    let path = "jsonpath={.status.containerStatuses[0].containerID}";
+    let id = kubectl(&["get", "--namespace=disguise", "pod", "disguised", "-o", path]);
+    Path::new("/proc").join(id.strip_prefix("bed://").unwrap())
+}
+
 #[test]
 fn a_killed_owner_leaves_no_process_and_no_folder() {
     let (mut bed, info) = up();
     let folder = folder(&info);
     assert!(processes(&folder).len() >= 6, "{:?}", processes(&folder));
+    let disguised = start_disguised_pod(&info);
+    assert!(disguised.exists());
     bed.kill().unwrap();
     bed.wait().unwrap();
+    assert_nothing_stays(&folder);
+    // One that is dead and that nobody has asked about yet has no command line any more.
+    assert!(!fs::read_to_string(disguised.join("cmdline")).is_ok_and(|it| it.starts_with("sleep")));
+}
+
+#[test]
+fn a_command_in_the_bed_ends_with_a_killed_owner() {
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["bed", "exec", "--", "sh", "-c", "echo \"$KUBECONFIG\"; sleep 1000 & wait"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let folder = Path::new(line.trim()).parent().unwrap().to_owned();
+    assert!(processes(&folder).contains(&"sleep\n".to_owned()));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
     assert_nothing_stays(&folder);
 }
 

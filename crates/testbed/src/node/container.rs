@@ -17,13 +17,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     process::{Child, Command},
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
     Node,
     environment::{Facts, command_line, variables},
     events::Severity,
+    image::Image,
     objects::{Objects, References},
     probe::{self, Target},
     rewrite::Rewrite,
@@ -66,11 +67,33 @@ pub(super) enum Restart {
 
 /// A container that is ready to be started.
 struct Prepared {
-    program: PathBuf,
-    args: Vec<String>,
+    place: Place,
+    command: Vec<String>,
+    message_file: PathBuf,
+}
+
+/// Where a container's commands run, its own and those of its probes.
+pub(super) struct Place {
+    image: Image,
+    rewrite: Rewrite,
     environment: BTreeMap<String, String>,
     folder: PathBuf,
-    message_file: PathBuf,
+}
+
+impl Place {
+    /// A command in this place, in a process group of its own.
+    pub(super) fn command(&self, words: &[String]) -> std::io::Result<Command> {
+        let (program, args) = words.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(self.image.program(&self.rewrite.apply(program)));
+        command
+            .args(args.iter().map(|word| self.rewrite.apply(word)))
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .process_group(0);
+        Ok(command)
+    }
 }
 
 /// Why a container cannot be started: the reason in its state, and the words.
@@ -148,16 +171,22 @@ impl Container {
         let words = command_line(&self.spec, &image.entrypoint, &environment);
         let (program, args) =
             words.split_first().ok_or_else(|| obstacle("no command specified".to_owned()))?;
-        let mut environment: BTreeMap<String, String> =
-            environment.into_iter().map(|(name, value)| (name, rewrite.apply(&value))).collect();
+        // What the node gave is right as it is; a mount over `/tmp` must not move the container's home.
+        let here = |name: &String, value: &String| given.get(name) == Some(value);
+        let mut environment: BTreeMap<String, String> = environment
+            .into_iter()
+            .map(
+                |(name, value)| {
+                    if here(&name, &value) { (name, value) } else { (name, rewrite.apply(&value)) }
+                },
+            )
+            .collect();
         environment.insert(crate::run::MARKER.to_owned(), self.node.options.run.clone());
-        Ok(Prepared {
-            program: image.program(&rewrite.apply(program)).to_owned(),
-            args: args.iter().map(|word| rewrite.apply(word)).collect(),
-            environment,
-            folder: self.spec.working_dir.as_deref().and_then(|it| rewrite.place(it)).unwrap_or(home),
-            message_file,
-        })
+        let folder = self.spec.working_dir.as_deref().and_then(|it| rewrite.place(it)).unwrap_or(home);
+        let place = Place { image: image.clone(), rewrite, environment, folder };
+        let mut command = vec![program.clone()];
+        command.extend(args.iter().cloned());
+        Ok(Prepared { place, command, message_file })
     }
 
     /// Starts the process and stays with it to its end. Says its exit code, and whether the pod is being deleted.
@@ -168,7 +197,7 @@ impl Container {
             Ok(child) => child,
             Err(error) => {
                 let message =
-                    format!("failed to create containerd task: exec {}: {error}", prepared.program.display());
+                    format!("failed to create containerd task: exec {:?}: {error}", prepared.command);
                 let (signal, process) = (None, 0);
                 self.report.ended(Termination {
                     exit_code: 128,
@@ -184,19 +213,19 @@ impl Container {
         let process = child.id().unwrap_or_default();
         let group = group_of(&child);
         self.report.running(started, process);
-        let target =
-            Target { container: &self.spec, address: self.address, environment: &prepared.environment };
+        let target = Target { container: &self.spec, address: self.address, place: &prepared.place };
         let mut stop = self.stop.clone();
         let grace = Duration::from_secs(self.grace_seconds());
-        let (status, stopped) = tokio::select! {
-            status = child.wait() => (status, false),
-            grace = stopped(&mut stop) => (terminate(&mut child, group, grace).await, true),
+        let status = tokio::select! {
+            status = child.wait() => status,
+            grace = stopped(&mut stop) => terminate(&mut child, group, grace, &mut stop).await,
             reason = probe::keep(&target, &self.report) => {
                 let note = format!("Container {} {reason}, will be restarted", self.spec.name);
                 self.report.events.tell(&self.pod, Severity::Normal, "Killing", &note).await;
-                (terminate(&mut child, group, grace).await, false)
+                terminate(&mut child, group, grace, &mut stop).await
             }
         };
+        let stopped = stop.borrow().is_some();
         // What the process left in its group goes with it, as it would with its container.
         if let Some(group) = group {
             kill_process_group(group, Signal::KILL).ok();
@@ -262,16 +291,7 @@ fn back_off(first: Duration, crashes: u32) -> Duration {
 
 fn spawn(prepared: &Prepared, log: &Path) -> std::io::Result<Child> {
     let output = File::create(log)?;
-    Command::new(&prepared.program)
-        .args(&prepared.args)
-        .env_clear()
-        .envs(&prepared.environment)
-        .current_dir(&prepared.folder)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .process_group(0)
-        .spawn()
+    prepared.place.command(&prepared.command)?.stdout(output.try_clone()?).stderr(output).spawn()
 }
 
 /// Ends when the pod is being deleted, with the time that is left.
@@ -284,15 +304,27 @@ pub(super) async fn stopped(stop: &mut watch::Receiver<Option<Duration>>) -> Dur
     }
 }
 
-/// Asks the process to end, and makes it end when the time is over.
-async fn terminate(child: &mut Child, group: Option<Pid>, grace: Duration) -> std::io::Result<ExitStatus> {
+/// Asks the process to end, and makes it end when the time is over. The time may be shortened meanwhile.
+async fn terminate(
+    child: &mut Child,
+    group: Option<Pid>,
+    grace: Duration,
+    stop: &mut watch::Receiver<Option<Duration>>,
+) -> std::io::Result<ExitStatus> {
     let signal = |signal| group.and_then(|group| kill_process_group(group, signal).ok());
     signal(Signal::TERM);
-    tokio::select! {
-        status = child.wait() => status,
-        () = sleep(grace) => {
-            signal(Signal::KILL);
-            child.wait().await
+    let mut deadline = Instant::now() + grace;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status,
+            () = sleep_until(deadline) => {
+                signal(Signal::KILL);
+                return child.wait().await;
+            }
+            Ok(()) = stop.changed() => {
+                let left = stop.borrow_and_update().unwrap_or(grace);
+                deadline = deadline.min(Instant::now() + left);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One pod's life on the node: volumes, init containers, containers, and a status that follows them.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use futures::future::join_all;
@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     Node,
@@ -53,22 +53,31 @@ pub(super) async fn run(node: Arc<Node>, mut pods: watch::Receiver<Arc<Pod>>) {
     };
     let mut changes = views.subscribe();
     let mut reporter = StatusReporter { node: Arc::clone(&node), address, sent: None };
-    let mut life = pin!(worker.live());
-    let mut ended = is_finished(&pod);
+    // A task of its own, so that an API server which takes its time stops no probe and no clock. It is aborted, and the
+    // processes go on, when this future is dropped: that is a node without its agent.
+    let mut life = JoinSet::new();
+    if !is_finished(&pod) {
+        life.spawn(worker.live());
+    }
     loop {
         let pod = Arc::clone(&pods.borrow_and_update());
         if let Some(grace) = deletion_grace(&pod) {
-            stop.send_if_modified(|it| it.replace(grace).is_none());
-            if ended {
+            stop.send_if_modified(|it| shorten(it, grace));
+            if life.is_empty() {
                 break;
             }
         }
         let seen = changes.borrow_and_update().clone();
         let written = is_finished(&pod) || reporter.write(&pod, &seen).await;
         tokio::select! {
-            () = &mut life, if !ended => ended = true,
+            Some(_) = life.join_next() => {}
             _ = changes.changed() => {}
-            changed = pods.changed() => if changed.is_err() { return },
+            changed = pods.changed() => if changed.is_err() {
+                // Somebody deleted the pod without waiting for us; its processes have no time left.
+                stop.send_replace(Some(Duration::ZERO));
+                life.join_all().await;
+                break;
+            },
             () = tokio::time::sleep(TRY_AGAIN), if !written => {}
         }
     }
@@ -79,6 +88,15 @@ pub(super) async fn run(node: Arc<Node>, mut pods: watch::Receiver<Arc<Pod>>) {
     }
     std::fs::remove_dir_all(&folder).ok();
     forget(&node, &pod).await;
+}
+
+/// Sets the time that is left, unless there is less already.
+fn shorten(left: &mut Option<Duration>, grace: Duration) -> bool {
+    let shorter = left.is_none_or(|left| grace < left);
+    if shorter {
+        *left = Some(grace);
+    }
+    shorter
 }
 
 impl Worker {
@@ -164,39 +182,60 @@ impl Worker {
 struct StatusReporter {
     node: Arc<Node>,
     address: Ipv4Addr,
-    sent: Option<PodStatus>,
+    /// What was written last, and the version that made of the pod.
+    sent: Option<(PodStatus, Option<u64>)>,
 }
 
 impl StatusReporter {
     /// Whether the API server has the status now.
     async fn write(&mut self, pod: &Pod, views: &Views) -> bool {
-        let before = self.sent.as_ref().or(pod.status.as_ref());
+        let before = self.sent.as_ref().map(|(status, _)| status).or(pod.status.as_ref());
         let moment =
             Moment { address: self.address, host: &self.node.address(), before, now: Timestamp::now() };
         let status = pod_status(pod, views, &moment);
-        if self.sent.as_ref() == Some(&status) {
+        if self
+            .sent
+            .as_ref()
+            .is_some_and(|(sent, version)| *sent == status && !overwritten(pod, sent, *version))
+        {
             return true;
         }
         match self.send(pod, &status).await {
-            Ok(()) => {
-                self.sent = Some(status);
+            Ok(version) => {
+                self.sent = Some((status, version));
                 true
             }
             Err(_) => false,
         }
     }
 
-    async fn send(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
+    /// Sends the status; a pod that has gone, or made place for another of its name, has none any more.
+    async fn send(&self, pod: &Pod, status: &PodStatus) -> Result<Option<u64>> {
         let pods =
             Api::<Pod>::namespaced(self.node.options.client.clone(), &pod.namespace().unwrap_or_default());
         // The uid makes it a conflict, and not a write, when another pod of that name has come.
         let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid()}, "status": patch_of(status)}));
         match pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Ok(()),
+            Ok(written) => Ok(version(&written)),
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(None),
+            Err(kube::Error::Api(answer)) if answer.code == 409 && answer.message.contains("uid") => Ok(None),
             Err(error) => Err(error).context("write a pod's status"),
         }
     }
+}
+
+/// Whether somebody else has said something different of the pod's readiness since we last did: the controller
+/// manager does, when it takes the node for dead.
+fn overwritten(pod: &Pod, sent: &PodStatus, sent_version: Option<u64>) -> bool {
+    let ready = |status: &PodStatus| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions.find(|it| it.type_ == "Ready").map(|it| it.status.clone())
+    };
+    version(pod) > sent_version && pod.status.as_ref().is_some_and(|status| ready(status) != ready(sent))
+}
+
+fn version(pod: &Pod) -> Option<u64> {
+    pod.resource_version()?.parse().ok()
 }
 
 /// Removes the pod from the API: its processes are gone.
@@ -234,4 +273,32 @@ fn deletion_grace(pod: &Pod) -> Option<Duration> {
 fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(version: &str, ready: &str) -> Pod {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let pod = json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_later_word_of_somebody_else_is_noticed_and_an_earlier_one_of_ours_is_not() {
+        let sent = pod("9", "True").status.unwrap();
+        assert!(overwritten(&pod("10", "False"), &sent, Some(9)));
+        assert!(!overwritten(&pod("10", "True"), &sent, Some(9)));
+        assert!(!overwritten(&pod("8", "False"), &sent, Some(9)), "the watch has not caught up");
+    }
+
+    #[test]
+    fn the_time_that_is_left_only_gets_shorter() {
+        let mut left = None;
+        assert!(shorten(&mut left, Duration::from_secs(30)));
+        assert!(!shorten(&mut left, Duration::from_mins(1)));
+        assert!(shorten(&mut left, Duration::from_secs(1)));
+        assert_eq!(left, Some(Duration::from_secs(1)));
+    }
 }

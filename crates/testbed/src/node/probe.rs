@@ -1,21 +1,23 @@
 //! Probes of a running container, with the kubelet's defaults.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, process::Stdio, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use tokio::{net::TcpStream, process::Command, time::timeout};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{net::TcpStream, time::timeout};
 
-use super::view::Report;
+use super::{container::Place, view::Report};
+use crate::process::group_of;
 
 /// Where a container's probes go.
 pub(super) struct Target<'a> {
     pub(super) container: &'a Container,
     pub(super) address: Ipv4Addr,
-    /// The container's environment, for probes that run a command.
-    pub(super) environment: &'a std::collections::BTreeMap<String, String>,
+    /// Where probes run that are commands.
+    pub(super) place: &'a Place,
 }
 
 /// Keeps asking, and reports what changes. Ends, with the reason, only when the container has to be restarted.
@@ -150,15 +152,28 @@ async fn ask_http(target: &Target<'_>, action: &HTTPGetAction) -> Result<(), Str
     }
 }
 
-async fn ask_command(target: &Target<'_>, command: &[String]) -> Result<(), String> {
-    let (program, args) = command.split_first().ok_or("an exec probe without a command")?;
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(target.environment).kill_on_drop(true);
-    let output = command.output().await.map_err(|error| format!("run {program}: {error}"))?;
+async fn ask_command(target: &Target<'_>, words: &[String]) -> Result<(), String> {
+    let run = async {
+        let child = target.place.command(words)?.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        // A probe that is given up takes with it whatever it started.
+        let _group = KillOnDrop(group_of(&child));
+        child.wait_with_output().await
+    };
+    let output = run.await.map_err(|error| format!("run {words:?}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+struct KillOnDrop(Option<Pid>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            kill_process_group(group, Signal::KILL).ok();
+        }
+    }
 }
 
 /// A port by number, or by the name that the container gives it.

@@ -16,12 +16,15 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams},
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::Node;
 
 const FIELD_MANAGER: &str = "bed-node";
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 const LEASE_SECONDS: i32 = 20;
+/// Well before the controller manager would say so.
+const TAKEN_FOR_DEAD_AFTER: Duration = Duration::from_secs(10);
 
 /// Makes the node known, and ready.
 pub(super) async fn register(node: &Node) -> Result<()> {
@@ -56,10 +59,16 @@ pub(super) async fn register(node: &Node) -> Result<()> {
 
 /// Renews the lease for as long as the agent lives: its silence is how a dead node is noticed.
 pub(super) async fn keep_lease(node: Arc<Node>) {
+    let mut renewed = Instant::now();
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
+        // After a pause of the whole process the node may have been given up, and nobody but us says otherwise.
+        let was_away = renewed.elapsed() > TAKEN_FOR_DEAD_AFTER;
+        let kept = if was_away { register(&node).await } else { renew(&node).await };
         // The next renewal comes before the lease ends, so one that fails is no harm.
-        renew(&node).await.unwrap_or_default();
+        if kept.is_ok() {
+            renewed = Instant::now();
+        }
     }
 }
 

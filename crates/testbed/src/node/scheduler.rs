@@ -1,9 +1,9 @@
 //! Binds pods that nobody has placed to this node.
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::{
     Api, ResourceExt as _,
@@ -14,19 +14,37 @@ use serde_json::json;
 
 use super::Node;
 
+/// How long a pod that could not be placed is left alone.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
 /// Watches for pods without a node and binds those that want this one.
 pub(super) async fn run(node: Arc<Node>) {
     let pods = Api::<Pod>::all(node.options.client.clone());
     let unplaced = watcher::Config::default().fields("spec.nodeName=");
     let mut stream = pin!(watcher(pods, unplaced).default_backoff().applied_objects());
+    // Placing goes on beside the watch: one pod that the API server is slow to bind must not hold up the others.
+    let mut placing = FuturesUnordered::new();
     loop {
-        // A watch that broke is taken up again by the stream itself; a pod that could not be bound comes
-        // back with its next change, or when its controller replaces it.
-        match stream.try_next().await {
-            Ok(Some(pod)) => place(&node, &pod).await.unwrap_or_default(),
-            Ok(None) => return,
-            Err(_) => {}
+        tokio::select! {
+            // A watch that broke is taken up again by the stream itself.
+            found = stream.try_next() => match found {
+                Ok(Some(pod)) => placing.push(place_at_last(&node, pod)),
+                Ok(None) => return,
+                Err(_) => {}
+            },
+            Some(()) = placing.next() => {}
         }
+    }
+}
+
+/// Tries until the pod is placed, or gone.
+async fn place_at_last(node: &Node, pod: Pod) {
+    while let Err(error) = place(node, &pod).await {
+        let answer = error.downcast_ref::<kube::Error>();
+        if matches!(answer, Some(kube::Error::Api(status)) if status.code == 404 || status.code == 409) {
+            return;
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 

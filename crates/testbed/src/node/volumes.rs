@@ -65,7 +65,9 @@ pub(super) fn mounts_of(container: &Container, places: &BTreeMap<String, PathBuf
                 .as_deref()
                 .filter(|it| !it.is_empty())
                 .map_or_else(|| place.clone(), |it| place.join(it));
-            Some((mount.mount_path.trim_end_matches('/').to_owned(), place))
+            let path = mount.mount_path.trim_end_matches('/');
+            // The root of all paths cannot be told from the machine's own.
+            (!path.is_empty()).then(|| (path.to_owned(), place))
         })
         .collect()
 }
@@ -223,6 +225,8 @@ fn write(place: &Path, path: &str, file: &File) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
+    // A file of an earlier try may be one that even its owner must not write to.
+    fs::remove_file(&path).ok();
     fs::write(&path, &file.content).with_context(|| format!("write {}", path.display()))?;
     let mode = u32::try_from(file.mode).unwrap_or(0o600);
     fs::set_permissions(&path, fs::Permissions::from_mode(mode))

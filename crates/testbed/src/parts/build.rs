@@ -51,7 +51,7 @@ impl GoPart {
             return Ok(path);
         }
         // One lock for all parts: two builds at once would only take each other's memory.
-        let _lock = lock(&crate::cache::folder()?.join("parts"), "build.lock", say)?;
+        let _lock = super::lock(say)?;
         if path.exists() {
             return Ok(path);
         }
@@ -65,7 +65,7 @@ impl GoPart {
         for source in sources(&self.folder())? {
             key.update(fs::read(&source).with_context(|| format!("read {}", source.display()))?);
         }
-        key.update(&toolchain.version);
+        key.update(&toolchain.identity);
         for argument in self.arguments()? {
             key.update(argument);
         }
@@ -92,7 +92,8 @@ impl GoPart {
     fn build(&self, path: &Path, say: Say<'_>) -> Result<()> {
         let folder = path.parent().context("a part's path has a folder")?;
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let unfinished = path.with_extension("unfinished");
+        // Another build of the same part may have lost its owner and not yet noticed.
+        let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
         for pause in PAUSES.iter().map(Some).chain([None]) {
             let Err(complaint) = self.compile(&unfinished, say)? else {
                 return fs::rename(&unfinished, path)

@@ -10,21 +10,24 @@ const MISSING: &str =
 /// A Go toolchain that runs.
 #[derive(Debug)]
 pub(super) struct Toolchain {
-    /// What `go env GOVERSION` says.
-    pub(super) version: String,
+    /// What it is and what it builds for, as `go env` says: whatever changes a binary without changing its sources.
+    pub(super) identity: String,
 }
 
 impl Toolchain {
     pub(super) fn find() -> Result<Self> {
-        let output = match Command::new("go").args(["env", "GOVERSION"]).output() {
+        let output = match Command::new("go")
+            .args(["env", "GOVERSION", "GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT"])
+            .output()
+        {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(MISSING),
-            other => other.context("run `go env GOVERSION`")?,
+            other => other.context("run `go env`")?,
         };
-        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        if !output.status.success() || version.is_empty() {
-            bail!("`go env GOVERSION` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let identity = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || identity.is_empty() {
+            bail!("`go env` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(Self { version })
+        Ok(Self { identity })
     }
 }
 
@@ -44,7 +47,7 @@ pub(super) fn diagnose(complaint: &str) -> Option<Trouble> {
     const OLD: &str = "this machine's Go is too old for the pinned parts: install Go 1.26.5 or newer";
     const FULL: &str = "the disk is full: a cold build of the parts needs about 15 GB for Go's caches";
     let has = |words: &[&str]| words.iter().any(|word| complaint.contains(word));
-    if has(&["too many requests", "Too Many Requests", "429"]) {
+    if has(&["too many requests", "Too Many Requests"]) {
         Some(Trouble::TooManyRequests)
     } else if has(&["no space left on device"]) {
         Some(Trouble::ForAPerson(FULL))
@@ -81,6 +84,9 @@ mod tests {
     #[test]
     fn a_registry_that_asks_for_a_pause_gets_one() {
         assert_eq!(diagnose("reading a@v1: 429 Too Many Requests"), Some(Trouble::TooManyRequests));
+        let dated =
+            "go: a@v1.3.1-0.20240429000000-0123456789ab: dial tcp 127.0.0.1:1: connect: connection refused";
+        assert!(matches!(diagnose(dated), Some(Trouble::ForAPerson(_))), "a date is not a status");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::{Corner, LIMIT, condition, container, process_of, wait_for, wait_until_gone};
+use crate::support::{Corner, LIMIT, ask, condition, container, process_of, wait_for, wait_until_gone};
 
 fn looping(trap: &str) -> Value {
     let script = format!("{trap}; echo up; while :; do sleep 0.05; done");
@@ -68,6 +68,34 @@ async fn a_process_that_will_not_end_is_killed_when_its_time_is_over() {
     let last = delete_and_watch(&corner, "stubborn", 1).await;
     assert_eq!(last["state"]["terminated"]["exitCode"], 137);
     assert!(!is_running(process));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_deleted_without_grace_leaves_no_process() {
+    let corner = Corner::new("force").await;
+    let pod = json!({"metadata": {"name": "forced"}, "spec": {"containers": [looping("trap '' TERM")]}});
+    corner.create::<Pod>(pod).await;
+    let pod = corner.pod("forced", "ready", |pod| condition(pod, "Ready") == Some("True")).await;
+    let process = process_of(&pod).unwrap();
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    corner.api::<Pod>().delete("forced", &now).await.unwrap();
+    ask("without the process", || async { (!is_running(process)).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_second_deletion_may_shorten_the_grace() {
+    let corner = Corner::new("shorter").await;
+    let pod = json!({"metadata": {"name": "slow"}, "spec": {"containers": [looping("trap '' TERM")]}});
+    corner.create::<Pod>(pod).await;
+    corner.pod("slow", "ready", |pod| condition(pod, "Ready") == Some("True")).await;
+    let pods = corner.api::<Pod>();
+    pods.delete("slow", &DeleteParams { grace_period_seconds: Some(600), ..DeleteParams::default() })
+        .await
+        .unwrap();
+    pods.delete("slow", &DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() })
+        .await
+        .unwrap();
+    wait_until_gone(&pods, "slow").await;
 }
 
 #[tokio::test]

@@ -120,6 +120,36 @@ async fn a_readiness_probe_that_succeeds_makes_the_pod_ready() {
 }
 
 #[tokio::test]
+async fn a_probe_that_is_a_command_runs_where_its_container_does() {
+    let corner = Corner::new("exec").await;
+    corner.create::<Secret>(json!({"metadata": {"name": "keys"}, "stringData": {"token": "s3cr3t"}})).await;
+    let check = "test \"$WORD\" = here && test \"$(cat /etc/app/token)\" = s3cr3t";
+    let more = json!({
+        "env": [{"name": "WORD", "value": "here"}],
+        "volumeMounts": [{"name": "keys", "mountPath": "/etc/app"}],
+        "readinessProbe": {"exec": {"command": ["sh", "-c", check]}, "periodSeconds": 1},
+    });
+    let mut pod = shell("checked", "sleep 1000", &more);
+    pod["spec"]["volumes"] =
+        json!([{"name": "keys", "secret": {"secretName": "keys", "defaultMode": 0o400}}]);
+    corner.create::<Pod>(pod).await;
+    corner.pod("checked", "ready", |pod| condition(pod, "Ready") == Some("True")).await;
+}
+
+#[tokio::test]
+async fn a_volume_over_tmp_moves_what_the_pod_says_and_not_its_home() {
+    let corner = Corner::new("tmp").await;
+    let script = "cd \"$HOME\" && echo kept > /tmp/note && cat $NOTE > /dev/termination-log";
+    let more = json!({"env": [{"name": "NOTE", "value": "/tmp/note"}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}]});
+    let mut pod = shell("writer", script, &more);
+    pod["spec"]["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
+    corner.create::<Pod>(pod).await;
+    let pod = corner.pod("writer", "finished", has_ended).await;
+    assert_eq!(container(&pod)["state"]["terminated"]["message"], "kept\n");
+}
+
+#[tokio::test]
 async fn a_failing_liveness_probe_restarts_the_container() {
     let corner = Corner::new("alive").await;
     let probe =
