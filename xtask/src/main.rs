@@ -3,8 +3,10 @@
 //! One file per verb. Data goes to standard output, words for people to standard error.
 
 mod bed;
+mod crdgen;
 mod demo;
 mod docsgen;
+mod generated;
 mod terminal;
 mod test;
 mod tidy;
@@ -34,6 +36,8 @@ enum Verb {
     Tidy,
     /// Write the files under `docs/reference`
     Docsgen,
+    /// Write the files under `deploy/crds`
+    Crdgen,
 }
 
 fn main() -> ExitCode {
@@ -42,7 +46,8 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Tidy => tidy::run(),
-        Verb::Docsgen => docsgen::run(),
+        Verb::Docsgen => generated::write(&generated::DOCS),
+        Verb::Crdgen => generated::write(&generated::CRDS),
     };
     done.unwrap_or_else(|error| {
         terminal::say(&format!("error: {error:#}"));

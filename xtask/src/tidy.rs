@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{docsgen, terminal::say};
+use crate::{
+    generated::{self, Generator},
+    terminal::say,
+};
 use tree::{Complaint, Tree};
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -34,13 +37,18 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What is generated is what is in the tree.
+/// What is generated is what is in the tree, and nothing else is beside it.
 fn generated(tree: &Tree) -> Result<Vec<Complaint>> {
-    let stale = |path: &str| Complaint::new(path, 1, "is not what `cargo xtask docsgen` writes: run it");
-    let files = docsgen::files()?;
-    Ok(files
-        .into_iter()
-        .filter(|(path, text)| tree.text(path) != Some(text))
-        .map(|(path, _)| stale(path))
-        .collect())
+    let mut complaints = Vec::new();
+    for Generator { verb, owns, files } in generated::ALL {
+        let files = files()?;
+        let stale = files.iter().filter(|file| tree.text(&file.path) != Some(&file.text));
+        let left =
+            tree.files.iter().filter(|it| owns(&it.path) && files.iter().all(|file| file.path != it.path));
+        let paths = stale.map(|file| &file.path).chain(left.map(|file| &file.path));
+        let what =
+            format!("is not what `cargo xtask {verb}` writes: run it, and remove what it does not write");
+        complaints.extend(paths.map(|path| Complaint::new(path, 1, what.as_str())));
+    }
+    Ok(complaints)
 }

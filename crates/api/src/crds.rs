@@ -1,0 +1,48 @@
+//! The definitions of all kinds, as the API server takes them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt as _;
+
+/// Every kind's definition, in the order of their names.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut crds = vec![
+        crate::CoderAppearance::crd(),
+        crate::CoderControlPlane::crd(),
+        crate::CoderGroup::crd(),
+        crate::CoderGroupSync::crd(),
+        crate::CoderOrganization::crd(),
+        crate::CoderOrganizationSync::crd(),
+        crate::CoderRoleSync::crd(),
+    ];
+    let versions = crds.iter_mut().flat_map(|crd| &mut crd.spec.versions);
+    for schema in versions.filter_map(|it| it.schema.as_mut()?.open_api_v3_schema.as_mut()) {
+        tidy(schema);
+    }
+    crds
+}
+
+/// Makes of a derived schema what a person would have written.
+fn tidy(schema: &mut JSONSchemaProps) {
+    forget_null(schema);
+    if let Some(description) = &mut schema.description {
+        // Where a line of source ends means nothing to the reader of a definition.
+        *description =
+            description.split("\n\n").map(|it| it.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+    }
+    schema.properties.iter_mut().flatten().for_each(|(_, property)| tidy(property));
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+    }
+}
+
+/// The derive lets every option be null. The API server drops a null that is not allowed, which makes it what it
+/// means here, absent; one that is allowed would stay, and every rule would have to know it.
+fn forget_null(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.enum_.iter_mut().for_each(|values| values.retain(|it| !it.0.is_null()));
+}

@@ -1,0 +1,58 @@
+//! The kinds of `coder.com/v1alpha1`: what a manifest may say, and what a status reports.
+//!
+//! Owns the spec and status of every kind, the CEL rules and bounds that the API server enforces, the columns of
+//! `kubectl get`, and the words that programs rely on: annotations, finalizers, conditions and reasons. The doc comments
+//! of the fields are the users' reference.
+//!
+//! It decides nothing and reaches nobody: no client, no clock, no other crate of this workspace. Defaults are
+//! methods here and never defaults in a CRD, because a GitOps tool would fight over what the API server writes into a spec.
+//!
+//! Entry points: [`crds`], [`AppState`], and one file per kind.
+
+#![expect(
+    unreachable_pub,
+    reason = "the derive of schemas repeats every struct, `pub` and all, inside a function"
+)]
+
+mod app_state;
+mod appearance;
+mod control_plane;
+mod crds;
+mod group;
+mod group_sync;
+mod interval;
+mod organization;
+mod organization_sync;
+mod policy;
+mod reference;
+mod role_sync;
+mod rules;
+mod schema;
+mod status;
+mod words;
+
+pub use app_state::AppState;
+pub use appearance::{AnnouncementBanner, CoderAppearance, CoderAppearanceSpec};
+pub use control_plane::{
+    CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus, External, LicenseDeletionPolicy,
+};
+pub use crds::crds;
+pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
+pub use group_sync::{CoderGroupSync, CoderGroupSyncSpec};
+pub use interval::{Interval, InvalidInterval};
+pub use organization::{CoderOrganization, CoderOrganizationSpec};
+pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
+pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};
+pub use reference::{ControlPlaneRef, SecretKeyRef};
+pub use role_sync::{CoderRoleSync, CoderRoleSyncSpec};
+pub use status::{Difference, Plan, Status, Step};
+pub use words::{annotation, condition, finalizer, reason};
+
+/// The API group of every kind.
+pub const GROUP: &str = "coder.com";
+
+/// The version of every kind.
+pub const VERSION: &str = "v1alpha1";
+
+/// The name that stands for the default organization, whatever that one is called.
+pub const DEFAULT_ORGANIZATION: &str = "default";

@@ -1,0 +1,18 @@
+//! Schemas that a derive cannot say: bounds of what is inside lists and maps.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// Claim values of the identity provider, each with names of Coder objects. The whole map has one owner: what a manifest
+/// gives is all of it, so an entry that somebody else applied must not stay beside it.
+pub(crate) fn mapping(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({"type": "string", "minLength": 1, "maxLength": 255,
+        "pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$"});
+    let names = json_schema!({"type": "array", "x-kubernetes-list-type": "set", "items": name});
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": names})
+}
+
+/// User names or e-mail addresses, also with one owner.
+pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
+    let user = json_schema!({"type": "string", "minLength": 1, "maxLength": 320});
+    json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "items": user})
+}

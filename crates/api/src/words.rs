@@ -1,0 +1,101 @@
+//! The words that people and programs rely on: annotations, finalizers, condition types and reasons.
+//!
+//! Once released a word keeps its meaning: alerts, pipelines and health checks match on it.
+
+/// Annotations that people and tools set.
+pub mod annotation {
+    /// The hash of the plan that may be applied.
+    pub const APPROVED_PLAN: &str = "coder.com/approved-plan";
+    /// Any new value asks for a reconciliation now.
+    pub const RECONCILE_REQUESTED_AT: &str = "coder.com/reconcile-requested-at";
+    /// The same, as Flux asks for it.
+    pub const FLUX_REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
+    /// Any new value asks for a new key.
+    pub const ROTATE_REQUESTED_AT: &str = "coder.com/rotate-requested-at";
+    /// `"true"` lets an object go that is being deleted; what is left behind is named.
+    pub const FORCE_FINALIZE: &str = "coder.com/force-finalize";
+    /// On a control plane: the id of the deployment that may take the place of the one known so far.
+    pub const ACCEPT_DEPLOYMENT: &str = "coder.com/accept-deployment";
+}
+
+/// Finalizers. Kinds that coder-k8s has keep its names, so that either operator can let go what the other held.
+pub mod finalizer {
+    /// Of every kind that coder-k8s does not have.
+    pub const FINALIZER: &str = "coder.com/finalizer";
+    /// Of a control plane.
+    pub const CONTROL_PLANE: &str = "coder.com/workspace-rbac-cleanup";
+    /// Of a provisioner.
+    pub const PROVISIONER: &str = "coder.com/provisioner-key-cleanup";
+}
+
+/// Types of conditions.
+pub mod condition {
+    /// The remote object is as declared. Always present.
+    pub const READY: &str = "Ready";
+    /// Work is under way or is waited for. Present only while true.
+    pub const RECONCILING: &str = "Reconciling";
+    /// Nothing will happen until a person changes something. Present only while true.
+    pub const STALLED: &str = "Stalled";
+    /// What was found differs from what is declared.
+    pub const DRIFTED: &str = "Drifted";
+    /// On a control plane: the declared licences are installed.
+    pub const LICENSE_APPLIED: &str = "LicenseApplied";
+    /// On a control plane: we have a credential that works.
+    pub const OPERATOR_ACCESS: &str = "OperatorAccess";
+}
+
+/// Reasons of conditions, stable and CamelCase.
+pub mod reason {
+    /// Everything declared is so.
+    pub const UP_TO_DATE: &str = "UpToDate";
+    /// Steps are being applied.
+    pub const PROGRESSING: &str = "Progressing";
+    /// `suspend` is set.
+    pub const SUSPENDED: &str = "Suspended";
+    /// `mode: Observe`: the differences are in the plan, and nothing is changed.
+    pub const OBSERVED: &str = "Observed";
+    /// What was found differs from what is declared.
+    pub const DRIFT_FOUND: &str = "DriftFound";
+    /// What was found is what is declared.
+    pub const NO_DRIFT: &str = "NoDrift";
+    /// `approval: Manual`, and nobody has approved this plan.
+    pub const APPROVAL_REQUIRED: &str = "ApprovalRequired";
+    /// A step would destroy people's data, and nobody has allowed that.
+    pub const DESTRUCTIVE_REFUSED: &str = "DestructiveRefused";
+    /// The remote object exists, is not ours, and `adoptionPolicy` does not let us take it.
+    pub const ADOPTION_REFUSED: &str = "AdoptionRefused";
+    /// Another object of the cluster holds the same remote object.
+    pub const HELD_BY_OTHER: &str = "HeldByOther";
+    /// Somebody else keeps writing other values; we have stepped back.
+    pub const CONTENDED: &str = "Contended";
+    /// The manifest asks for something that cannot be.
+    pub const INVALID: &str = "Invalid";
+    /// There is no control plane of that name in the namespace.
+    pub const CONTROL_PLANE_NOT_FOUND: &str = "ControlPlaneNotFound";
+    /// The control plane has no address or no working credential yet.
+    pub const CONTROL_PLANE_NOT_READY: &str = "ControlPlaneNotReady";
+    /// The address answers as another deployment than before.
+    pub const DEPLOYMENT_CHANGED: &str = "DeploymentChanged";
+    /// Something that the manifest names does not exist, here or in Coder.
+    pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
+    /// A Secret or one of its keys is missing.
+    pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
+    /// Coder does not accept the credential.
+    pub const UNAUTHORIZED: &str = "Unauthorized";
+    /// The account may not do this.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// The licence does not cover this.
+    pub const NOT_ENTITLED: &str = "NotEntitled";
+    /// This Coder is too old for this.
+    pub const VERSION_TOO_OLD: &str = "VersionTooOld";
+    /// Coder does not answer.
+    pub const UNREACHABLE: &str = "Unreachable";
+    /// Coder asks us to slow down.
+    pub const RATE_LIMITED: &str = "RateLimited";
+    /// Coder answered with an error.
+    pub const REMOTE_ERROR: &str = "RemoteError";
+    /// The remote object is being removed.
+    pub const DELETING: &str = "Deleting";
+    /// The remote object cannot be removed yet; the message says what is in the way.
+    pub const DELETION_BLOCKED: &str = "DeletionBlocked";
+}

@@ -1,0 +1,103 @@
+//! What manifests mean once they are read.
+
+use std::time::Duration;
+
+use api::{
+    AppState, CoderAppearance, CoderControlPlane, CoderGroup, CoderGroupSync, CoderOrganization,
+    CoderOrganizationSync, CoderRoleSync, DeletionPolicy, Status,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::examples::examples;
+
+fn read<K: DeserializeOwned>(document: &Value) -> K {
+    serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{error} in {document}"))
+}
+
+fn group(spec: &Value) -> CoderGroup {
+    read(
+        &json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "x"}, "spec": spec}),
+    )
+}
+
+fn written_back<K: DeserializeOwned + Serialize>(document: &Value) -> Value {
+    serde_json::to_value(read::<K>(document)).unwrap()
+}
+
+#[test]
+fn every_kind_has_an_example_and_nothing_of_it_is_lost() {
+    let mut kinds: Vec<String> = api::crds().into_iter().map(|crd| crd.spec.names.kind).collect();
+    for document in examples() {
+        let kind = document["kind"].as_str().unwrap();
+        let written = match kind {
+            "CoderAppearance" => written_back::<CoderAppearance>(&document),
+            "CoderControlPlane" => written_back::<CoderControlPlane>(&document),
+            "CoderGroup" => written_back::<CoderGroup>(&document),
+            "CoderGroupSync" => written_back::<CoderGroupSync>(&document),
+            "CoderOrganization" => written_back::<CoderOrganization>(&document),
+            "CoderOrganizationSync" => written_back::<CoderOrganizationSync>(&document),
+            "CoderRoleSync" => written_back::<CoderRoleSync>(&document),
+            _ => panic!("no kind of ours: {kind}"),
+        };
+        assert_eq!(written, document);
+        kinds.retain(|it| it != kind);
+    }
+    assert_eq!(kinds, [""; 0], "these have no example");
+}
+
+#[test]
+fn absent_and_empty_are_different() {
+    let absent = group(&json!({"controlPlaneRef": {"name": "main"}}));
+    assert_eq!(absent.spec.members, None);
+    let empty = group(&json!({"controlPlaneRef": {"name": "main"}, "members": [], "displayName": ""}));
+    assert_eq!(empty.spec.members, Some(Vec::new()));
+    assert_eq!(empty.spec.display_name.as_deref(), Some(""));
+    let written = serde_json::to_value(&empty.spec).unwrap();
+    assert_eq!(written, json!({"controlPlaneRef": {"name": "main"}, "members": [], "displayName": ""}));
+    let spec = json!({"controlPlaneRef": {"name": "main"}, "mapping": {}});
+    let sync: CoderRoleSync = read(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderRoleSync",
+        "metadata": {"name": "x"}, "spec": spec}));
+    assert_eq!(sync.spec.mapping.as_ref().map(std::collections::BTreeMap::len), Some(0));
+    assert_eq!(serde_json::to_value(&sync.spec).unwrap(), spec);
+}
+
+#[test]
+fn names_fall_back_to_the_objects_own() {
+    let plain = group(&json!({"controlPlaneRef": {"name": "main"}}));
+    assert_eq!((plain.organization(), plain.remote_name()), ("default", "x"));
+    let named = group(&json!({"controlPlaneRef": {"name": "main"}, "organization": "alpha", "name": "dev"}));
+    assert_eq!((named.organization(), named.remote_name()), ("alpha", "dev"));
+}
+
+#[test]
+fn policy_fields_are_read_from_the_top_of_the_spec() {
+    let mut kept = group(&json!({"controlPlaneRef": {"name": "main"}, "suspend": true, "interval": "1h30m",
+        "deletionPolicy": "Delete", "name": "dev"}));
+    assert_eq!(kept.control_plane(), "main");
+    assert!(kept.policy().is_suspended());
+    assert_eq!(kept.policy().interval(), Duration::from_mins(90));
+    assert_eq!(kept.policy().deletion_policy(), DeletionPolicy::Delete);
+    assert_eq!(kept.spec.name.as_deref(), Some("dev"));
+    assert_eq!(AppState::status(&kept), None);
+    kept.set_status(Status { id: Some("1".to_owned()), ..Status::default() });
+    assert_eq!(AppState::status(&kept).and_then(|it| it.id.as_deref()), Some("1"));
+}
+
+#[test]
+fn an_interval_that_cannot_be_read_is_refused_with_an_example() {
+    let spec = json!({"controlPlaneRef": {"name": "main"}, "interval": "5 minutes"});
+    let error = serde_json::from_value::<api::CoderGroupSpec>(spec).unwrap_err();
+    assert!(error.to_string().contains("write it as 5m, 90s or 1h30m"), "{error}");
+}
+
+#[test]
+fn the_keys_of_a_control_planes_secrets_have_defaults() {
+    let spec = json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "token"},
+        "caSecretRef": {"name": "ca"}}, "licenseSecretRef": {"name": "one"}, "licenseSecretRefs": [{"name": "two", "key": "jwt"}]});
+    let spec: api::CoderControlPlaneSpec = read(&spec);
+    assert_eq!(spec.licenses().collect::<Vec<_>>(), [("one", "license"), ("two", "jwt")]);
+    assert_eq!(spec.interval(), Duration::from_mins(5));
+    let external = spec.external.unwrap();
+    assert_eq!((external.token_key(), external.ca()), ("token", Some(("ca", "ca.crt"))));
+}

@@ -1,0 +1,43 @@
+//! Files that programs write: who writes them, and how they get into the tree.
+//!
+//! `tidy` asks the same list whether they are current.
+
+use std::{fs, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+
+use crate::{bed::root, crdgen, docsgen, terminal::say};
+
+/// A program that writes files of the tree.
+pub(crate) struct Generator {
+    /// The verb that runs it.
+    pub(crate) verb: &'static str,
+    /// Which files it writes.
+    pub(crate) owns: fn(&str) -> bool,
+    /// Every file of it.
+    pub(crate) files: fn() -> Result<Vec<File>>,
+}
+
+/// A file as it ought to be.
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+pub(crate) const DOCS: Generator = Generator { verb: "docsgen", owns: docsgen::owns, files: docsgen::files };
+pub(crate) const CRDS: Generator = Generator { verb: "crdgen", owns: crdgen::owns, files: crdgen::files };
+
+/// Every generator there is.
+pub(crate) const ALL: [Generator; 2] = [DOCS, CRDS];
+
+pub(crate) fn write(generator: &Generator) -> Result<ExitCode> {
+    for File { path, text } in (generator.files)()? {
+        let place = root().join(&path);
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        fs::write(&place, text).with_context(|| format!("write {path}"))?;
+        say(&format!("wrote {path}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
