@@ -1,0 +1,136 @@
+//! A deployment as it is asked: its address, the token for it, and the manners that all calls to it share.
+
+mod call;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use self::call::Call;
+use crate::{circuit::Circuit, pace::Pace, routes::Route, transport::Transport};
+
+/// What a client is made of.
+pub struct ClientOptions {
+    /// Where the deployment is; a path is kept and put before every route.
+    pub url: Url,
+    /// Without one only the anonymous routes work.
+    pub token: Option<SecretString>,
+    pub transport: Arc<dyn Transport>,
+}
+
+/// An address or a token that cannot be used. The words hold neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ClientOptionsError {
+    #[error("the address of a deployment begins with http:// or https://")]
+    Scheme,
+    #[error("the address of a deployment must not hold a user or a password: use a Secret")]
+    Userinfo,
+    #[error("the address of a deployment has no query and no fragment")]
+    QueryOrFragment,
+    #[error("the token is empty or holds characters that no token has")]
+    Token,
+}
+
+/// A client of one deployment. Clones are cheap and share connections, pace and circuit.
+#[derive(Clone)]
+pub struct Client {
+    deployment: Arc<Deployment>,
+    token: Option<Token>,
+}
+
+struct Deployment {
+    url: Url,
+    host: String,
+    transport: Arc<dyn Transport>,
+    pace: Pace,
+    circuit: Mutex<Circuit>,
+}
+
+#[derive(Clone)]
+struct Token {
+    secret: SecretString,
+    /// The same, marked as sensitive, which is how it travels.
+    header: HeaderValue,
+}
+
+impl Client {
+    pub fn new(options: ClientOptions) -> Result<Self, ClientOptionsError> {
+        let ClientOptions { url, token, transport } = options;
+        check(&url)?;
+        let host = match (url.host_str().unwrap_or_default(), url.port()) {
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host.to_owned(),
+        };
+        let circuit = Mutex::new(Circuit::new());
+        let deployment = Arc::new(Deployment { url, host, transport, pace: Pace::default(), circuit });
+        Ok(Self { deployment, token: token.map(Token::new).transpose()? })
+    }
+
+    /// The same deployment with another token. Pace and circuit stay shared.
+    pub fn with_token(&self, token: SecretString) -> Result<Self, ClientOptionsError> {
+        Ok(Self { deployment: Arc::clone(&self.deployment), token: Some(Token::new(token)?) })
+    }
+
+    /// Where the deployment is.
+    pub fn url(&self) -> &Url {
+        &self.deployment.url
+    }
+
+    /// Whether calls carry a token.
+    pub fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    pub(crate) fn call(&self, route: &'static Route) -> Call<'_> {
+        Call::new(self, route)
+    }
+}
+
+impl Token {
+    fn new(secret: SecretString) -> Result<Self, ClientOptionsError> {
+        let text = secret.expose_secret();
+        if text.is_empty() || !text.bytes().all(|it| it.is_ascii_graphic()) {
+            return Err(ClientOptionsError::Token);
+        }
+        let mut header = HeaderValue::from_str(text).map_err(|_| ClientOptionsError::Token)?;
+        header.set_sensitive(true);
+        Ok(Self { secret, header })
+    }
+}
+
+fn check(url: &Url) -> Result<(), ClientOptionsError> {
+    if !matches!(url.scheme(), "http" | "https") {
+        Err(ClientOptionsError::Scheme)
+    } else if !url.username().is_empty() || url.password().is_some() {
+        Err(ClientOptionsError::Userinfo)
+    } else if url.query().is_some() || url.fragment().is_some() {
+        Err(ClientOptionsError::QueryOrFragment)
+    } else {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Client")
+            .field("url", &self.deployment.url.as_str())
+            .field("has_token", &self.has_token())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not checked yet: the address may still hold a password.
+        formatter.debug_struct("ClientOptions").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

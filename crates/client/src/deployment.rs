@@ -1,0 +1,69 @@
+//! What a deployment is: its build, its identity, and what its licence covers. Both are readable without a token.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::{client::Client, error::Error, null::null_as_default, routes};
+
+/// Which Coder this is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct BuildInfo {
+    /// For example `v2.36.0`; builds that nobody stamped begin with `v0.0.0-devel`.
+    pub version: String,
+    /// The same as long as the database is the same, whatever the address.
+    pub deployment_id: Uuid,
+    #[serde(default)]
+    pub dashboard_url: String,
+    #[serde(default)]
+    pub external_url: String,
+}
+
+/// What the licence covers, as one replica saw it last.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Entitlements {
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub features: BTreeMap<String, Feature>,
+    /// For people, and not a fault by themselves.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub warnings: Vec<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub errors: Vec<String>,
+    pub has_license: bool,
+    #[serde(default)]
+    pub trial: bool,
+    pub refreshed_at: Timestamp,
+}
+
+/// One licensed feature.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Feature {
+    /// `entitled`, `grace_period` or `not_entitled`.
+    pub entitlement: String,
+    /// What coderd's own gates look at; an entitlement alone is not enough.
+    pub enabled: bool,
+    pub limit: Option<i64>,
+    pub actual: Option<i64>,
+}
+
+impl Entitlements {
+    /// Whether coderd lets calls through that need the feature.
+    pub fn is_enabled(&self, feature: &str) -> bool {
+        self.features.get(feature).is_some_and(|it| it.enabled)
+    }
+}
+
+impl Client {
+    /// Reads which Coder this is. No token is sent.
+    pub async fn build_info(&self) -> Result<BuildInfo, Error> {
+        self.call(&routes::BUILD_INFO).read().await
+    }
+
+    /// Reads what the licence covers. No token is sent; an open-source build has no such route.
+    pub async fn entitlements(&self) -> Result<Entitlements, Error> {
+        self.call(&routes::ENTITLEMENTS).read().await
+    }
+}

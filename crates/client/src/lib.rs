@@ -1,0 +1,36 @@
+//! A typed client of Coder's HTTP API, for the part of it that the product uses.
+//!
+//! Owns the wire and its manners: which routes exist ([`routes`]), how they are asked ([`client`]), how fast and how
+//! often (`pace`, `retry`, `circuit`), and what a refusal means ([`error`]). One file per area of the API holds the
+//! types as coderd spells them.
+//!
+//! It knows no other crate of the workspace, no Kubernetes and no terminal; it decides nothing about what should be
+//! done to a deployment, and it keeps no state but connections, pace and circuit.
+//!
+//! Entry points: [`Client::new`] with an [`HttpTransport`]; in tests with any other [`Transport`].
+
+mod answer;
+pub mod appearance;
+mod circuit;
+pub mod client;
+pub mod deployment;
+pub mod error;
+pub mod groups;
+pub mod idp_sync;
+pub mod members;
+mod null;
+pub mod organizations;
+mod pace;
+mod retry;
+pub mod roles;
+pub mod routes;
+mod scrub;
+pub mod transport;
+pub mod users;
+
+#[cfg(test)]
+mod script;
+
+pub use client::{Client, ClientOptions, ClientOptionsError};
+pub use error::{Class, Error, Validation};
+pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};

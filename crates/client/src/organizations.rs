@@ -1,0 +1,80 @@
+//! Organizations. By id even a deleted one answers and takes writes, so whether one is there is read from the list.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{client::Client, error::Error, null::null_as_default, routes};
+
+/// An organization that is there.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Organization {
+    pub id: Uuid,
+    pub name: String,
+    #[serde(default)]
+    pub display_name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub icon: String,
+    #[serde(default)]
+    pub is_default: bool,
+    /// Empty on a Coder that is too old to have it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub default_org_member_roles: Vec<String>,
+}
+
+/// A new organization. The caller becomes its first member.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CreateOrganization {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icon: Option<String>,
+}
+
+/// A change; what is absent stays. An empty name or display name stays too, coderd cannot clear them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UpdateOrganization {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icon: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_org_member_roles: Option<Vec<String>>,
+}
+
+impl Client {
+    /// Reads every live organization that the account may see.
+    pub async fn list_organizations(&self) -> Result<Vec<Organization>, Error> {
+        self.call(&routes::LIST_ORGANIZATIONS).list().await
+    }
+
+    pub async fn create_organization(&self, wanted: &CreateOrganization) -> Result<Organization, Error> {
+        self.call(&routes::CREATE_ORGANIZATION).body(wanted).read().await
+    }
+
+    pub async fn update_organization(
+        &self,
+        organization: Uuid,
+        change: &UpdateOrganization,
+    ) -> Result<Organization, Error> {
+        self.call(&routes::UPDATE_ORGANIZATION)
+            .parameter("organization", &organization)
+            .body(change)
+            .read()
+            .await
+    }
+
+    /// Deletes an organization; a conflict says what has to be deleted first.
+    pub async fn delete_organization(&self, organization: Uuid) -> Result<(), Error> {
+        self.call(&routes::DELETE_ORGANIZATION).parameter("organization", &organization).done().await
+    }
+}

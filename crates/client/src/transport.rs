@@ -1,0 +1,51 @@
+//! The one seam of the client: a request goes in, an answer or a failure of the wire comes out.
+//!
+//! What is behind it knows no route, no token and no retry; tests put scripts there, production puts HTTP.
+
+mod reqwest;
+
+use std::{fmt::Debug, pin::Pin};
+
+use bytes::Bytes;
+
+pub use self::reqwest::{BODY_LIMIT, HttpOptions, HttpTransport};
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Sends one request, once, to exactly the address that it names.
+///
+/// An implementation follows no redirect, keeps no cookie and repeats nothing: a token goes only where it belongs,
+/// and whether a call may be repeated is known one level up.
+pub trait Transport: Send + Sync + Debug {
+    fn send(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> BoxFuture<'_, Result<http::Response<Bytes>, TransportError>>;
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// There was no connection, so nothing of the request has left this process.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The request may have been carried out.
+    #[error("no complete answer in time")]
+    TimedOut,
+    /// The request may have been carried out.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// The answer is larger than anything that is expected here.
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+}
+
+/// What cannot be turned into a transport.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportOptionsError {
+    #[error("the certificates of the authority are no PEM: {0}")]
+    Certificates(String),
+    #[error("the HTTP client cannot be built: {0}")]
+    Client(String),
+}

@@ -1,0 +1,69 @@
+//! What a deployment must have before a kind can be kept there: a licensed feature, a version.
+
+use api::reason;
+use client::deployment::{BuildInfo, Entitlements};
+
+use crate::outcome::Waiting;
+
+/// The oldest Coder that we know how to talk to.
+const OLDEST: (u32, u32) = (2, 34);
+
+/// The licensed feature that a kind needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gate {
+    /// Coder's name of the feature.
+    pub feature: &'static str,
+    /// The licence that has it.
+    pub license: &'static str,
+}
+
+/// Whether a kind can be kept on this deployment now. Looked at before anything else is read: without its feature a
+/// surface answers with refusals or with defaults, and neither says what is stored.
+pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Waiting> {
+    let Gate { feature, license } = gate;
+    if version(&build.version).is_some_and(|found| found < OLDEST) {
+        let (major, minor) = OLDEST;
+        let message = format!("needs Coder >= {major}.{minor}, and this is {}", build.version);
+        return Err(Waiting { reason: reason::VERSION_TOO_OLD, message });
+    }
+    if !entitlements.is_enabled(feature) {
+        return Err(Waiting { reason: reason::NOT_ENTITLED, message: format!("needs a {license} licence: {feature}") });
+    }
+    Ok(())
+}
+
+/// The first two numbers of a version. A development build has none that mean anything, and is let through.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.trim_start_matches('v').split('.');
+    let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    (version != (0, 0)).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const GATE: Gate = Gate { feature: "multiple_organizations", license: "Premium" };
+
+    fn ask(version: &str, enabled: bool) -> Result<(), Waiting> {
+        let build = serde_json::from_value(json!({"version": version, "deployment_id": "00000000-0000-0000-0000-000000000000"}));
+        let feature = json!({"entitlement": "entitled", "enabled": enabled});
+        let entitlements = serde_json::from_value(json!({"features": {"multiple_organizations": feature}, "has_license": enabled}));
+        check(GATE, &build.unwrap(), &entitlements.unwrap())
+    }
+
+    #[test]
+    fn a_missing_feature_is_named_with_the_licence_that_has_it() {
+        assert_eq!(ask("v2.36.0", true), Ok(()));
+        assert_eq!(ask("v2.36.0", false).unwrap_err().message, "needs a Premium licence: multiple_organizations");
+    }
+
+    #[test]
+    fn an_old_coder_is_told_before_its_licence_is_looked_at() {
+        assert_eq!(ask("v2.33.11+abc", false).unwrap_err().message, "needs Coder >= 2.34, and this is v2.33.11+abc");
+        assert_eq!(ask("v3.0.0", true), Ok(()));
+        assert_eq!(ask("v0.0.0-devel", true), Ok(()));
+    }
+}

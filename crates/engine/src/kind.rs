@@ -1,0 +1,76 @@
+//! What a kind is: its types and its stages. Everything that kinds have in common is elsewhere, once.
+
+use std::fmt::Debug;
+
+use api::AppState;
+use uuid::Uuid;
+
+use crate::{
+    decide::Contact,
+    gate::Gate,
+    outcome::Trouble,
+    plan::Plan,
+    world::{Promises, World},
+};
+
+/// A field that cannot be meant, found before anything is asked or changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// The field's path, as `spec.mapping`.
+    pub field: String,
+    /// What was expected.
+    pub message: String,
+}
+
+impl Invalid {
+    pub fn new(field: &str, message: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), message: message.into() }
+    }
+}
+
+/// An app-state kind. The stages are called in the order in which they stand here.
+pub trait Kind: Debug + Send + Sync + 'static {
+    type Manifest: AppState;
+    /// What the manifest means, checked.
+    type Desired: Debug + Send + Sync;
+    /// What coderd has, as far as this object is concerned.
+    type Observed: Debug + Send + Sync;
+    /// A write that the kind knows.
+    type Effect: Debug + Send + Sync;
+
+    const GATE: Gate;
+    /// Lower ones come first: what others refer to has to be there before them.
+    const RANK: u8;
+
+    /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
+    fn target(manifest: &Self::Manifest) -> String;
+
+    /// Pure: what the manifest means. Every mistake of a person is found here.
+    fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
+
+    /// Reads what plan needs to know. `held` is the id that we recorded, if we hold an object.
+    fn observe(
+        desired: &Self::Desired,
+        held: Option<Uuid>,
+        world: &World,
+    ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
+
+    /// Pure: how the object stands to us.
+    fn contact(observed: &Self::Observed, held: Option<Uuid>) -> Contact;
+
+    /// Pure: the id to record once the world is as declared; a document has the id of what it belongs to.
+    fn id(observed: &Self::Observed) -> Option<Uuid>;
+
+    /// Pure: the steps from what is to what is declared.
+    fn plan(desired: &Self::Desired, observed: &Self::Observed) -> Plan<Self::Effect>;
+
+    /// Pure: the steps that take the object away, or a document back to the server's default.
+    fn plan_deletion(observed: &Self::Observed) -> Plan<Self::Effect>;
+
+    /// Does one step and nothing else. Gives the id of what it made, which is ours from that moment on, whatever
+    /// becomes of the steps after it.
+    fn apply(effect: &Self::Effect, world: &World) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
+
+    /// Pure: what others may count on once this manifest is applied.
+    fn promise(_manifest: &Self::Manifest, _promises: &mut Promises) {}
+}

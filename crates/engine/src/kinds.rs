@@ -1,0 +1,44 @@
+//! The kinds, one file each, and the one place that lists them.
+
+mod appearance;
+mod group;
+mod group_sync;
+mod mapping;
+mod organization;
+mod organization_sync;
+mod role_sync;
+
+pub use appearance::Appearance;
+pub use group::Group;
+pub use group_sync::GroupSync;
+pub use organization::Organization;
+pub use organization_sync::OrganizationSync;
+pub use role_sync::RoleSync;
+
+use kube::Resource as _;
+use serde_json::Value;
+
+use crate::{
+    assess::{Object, Subject},
+    kind::Kind,
+};
+
+/// Registers kinds: a line for each makes it one that every door knows.
+macro_rules! register {
+    ($($kind:ident),+ $(,)?) => {
+        /// The names of the registered kinds.
+        pub fn names() -> Vec<String> {
+            vec![$(<$kind as Kind>::Manifest::kind(&()).into_owned()),+]
+        }
+
+        /// Reads a manifest of a registered kind; nothing when its kind is not one.
+        pub fn parse(kind: &str, manifest: &Value) -> Option<Result<Box<dyn Subject>, serde_json::Error>> {
+            $(if kind == <$kind as Kind>::Manifest::kind(&()) {
+                return Some(Object::<$kind>::parse(manifest).map(|it| Box::new(it) as Box<dyn Subject>));
+            })+
+            None
+        }
+    };
+}
+
+register!(Appearance, Group, GroupSync, Organization, OrganizationSync, RoleSync);

@@ -1,0 +1,168 @@
+//! `CoderAppearance`: what the dashboard shows of its owner. One per deployment; it always exists.
+
+use api::CoderAppearance;
+use client::appearance::{AnnouncementBanner, UpdateAppearance};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::mapping::APPEARANCE;
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Impact, Plan, Step},
+    world::World,
+};
+
+#[derive(Debug)]
+pub struct Appearance;
+
+/// A banner as a manifest spells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Banner {
+    enabled: bool,
+    message: String,
+    background_color: String,
+}
+
+#[derive(Debug)]
+pub struct Desired {
+    application_name: Option<String>,
+    logo_url: Option<String>,
+    banners: Option<Vec<Banner>>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    /// The deployment's id.
+    id: Uuid,
+    application_name: String,
+    logo_url: String,
+    banners: Vec<Banner>,
+}
+
+impl Kind for Appearance {
+    type Manifest = CoderAppearance;
+    type Desired = Desired;
+    type Observed = Observed;
+    /// All of it: coderd clears what is absent.
+    type Effect = UpdateAppearance;
+
+    const GATE: Gate = APPEARANCE;
+    const RANK: u8 = 0;
+
+    fn target(_manifest: &CoderAppearance) -> String {
+        "appearance".to_owned()
+    }
+
+    fn desire(manifest: &CoderAppearance) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        for (index, banner) in spec.announcement_banners.iter().flatten().enumerate() {
+            if !is_colour(&banner.background_color) {
+                let field = format!("spec.announcementBanners[{index}].backgroundColor");
+                return Err(Invalid::new(&field, "must be # and six hexadecimal digits, as #007a33"));
+            }
+        }
+        let banners = spec.announcement_banners.as_ref().map(|banners| {
+            let spelled = banners.iter().map(|it| Banner {
+                enabled: it.enabled.unwrap_or_default(),
+                message: it.message.clone().unwrap_or_default(),
+                background_color: it.background_color.clone(),
+            });
+            spelled.collect()
+        });
+        Ok(Desired { application_name: spec.application_name.clone(), logo_url: spec.logo_url.clone(), banners })
+    }
+
+    async fn observe(_desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let found = world.client().appearance().await?;
+        let banners = found.announcement_banners.into_iter().map(|it| Banner {
+            enabled: it.enabled,
+            message: it.message,
+            background_color: it.background_color,
+        });
+        Ok(Observed {
+            id: world.deployment_id().await?,
+            application_name: found.application_name,
+            logo_url: found.logo_url,
+            banners: banners.collect(),
+        })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match () {
+            () if Some(observed.id) == held => Contact::Held,
+            () if observed.is_default() => Contact::Absent,
+            () => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        Some(observed.id)
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<UpdateAppearance> {
+        let mut diff = Diff::default();
+        let name = diff.pick("applicationName", desired.application_name.as_ref(), &observed.application_name);
+        let logo = diff.pick("logoURL", desired.logo_url.as_ref(), &observed.logo_url);
+        let banners = diff.pick("announcementBanners", desired.banners.as_ref(), &observed.banners);
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Update,
+            impact: Impact::Safe,
+            reason: "the appearance differs".to_owned(),
+            changes: diff.changes,
+            effect: UpdateAppearance {
+                application_name: name.unwrap_or_else(|| observed.application_name.clone()),
+                logo_url: logo.unwrap_or_else(|| observed.logo_url.clone()),
+                announcement_banners: sent(&banners.unwrap_or_else(|| observed.banners.clone())),
+            },
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<UpdateAppearance> {
+        if observed.is_default() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Safe,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to Coder's own".to_owned(),
+            changes: Vec::new(),
+            effect: UpdateAppearance {
+                application_name: String::new(),
+                logo_url: String::new(),
+                announcement_banners: Vec::new(),
+            },
+        })
+    }
+
+    async fn apply(effect: &UpdateAppearance, world: &World) -> Result<Option<Uuid>, Trouble> {
+        world.client().put_appearance(effect).await?;
+        Ok(Some(world.deployment_id().await?))
+    }
+}
+
+impl Observed {
+    fn is_default(&self) -> bool {
+        self.application_name.is_empty() && self.logo_url.is_empty() && self.banners.is_empty()
+    }
+}
+
+fn sent(banners: &[Banner]) -> Vec<AnnouncementBanner> {
+    let spelled = banners.iter().map(|it| AnnouncementBanner {
+        enabled: it.enabled,
+        message: it.message.clone(),
+        background_color: it.background_color.clone(),
+    });
+    spelled.collect()
+}
+
+fn is_colour(text: &str) -> bool {
+    text.strip_prefix('#').is_some_and(|it| it.len() == 6 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}

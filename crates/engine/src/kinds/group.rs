@@ -1,0 +1,263 @@
+//! `CoderGroup`: a group of an organization, with quota and, where they are declared, members.
+
+use std::collections::BTreeSet;
+
+use api::CoderGroup;
+use client::groups::{CreateGroup, Group as Remote, GroupMember, UpdateGroup};
+use client::members::MemberRef;
+use uuid::Uuid;
+
+use super::mapping::TEMPLATE_RBAC;
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Change, Impact, Plan, Step},
+    world::{Promises, World, missing},
+};
+
+#[derive(Debug)]
+pub struct Group;
+
+#[derive(Debug)]
+pub struct Desired {
+    organization: String,
+    name: String,
+    display_name: Option<String>,
+    avatar_url: Option<String>,
+    quota_allowance: Option<i64>,
+    members: Option<BTreeSet<String>>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    found: Option<Remote>,
+    /// The user names of those who are in the group, as far as the manifest speaks of members.
+    members: BTreeSet<String>,
+    /// Who is declared, by user name: people may be declared by e-mail address as well.
+    declared: Option<BTreeSet<String>>,
+}
+
+/// What is written. Users are found by name when it is: somebody may have come or gone since the plan.
+#[derive(Debug)]
+pub enum Effect {
+    Create { organization: String, wanted: CreateGroup },
+    Fill { organization: String, name: String, members: BTreeSet<String> },
+    Update { group: Remote, change: UpdateGroup, add: BTreeSet<String>, remove: BTreeSet<String> },
+    Delete(Remote),
+}
+
+impl Kind for Group {
+    type Manifest = CoderGroup;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate = TEMPLATE_RBAC;
+    const RANK: u8 = 1;
+
+    fn target(manifest: &CoderGroup) -> String {
+        format!("group {}/{}", manifest.organization(), manifest.remote_name())
+    }
+
+    fn desire(manifest: &CoderGroup) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        if spec.quota_allowance.is_some_and(i32::is_negative) {
+            return Err(Invalid::new("spec.quotaAllowance", "cannot be negative"));
+        }
+        Ok(Desired {
+            organization: manifest.organization().to_owned(),
+            name: manifest.remote_name().to_owned(),
+            display_name: spec.display_name.clone(),
+            avatar_url: spec.avatar_url.clone(),
+            quota_allowance: spec.quota_allowance.map(i64::from),
+            members: spec.members.as_ref().map(|it| it.iter().cloned().collect()),
+        })
+    }
+
+    async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let Some(home) = world.home(&desired.organization).await? else {
+            // The organization will be made first, and with it nobody but us is in it.
+            return Ok(Observed { found: None, members: BTreeSet::new(), declared: desired.members.clone() });
+        };
+        let groups = world.groups(home.id).await?;
+        let ours = groups.iter().find(|it| Some(it.id) == held);
+        let found = ours.or_else(|| groups.iter().find(|it| it.name == desired.name)).cloned();
+        let in_group = found.as_ref().map_or(&[] as &[GroupMember], |it| &it.members);
+        let members = in_group.iter().map(|it| it.username.clone()).collect();
+        let declared = match &desired.members {
+            None => None,
+            Some(declared) => Some(user_names(declared, in_group, home.id, world).await?),
+        };
+        Ok(Observed { found, members, declared })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match &observed.found {
+            None => Contact::Absent,
+            Some(found) if Some(found.id) == held => Contact::Held,
+            Some(_) => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        observed.found.as_ref().map(|it| it.id)
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Desired { organization, name, display_name, avatar_url, quota_allowance, members: _ } = desired;
+        let mut diff = Diff::default();
+        let Some(found) = &observed.found else {
+            diff.declare("name", Some(name));
+            diff.declare("displayName", display_name.as_ref());
+            diff.declare("avatarURL", avatar_url.as_ref());
+            diff.declare("quotaAllowance", quota_allowance.as_ref());
+            let wanted = CreateGroup {
+                name: name.clone(),
+                display_name: display_name.clone(),
+                avatar_url: avatar_url.clone(),
+                quota_allowance: quota_allowance.and_then(|it| i32::try_from(it).ok()),
+            };
+            let create = Step {
+                action: Action::Create,
+                impact: Impact::Safe,
+                reason: "the group does not exist".to_owned(),
+                changes: diff.changes,
+                effect: Effect::Create { organization: organization.clone(), wanted },
+            };
+            // A step of its own: a group that is there without its members is ours all the same.
+            let fill = observed.declared.clone().filter(|it| !it.is_empty()).map(|members| Step {
+                action: Action::Update,
+                impact: Impact::Safe,
+                reason: "a new group has no members".to_owned(),
+                changes: vec![Change::new("members", Vec::<String>::new(), members.iter().cloned().collect::<Vec<_>>())],
+                effect: Effect::Fill { organization: organization.clone(), name: name.clone(), members },
+            });
+            return Plan { steps: [create].into_iter().chain(fill).collect() };
+        };
+        let change = UpdateGroup {
+            name: diff.pick("name", Some(name), &found.name),
+            display_name: diff.pick("displayName", display_name.as_ref(), &found.display_name),
+            avatar_url: diff.pick("avatarURL", avatar_url.as_ref(), &found.avatar_url),
+            quota_allowance: diff
+                .pick("quotaAllowance", quota_allowance.as_ref(), &found.quota_allowance)
+                .and_then(|it| i32::try_from(it).ok()),
+            ..UpdateGroup::default()
+        };
+        let declared = diff.pick("members", observed.declared.as_ref(), &observed.members);
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        let declared = declared.unwrap_or_else(|| observed.members.clone());
+        let add = declared.difference(&observed.members).cloned().collect();
+        let remove: BTreeSet<String> = observed.members.difference(&declared).cloned().collect();
+        let interrupts = change.name.is_some() || !remove.is_empty();
+        Plan::of(Step {
+            action: Action::Update,
+            impact: if interrupts { Impact::Disruptive } else { Impact::Safe },
+            reason: "the group differs".to_owned(),
+            changes: diff.changes,
+            effect: Effect::Update { group: found.clone(), change, add, remove },
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        // `Everyone`, which has its organization's id, cannot be deleted.
+        let deletable = observed.found.as_ref().filter(|it| it.id != it.organization_id);
+        let Some(found) = deletable else { return Plan::empty() };
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Destructive,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete".to_owned(),
+            changes: Vec::new(),
+            effect: Effect::Delete(found.clone()),
+        })
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let client = world.client();
+        match effect {
+            Effect::Create { organization, wanted } => {
+                let home = world.organization_id(organization).await?;
+                let created = client.create_group(home, wanted).await;
+                world.forget_groups(home).await;
+                Ok(Some(created?.id))
+            }
+            Effect::Fill { organization, name, members } => {
+                let home = world.organization_id(organization).await?;
+                let add_users = user_ids(members, home, world).await?;
+                let groups = world.groups(home).await?;
+                let group = groups.iter().find(|it| it.name == *name);
+                let group = group.ok_or_else(|| missing(format!("group {name} is not there any more")))?;
+                let change = UpdateGroup { add_users, ..UpdateGroup::default() };
+                let done = client.update_group(group.id, &change).await;
+                world.forget_groups(home).await;
+                done?;
+                Ok(None)
+            }
+            Effect::Update { group, change, add, remove } => {
+                let home = group.organization_id;
+                let leaving = |it: &&GroupMember| remove.contains(&it.username);
+                let change = UpdateGroup {
+                    add_users: user_ids(add, home, world).await?,
+                    remove_users: group.members.iter().filter(leaving).map(|it| it.id).collect(),
+                    ..change.clone()
+                };
+                let done = client.update_group(group.id, &change).await;
+                world.forget_groups(home).await;
+                done?;
+                Ok(None)
+            }
+            Effect::Delete(group) => {
+                let done = client.delete_group(group.id).await;
+                world.forget_groups(group.organization_id).await;
+                done?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn promise(manifest: &CoderGroup, promises: &mut Promises) {
+        promises.group(manifest.organization(), manifest.remote_name());
+    }
+}
+
+/// The user names of people who are declared by user name or e-mail address. Whoever is in the group already is known
+/// from there; only newcomers are worth reading the list of the organization's members.
+async fn user_names(
+    declared: &BTreeSet<String>,
+    in_group: &[GroupMember],
+    organization: Uuid,
+    world: &World,
+) -> Result<BTreeSet<String>, Trouble> {
+    let mut names = BTreeSet::new();
+    for person in declared {
+        let known = in_group.iter().find(|it| is_called(person, &it.username, &it.email)).map(|it| it.username.clone());
+        let name = match known {
+            Some(name) => name,
+            None => member(person, organization, world).await?.username,
+        };
+        names.insert(name);
+    }
+    Ok(names)
+}
+
+async fn user_ids(names: &BTreeSet<String>, organization: Uuid, world: &World) -> Result<Vec<Uuid>, Trouble> {
+    let mut ids = Vec::new();
+    for name in names {
+        ids.push(member(name, organization, world).await?.user_id);
+    }
+    Ok(ids)
+}
+
+async fn member(person: &str, organization: Uuid, world: &World) -> Result<MemberRef, Trouble> {
+    let members = world.members(organization).await?;
+    let found = members.iter().find(|it| is_called(person, &it.username, &it.email));
+    Ok(found.cloned().ok_or_else(|| missing(format!("spec.members: {person} is not a member of the organization")))?)
+}
+
+fn is_called(person: &str, username: &str, email: &str) -> bool {
+    person.eq_ignore_ascii_case(username) || (!email.is_empty() && person.eq_ignore_ascii_case(email))
+}

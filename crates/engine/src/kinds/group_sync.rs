@@ -1,0 +1,166 @@
+//! `CoderGroupSync`: the document that puts people into groups of an organization. It always exists.
+
+use std::collections::BTreeMap;
+
+use api::CoderGroupSync;
+use client::idp_sync::GroupSync as Document;
+use uuid::Uuid;
+
+use super::mapping::{self, Mapping, Names, TEMPLATE_RBAC};
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Impact, Plan, Step},
+    world::World,
+};
+
+#[derive(Debug)]
+pub struct GroupSync;
+
+#[derive(Debug)]
+pub struct Desired {
+    organization: String,
+    field: Option<String>,
+    regex_filter: Option<String>,
+    auto_create_missing_groups: Option<bool>,
+    mapping: Option<Names>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    organization: String,
+    /// The organization's id; nothing while it is only promised.
+    id: Option<Uuid>,
+    document: Document,
+    /// The document's mapping by name.
+    mapping: Names,
+}
+
+/// The whole document, which is what coderd replaces.
+#[derive(Debug)]
+pub struct Effect {
+    organization: String,
+    document: Document,
+    mapping: Mapping<Uuid>,
+}
+
+impl Kind for GroupSync {
+    type Manifest = CoderGroupSync;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate = TEMPLATE_RBAC;
+    const RANK: u8 = 2;
+
+    fn target(manifest: &CoderGroupSync) -> String {
+        format!("group sync of {}", manifest.organization())
+    }
+
+    fn desire(manifest: &CoderGroupSync) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        Ok(Desired {
+            organization: manifest.organization().to_owned(),
+            field: spec.field.clone(),
+            regex_filter: spec.regex_filter.clone(),
+            auto_create_missing_groups: spec.auto_create_missing_groups,
+            mapping: spec.mapping.as_ref().map(mapping::names),
+        })
+    }
+
+    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let organization = desired.organization.clone();
+        let Some(home) = world.home(&organization).await? else {
+            let (document, mapping) = (Document::default(), BTreeMap::new());
+            let promised = |name: &str| world.promises().has_group(&organization, name);
+            mapping::check(desired.mapping.as_ref().unwrap_or(&mapping), "group", promised)?;
+            return Ok(Observed { organization, id: None, document, mapping });
+        };
+        let groups = world.groups(home.id).await?;
+        let exists =
+            |name: &str| groups.iter().any(|it| it.name == name) || world.promises().has_group(&organization, name);
+        mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "group", exists)?;
+        let document = world.client().group_sync(home.id).await?;
+        let name_of = |id| groups.iter().find(|it| it.id == id).map(|it| it.name.clone());
+        let mapping = mapping::named(&document.mapping, name_of);
+        Ok(Observed { organization, id: Some(home.id), document, mapping })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match () {
+            () if observed.id.is_some() && observed.id == held => Contact::Held,
+            () if observed.document == Document::default() => Contact::Absent,
+            () => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        observed.id
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Desired { organization, field, regex_filter, auto_create_missing_groups, mapping } = desired;
+        let found = &observed.document;
+        let mut diff = Diff::default();
+        let mut document = found.clone();
+        if let Some(field) = diff.pick("field", field.as_ref(), &found.field) {
+            document.field = field;
+        }
+        if let Some(filter) = diff.pick("regexFilter", regex_filter.clone().map(Some).as_ref(), &found.regex_filter) {
+            document.regex_filter = filter;
+        }
+        let auto_create = auto_create_missing_groups.as_ref();
+        if let Some(create) = diff.pick("autoCreateMissingGroups", auto_create, &found.auto_create_missing_groups) {
+            document.auto_create_missing_groups = create;
+        }
+        let declared = diff.pick("mapping", mapping.as_ref(), &observed.mapping);
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        let mapping = declared.map_or_else(|| Mapping::Kept(found.mapping.clone()), Mapping::Declared);
+        // Names from the server's environment cannot be written back: the first write loses them.
+        let loses = !found.legacy_group_name_mapping.is_empty();
+        Plan::of(Step {
+            action: Action::Update,
+            impact: if loses { Impact::Destructive } else { Impact::Disruptive },
+            reason: if loses {
+                "the document differs; writing it drops the legacy group name mapping"
+            } else {
+                "the document differs; people's groups change at their next login"
+            }
+            .to_owned(),
+            changes: diff.changes,
+            effect: Effect { organization: organization.clone(), document, mapping },
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        if observed.document == Document::default() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Disruptive,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            changes: Vec::new(),
+            effect: Effect {
+                organization: observed.organization.clone(),
+                document: Document::default(),
+                mapping: Mapping::Kept(BTreeMap::new()),
+            },
+        })
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let home = world.organization_id(&effect.organization).await?;
+        let groups = world.groups(home).await?;
+        let id_of = |name: &str| groups.iter().find(|it| it.name == name).map(|it| it.id);
+        let mapping = mapping::ids(&effect.mapping, "group", id_of)?;
+        let document = Document { mapping, ..effect.document.clone() };
+        world.client().put_group_sync(home, &document).await?;
+        Ok(Some(home))
+    }
+}

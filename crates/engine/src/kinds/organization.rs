@@ -1,0 +1,168 @@
+//! `CoderOrganization`: an organization, held by its id so that an edit of its name renames it.
+
+use api::{CoderOrganization, DEFAULT_ORGANIZATION};
+use client::organizations::{CreateOrganization, Organization as Remote, UpdateOrganization};
+use uuid::Uuid;
+
+use super::mapping::MULTIPLE_ORGANIZATIONS;
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Impact, Plan, Step},
+    world::{Named as _, Promises, World},
+};
+
+#[derive(Debug)]
+pub struct Organization;
+
+#[derive(Debug)]
+pub struct Desired {
+    name: String,
+    display_name: Option<String>,
+    description: Option<String>,
+    icon: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    found: Option<Remote>,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    Create(CreateOrganization),
+    Update(Uuid, UpdateOrganization),
+    Delete(Uuid),
+}
+
+impl Kind for Organization {
+    type Manifest = CoderOrganization;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate = MULTIPLE_ORGANIZATIONS;
+    const RANK: u8 = 0;
+
+    fn target(manifest: &CoderOrganization) -> String {
+        format!("organization {}", manifest.remote_name())
+    }
+
+    fn desire(manifest: &CoderOrganization) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        if spec.display_name.as_deref() == Some("") {
+            return Err(Invalid::new("spec.displayName", "cannot be empty: Coder keeps the one it has; leave it out"));
+        }
+        Ok(Desired {
+            name: manifest.remote_name().to_owned(),
+            display_name: spec.display_name.clone(),
+            description: spec.description.clone(),
+            icon: spec.icon.clone(),
+        })
+    }
+
+    async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let organizations = world.organizations().await?;
+        let ours = organizations.iter().find(|it| Some(it.id) == held);
+        let named = || organizations.iter().find(|it| it.is_named(&desired.name));
+        Ok(Observed { found: ours.or_else(named).cloned() })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match &observed.found {
+            None => Contact::Absent,
+            Some(found) if Some(found.id) == held => Contact::Held,
+            Some(found) if found.is_default && found.is_untouched() => Contact::Absent,
+            Some(_) => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        observed.found.as_ref().map(|it| it.id)
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Desired { name, display_name, description, icon } = desired;
+        let mut diff = Diff::default();
+        let Some(found) = &observed.found else {
+            diff.declare("name", Some(name));
+            diff.declare("displayName", display_name.as_ref());
+            diff.declare("description", description.as_ref());
+            diff.declare("icon", icon.as_ref());
+            let wanted = CreateOrganization {
+                name: name.clone(),
+                display_name: display_name.clone(),
+                description: description.clone(),
+                icon: icon.clone(),
+            };
+            return Plan::of(Step {
+                action: Action::Create,
+                impact: Impact::Safe,
+                reason: "the organization does not exist".to_owned(),
+                changes: diff.changes,
+                effect: Effect::Create(wanted),
+            });
+        };
+        // `default` means the default organization whatever it is called: it is no name to give.
+        let name = (name != DEFAULT_ORGANIZATION).then_some(name);
+        let change = UpdateOrganization {
+            name: diff.pick("name", name, &found.name),
+            display_name: diff.pick("displayName", display_name.as_ref(), &found.display_name),
+            description: diff.pick("description", description.as_ref(), &found.description),
+            icon: diff.pick("icon", icon.as_ref(), &found.icon),
+            default_org_member_roles: None,
+        };
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        let renames = change.name.is_some();
+        Plan::of(Step {
+            action: Action::Update,
+            impact: if renames { Impact::Disruptive } else { Impact::Safe },
+            reason: if renames { "the organization has another name" } else { "the organization differs" }.to_owned(),
+            changes: diff.changes,
+            effect: Effect::Update(found.id, change),
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        // Coder refuses to delete the default organization; letting go of it is all that can be done.
+        let Some(found) = observed.found.as_ref().filter(|it| !it.is_default) else { return Plan::empty() };
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Destructive,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete".to_owned(),
+            changes: Vec::new(),
+            effect: Effect::Delete(found.id),
+        })
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let client = world.client();
+        let done = match effect {
+            Effect::Create(wanted) => client.create_organization(wanted).await.map(|it| Some(it.id)),
+            Effect::Update(id, change) => client.update_organization(*id, change).await.map(|_| None),
+            Effect::Delete(id) => client.delete_organization(*id).await.map(|()| None),
+        };
+        world.forget_organizations().await;
+        Ok(done?)
+    }
+
+    fn promise(manifest: &CoderOrganization, promises: &mut Promises) {
+        promises.organization(manifest.remote_name());
+    }
+}
+
+/// Whether the default organization still is as a fresh installation makes it.
+trait Untouched {
+    fn is_untouched(&self) -> bool;
+}
+
+impl Untouched for Remote {
+    fn is_untouched(&self) -> bool {
+        self.name == "coder" && self.display_name == "Coder" && self.description == "Builtin default organization." && self.icon.is_empty()
+    }
+}

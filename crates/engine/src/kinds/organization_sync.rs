@@ -1,0 +1,144 @@
+//! `CoderOrganizationSync`: the document that puts people into organizations. One per deployment; it always exists.
+
+use std::collections::BTreeMap;
+
+use api::CoderOrganizationSync;
+use client::idp_sync::OrganizationSync as Document;
+use uuid::Uuid;
+
+use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Impact, Plan, Step},
+    world::{Named as _, World},
+};
+
+#[derive(Debug)]
+pub struct OrganizationSync;
+
+#[derive(Debug)]
+pub struct Desired {
+    field: Option<String>,
+    assign_default: Option<bool>,
+    mapping: Option<Names>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    /// The deployment's id.
+    id: Uuid,
+    document: Document,
+    /// The document's mapping by name.
+    mapping: Names,
+}
+
+/// The whole document, which is what coderd replaces.
+#[derive(Debug)]
+pub struct Effect {
+    document: Document,
+    mapping: Mapping<Uuid>,
+}
+
+impl Kind for OrganizationSync {
+    type Manifest = CoderOrganizationSync;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate = MULTIPLE_ORGANIZATIONS;
+    const RANK: u8 = 2;
+
+    fn target(_manifest: &CoderOrganizationSync) -> String {
+        "organization sync".to_owned()
+    }
+
+    fn desire(manifest: &CoderOrganizationSync) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        Ok(Desired {
+            field: spec.field.clone(),
+            assign_default: spec.assign_default,
+            mapping: spec.mapping.as_ref().map(mapping::names),
+        })
+    }
+
+    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let organizations = world.organizations().await?;
+        // `default` stands for the default organization, here as everywhere.
+        let exists =
+            |name: &str| organizations.iter().any(|it| it.is_named(name)) || world.promises().has_organization(name);
+        mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "organization", exists)?;
+        let document = world.client().organization_sync().await?;
+        let declared: Vec<&String> = desired.mapping.iter().flat_map(|it| it.values()).flatten().collect();
+        let name_of = |id| {
+            let found = organizations.iter().find(|it| it.id == id)?;
+            // The manifest's own word for it, whatever its case, so that only a difference is one.
+            let word = declared.iter().find(|name| found.is_named(name));
+            Some(word.map_or_else(|| found.name.clone(), |name| (*name).clone()))
+        };
+        let mapping = mapping::named(&document.mapping, name_of);
+        Ok(Observed { id: world.deployment_id().await?, document, mapping })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match () {
+            () if Some(observed.id) == held => Contact::Held,
+            () if observed.document == Document::default() => Contact::Absent,
+            () => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        Some(observed.id)
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Desired { field, assign_default, mapping } = desired;
+        let found = &observed.document;
+        let mut diff = Diff::default();
+        let mut document = found.clone();
+        if let Some(field) = diff.pick("field", field.as_ref(), &found.field) {
+            document.field = field;
+        }
+        if let Some(assign) = diff.pick("assignDefault", assign_default.as_ref(), &found.organization_assign_default) {
+            document.organization_assign_default = assign;
+        }
+        let declared = diff.pick("mapping", mapping.as_ref(), &observed.mapping);
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        let mapping = declared.map_or_else(|| Mapping::Kept(found.mapping.clone()), Mapping::Declared);
+        Plan::of(Step {
+            action: Action::Update,
+            impact: Impact::Disruptive,
+            reason: "the document differs; people's organizations change at their next login".to_owned(),
+            changes: diff.changes,
+            effect: Effect { document, mapping },
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        if observed.document == Document::default() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Disruptive,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            changes: Vec::new(),
+            effect: Effect { document: Document::default(), mapping: Mapping::Kept(BTreeMap::new()) },
+        })
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let organizations = world.organizations().await?;
+        let id_of = |name: &str| organizations.iter().find(|it| it.is_named(name)).map(|it| it.id);
+        let mapping = mapping::ids(&effect.mapping, "organization", id_of)?;
+        let document = Document { mapping, ..effect.document.clone() };
+        world.client().put_organization_sync(&document).await?;
+        Ok(Some(world.deployment_id().await?))
+    }
+}

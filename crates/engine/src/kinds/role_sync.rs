@@ -1,0 +1,138 @@
+//! `CoderRoleSync`: the document that gives people roles in an organization. It always exists.
+
+use std::collections::BTreeMap;
+
+use api::CoderRoleSync;
+use client::idp_sync::RoleSync as Document;
+use uuid::Uuid;
+
+use super::mapping::{self, Names, USER_ROLE_MANAGEMENT};
+use crate::{
+    decide::Contact,
+    diff::Diff,
+    gate::Gate,
+    kind::{Invalid, Kind},
+    outcome::Trouble,
+    plan::{Action, Impact, Plan, Step},
+    world::World,
+};
+
+#[derive(Debug)]
+pub struct RoleSync;
+
+#[derive(Debug)]
+pub struct Desired {
+    organization: String,
+    field: Option<String>,
+    mapping: Option<Names>,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    organization: String,
+    /// The organization's id; nothing while it is only promised.
+    id: Option<Uuid>,
+    document: Document,
+}
+
+/// The whole document, which is what coderd replaces.
+#[derive(Debug)]
+pub struct Effect {
+    organization: String,
+    document: Document,
+}
+
+impl Kind for RoleSync {
+    type Manifest = CoderRoleSync;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate = USER_ROLE_MANAGEMENT;
+    const RANK: u8 = 2;
+
+    fn target(manifest: &CoderRoleSync) -> String {
+        format!("role sync of {}", manifest.organization())
+    }
+
+    fn desire(manifest: &CoderRoleSync) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        Ok(Desired {
+            organization: manifest.organization().to_owned(),
+            field: spec.field.clone(),
+            mapping: spec.mapping.as_ref().map(mapping::names),
+        })
+    }
+
+    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        let organization = desired.organization.clone();
+        let Some(home) = world.home(&organization).await? else {
+            // Which roles an organization has is known once it is there; they are looked at again then.
+            return Ok(Observed { organization, id: None, document: Document::default() });
+        };
+        if let Some(declared) = &desired.mapping {
+            let roles = world.roles(home.id).await?;
+            mapping::check(declared, "role", |name| roles.iter().any(|it| it.name == name))?;
+        }
+        let document = world.client().role_sync(home.id).await?;
+        Ok(Observed { organization, id: Some(home.id), document })
+    }
+
+    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
+        match () {
+            () if observed.id.is_some() && observed.id == held => Contact::Held,
+            () if observed.document == Document::default() => Contact::Absent,
+            () => Contact::Foreign,
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        observed.id
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Desired { organization, field, mapping } = desired;
+        let found = &observed.document;
+        let mut diff = Diff::default();
+        let mut document = found.clone();
+        if let Some(field) = diff.pick("field", field.as_ref(), &found.field) {
+            document.field = field;
+        }
+        if let Some(declared) = diff.pick("mapping", mapping.as_ref(), &mapping::names(&found.mapping)) {
+            document.mapping =
+                declared.into_iter().map(|(claim, names)| (claim, names.into_iter().collect())).collect();
+        }
+        if diff.is_empty() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Update,
+            impact: Impact::Disruptive,
+            reason: "the document differs; people's roles change at their next login".to_owned(),
+            changes: diff.changes,
+            effect: Effect { organization: organization.clone(), document },
+        })
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        if observed.document == Document::default() {
+            return Plan::empty();
+        }
+        Plan::of(Step {
+            action: Action::Delete,
+            impact: Impact::Disruptive,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            changes: Vec::new(),
+            effect: Effect {
+                organization: observed.organization.clone(),
+                document: Document { field: String::new(), mapping: BTreeMap::new() },
+            },
+        })
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let home = world.organization_id(&effect.organization).await?;
+        world.client().put_role_sync(home, &effect.document).await?;
+        Ok(Some(home))
+    }
+}

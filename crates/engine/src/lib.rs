@@ -1,0 +1,27 @@
+//! The engine: what manifests declare, compared with what a Coder deployment has, and the steps from one to the other.
+//!
+//! Owns the stages that every kind runs (`desire`, `observe`, `plan`, `apply`, `status`), the behaviour that all kinds
+//! share ([`decide`], [`gate`], [`status`]) and the kinds themselves ([`kinds`]), each of which is a small file.
+//! `desire`, `plan`, `decide` and `status` are pure; `observe` and `apply` talk to coderd through a [`World`].
+//!
+//! It knows no clock, no environment, no terminal and no Kubernetes API: the doors (controller, command line) bring those.
+//!
+//! Entry points: [`Object::assess`] and [`Object::carry_out`] for one manifest, [`kinds::parse`] for its kind.
+
+pub mod assess;
+pub mod decide;
+pub mod diff;
+pub mod gate;
+pub mod kind;
+pub mod kinds;
+pub mod outcome;
+pub mod plan;
+pub mod status;
+pub mod world;
+
+pub use assess::{Assessment, Object, Subject};
+pub use decide::{Contact, Decision, Door, Refusal};
+pub use kind::{Invalid, Kind};
+pub use outcome::{Outcome, Trouble, Waiting};
+pub use plan::{Action, Change, Impact, Plan, PlanView, Step};
+pub use world::World;

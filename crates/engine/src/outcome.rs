@@ -1,0 +1,102 @@
+//! How a pass over one object ended. Waiting and success are outcomes; only what went wrong is trouble.
+
+use api::reason;
+use client::Class;
+
+use crate::{decide::Refusal, kind::Invalid};
+
+/// The end of one pass.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The world is as declared, and nothing was written.
+    Equal,
+    /// The world is as declared, because we made it so.
+    Applied,
+    /// There is a difference, and nobody is asked to mend it.
+    Observed,
+    Waiting(Waiting),
+    Refused(Refusal),
+    Invalid(Invalid),
+    Failed(Trouble),
+}
+
+/// What has to come first, and will be noticed when it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The reason in the condition.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// Why a stage did not come to its end.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Something has to come first.
+    Waiting(Waiting),
+    /// coderd said no, or said nothing.
+    Remote(client::Error),
+}
+
+impl From<client::Error> for Trouble {
+    fn from(error: client::Error) -> Self {
+        Self::Remote(error)
+    }
+}
+
+impl From<Waiting> for Trouble {
+    fn from(waiting: Waiting) -> Self {
+        Self::Waiting(waiting)
+    }
+}
+
+impl From<Trouble> for Outcome {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Waiting(waiting) => Self::Waiting(waiting),
+            Trouble::Remote(error) => Self::Failed(Trouble::Remote(error)),
+        }
+    }
+}
+
+impl Outcome {
+    /// The reason of the condition `Ready`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Equal | Self::Applied => reason::UP_TO_DATE,
+            Self::Observed => reason::OBSERVED,
+            Self::Waiting(waiting) | Self::Failed(Trouble::Waiting(waiting)) => waiting.reason,
+            Self::Refused(Refusal::NotEqual | Refusal::NotOurs) => reason::ADOPTION_REFUSED,
+            Self::Refused(Refusal::NotApproved) => reason::APPROVAL_REQUIRED,
+            Self::Refused(Refusal::Destructive) => reason::DESTRUCTIVE_REFUSED,
+            Self::Invalid(_) => reason::INVALID,
+            Self::Failed(Trouble::Remote(error)) => remote_reason(error.class()),
+        }
+    }
+
+    /// Whether the world is as declared, on evidence.
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Equal | Self::Applied)
+    }
+
+    /// Whether only a person can bring this forward: trying again would end the same way.
+    pub fn is_stalled(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Invalid(_) => true,
+            Self::Failed(Trouble::Remote(error)) => error.class() == Class::Invalid,
+            _ => false,
+        }
+    }
+}
+
+/// One mapping from what coderd said to what a condition says, for every kind.
+fn remote_reason(class: Class) -> &'static str {
+    match class {
+        Class::Invalid => reason::INVALID,
+        Class::License => reason::NOT_ENTITLED,
+        Class::Forbidden => reason::FORBIDDEN,
+        Class::SignedOut => reason::UNAUTHORIZED,
+        Class::RateLimited => reason::RATE_LIMITED,
+        Class::Transient => reason::UNREACHABLE,
+        Class::Missing | Class::Conflict | Class::Unexpected => reason::REMOTE_ERROR,
+    }
+}

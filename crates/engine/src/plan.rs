@@ -1,0 +1,188 @@
+//! A plan as a value: what would be done to one object, in which order, why, and what it would change.
+//!
+//! A plan is printed, stored in status, hashed for approval and counted. Everything but [`Step::effect`] is made for
+//! those who look; the effect is what `apply` carries out, and nothing else is.
+
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Steps in the order in which they are done.
+#[derive(Debug, Clone)]
+pub struct Plan<E> {
+    pub steps: Vec<Step<E>>,
+}
+
+/// One write.
+#[derive(Debug, Clone)]
+pub struct Step<E> {
+    pub action: Action,
+    pub impact: Impact,
+    /// Why, in words for a person.
+    pub reason: String,
+    pub changes: Vec<Change>,
+    pub effect: E,
+}
+
+/// What a step does to the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Action {
+    Create,
+    Update,
+    Delete,
+}
+
+/// What a step does to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Impact {
+    /// Nobody is interrupted and nothing is lost.
+    Safe,
+    /// Somebody may notice: a rename, a member who leaves.
+    Disruptive,
+    /// People's data goes.
+    Destructive,
+}
+
+/// One field, before and after. `Null` is absence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The field's path in the manifest's spec.
+    pub field: String,
+    pub before: Value,
+    pub after: Value,
+}
+
+/// A plan without its effects: what people and programs see of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanView {
+    pub hash: String,
+    pub summary: String,
+    pub steps: Vec<StepView>,
+}
+
+/// A step without its effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepView {
+    pub action: Action,
+    pub impact: Impact,
+    pub reason: String,
+    pub changes: Vec<Change>,
+}
+
+impl<E> Plan<E> {
+    pub fn empty() -> Self {
+        Self { steps: Vec::new() }
+    }
+
+    pub fn of(step: Step<E>) -> Self {
+        Self { steps: vec![step] }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The gravest of the steps' impacts; nothing when there are no steps.
+    pub fn impact(&self) -> Option<Impact> {
+        self.steps.iter().map(|step| step.impact).max()
+    }
+
+    /// The plan as it is shown. `target` names the remote object, so that an approval of this plan does not fit another
+    /// object with the same changes.
+    pub fn view(&self, target: &str) -> PlanView {
+        let steps: Vec<StepView> = self.steps.iter().map(Step::view).collect();
+        PlanView { hash: hash(target, &steps), summary: summary(&steps), steps }
+    }
+}
+
+impl<E> Step<E> {
+    fn view(&self) -> StepView {
+        let Self { action, impact, reason, changes, effect: _ } = self;
+        StepView { action: *action, impact: *impact, reason: reason.clone(), changes: changes.clone() }
+    }
+}
+
+impl PlanView {
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Every change, step by step.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.steps.iter().flat_map(|step| &step.changes)
+    }
+}
+
+impl Change {
+    pub fn new(field: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
+        Self { field: field.to_owned(), before: before.into(), after: after.into() }
+    }
+}
+
+/// What an approval names: the same for the same steps on the same object, whoever computes it. Reasons are left out,
+/// because a better sentence is no other plan.
+fn hash(target: &str, steps: &[StepView]) -> String {
+    let seen: Vec<_> = steps.iter().map(|step| (step.action, step.impact, &step.changes)).collect();
+    let mut hash = Sha256::new();
+    hash.update(target);
+    hash.update([0]);
+    // Maps of `serde_json` are sorted by key, which is what makes this stable.
+    hash.update(serde_json::to_vec(&seen).unwrap_or_default());
+    base16ct::lower::encode_string(&hash.finalize()[..8])
+}
+
+/// The plan in half a line: `1 to create, 2 to update`.
+fn summary(steps: &[StepView]) -> String {
+    let count = |action: Action| steps.iter().filter(|step| step.action == action).count();
+    let words = [(Action::Create, "create"), (Action::Update, "update"), (Action::Delete, "delete")];
+    let parts: Vec<String> = words
+        .into_iter()
+        .map(|(action, word)| (count(action), word))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} to {word}"))
+        .collect();
+    if parts.is_empty() { "no changes".to_owned() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(after: &str) -> Plan<()> {
+        Plan::of(Step {
+            action: Action::Update,
+            impact: Impact::Safe,
+            reason: "because".to_owned(),
+            changes: vec![Change::new("displayName", "a", after)],
+            effect: (),
+        })
+    }
+
+    #[test]
+    fn a_hash_fits_one_plan_of_one_object() {
+        assert_eq!(plan("b").view("alpha").hash, plan("b").view("alpha").hash);
+        assert_ne!(plan("b").view("alpha").hash, plan("c").view("alpha").hash);
+        assert_ne!(plan("b").view("alpha").hash, plan("b").view("bravo").hash);
+    }
+
+    #[test]
+    fn a_better_sentence_is_no_other_plan() {
+        let mut reworded = plan("b");
+        reworded.steps[0].reason = "since".to_owned();
+        assert_eq!(reworded.view("alpha").hash, plan("b").view("alpha").hash);
+    }
+
+    #[test]
+    fn maps_are_sorted_whatever_the_order_they_were_written_in() {
+        // Hashes of plans would change with the order of insertion if anything switched that off.
+        assert_eq!(json!({"b": 1, "a": 2}).to_string(), r#"{"a":2,"b":1}"#);
+    }
+
+    #[test]
+    fn a_summary_counts_and_an_empty_plan_says_so() {
+        assert_eq!(plan("b").view("alpha").summary, "1 to update");
+        assert_eq!(Plan::<()>::empty().view("alpha").summary, "no changes");
+    }
+}

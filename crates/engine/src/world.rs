@@ -1,0 +1,217 @@
+//! One deployment as the stages see it: a client, and lists that are read once and shared.
+//!
+//! One list serves every object that looks into it; whoever asks second waits for the first. A write drops the lists that it
+//! made stale. How old a list may get is the doors' business: they call [`World::forget`], because the engine has no clock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::{DEFAULT_ORGANIZATION, reason};
+use client::{
+    Client, Error,
+    deployment::{BuildInfo, Entitlements},
+    groups::Group,
+    members::MemberRef,
+    organizations::Organization,
+    roles::AssignableRole,
+};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use crate::{
+    gate::{self, Gate},
+    outcome::{Trouble, Waiting},
+};
+
+type Shared<T> = Mutex<Option<Arc<T>>>;
+type SharedByOrganization<T> = Mutex<BTreeMap<Uuid, Arc<T>>>;
+
+/// A deployment.
+#[derive(Debug)]
+pub struct World {
+    client: Client,
+    deployment: Shared<(BuildInfo, Entitlements)>,
+    organizations: Shared<Vec<Organization>>,
+    groups: SharedByOrganization<Vec<Group>>,
+    members: SharedByOrganization<Vec<MemberRef>>,
+    roles: SharedByOrganization<Vec<AssignableRole>>,
+    promises: Promises,
+}
+
+/// What manifests that come earlier will have made: a plan may count on it before it is there.
+#[derive(Debug, Clone, Default)]
+pub struct Promises {
+    organizations: BTreeSet<String>,
+    groups: BTreeSet<(String, String)>,
+}
+
+/// Something that is referred to by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found<T> {
+    There(T),
+    /// It will be made by a manifest that comes first.
+    Promised,
+    Missing,
+}
+
+impl World {
+    pub fn new(client: Client, promises: Promises) -> Self {
+        Self {
+            client,
+            deployment: Mutex::default(),
+            organizations: Mutex::default(),
+            groups: Mutex::default(),
+            members: Mutex::default(),
+            roles: Mutex::default(),
+            promises,
+        }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Drops everything that was read.
+    pub async fn forget(&self) {
+        *self.deployment.lock().await = None;
+        self.forget_organizations().await;
+        self.groups.lock().await.clear();
+        self.members.lock().await.clear();
+        self.roles.lock().await.clear();
+    }
+
+    pub(crate) async fn forget_organizations(&self) {
+        *self.organizations.lock().await = None;
+    }
+
+    pub(crate) async fn forget_groups(&self, organization: Uuid) {
+        self.groups.lock().await.remove(&organization);
+    }
+
+    /// Whether a kind can be kept on this deployment now.
+    pub async fn pass(&self, gate: Gate) -> Result<(), Trouble> {
+        let known = self.deployment().await?;
+        Ok(gate::check(gate, &known.0, &known.1)?)
+    }
+
+    /// What tells this deployment from others.
+    pub async fn deployment_id(&self) -> Result<Uuid, Error> {
+        Ok(self.deployment().await?.0.deployment_id)
+    }
+
+    async fn deployment(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
+        let mut slot = self.deployment.lock().await;
+        if let Some(known) = &*slot {
+            return Ok(Arc::clone(known));
+        }
+        let read = tokio::try_join!(self.client.build_info(), self.client.entitlements())?;
+        Ok(Arc::clone(slot.insert(Arc::new(read))))
+    }
+
+    pub async fn organizations(&self) -> Result<Arc<Vec<Organization>>, Error> {
+        let mut slot = self.organizations.lock().await;
+        if let Some(known) = &*slot {
+            return Ok(Arc::clone(known));
+        }
+        Ok(Arc::clone(slot.insert(Arc::new(self.client.list_organizations().await?))))
+    }
+
+    pub async fn groups(&self, organization: Uuid) -> Result<Arc<Vec<Group>>, Error> {
+        once(&self.groups, organization, || self.client.list_groups(organization)).await
+    }
+
+    pub async fn members(&self, organization: Uuid) -> Result<Arc<Vec<MemberRef>>, Error> {
+        once(&self.members, organization, || self.client.list_members(organization)).await
+    }
+
+    pub async fn roles(&self, organization: Uuid) -> Result<Arc<Vec<AssignableRole>>, Error> {
+        once(&self.roles, organization, || self.client.list_organization_roles(organization)).await
+    }
+
+    /// An organization by name; `default` is the default one, whatever it is called.
+    pub async fn organization(&self, name: &str) -> Result<Found<Organization>, Error> {
+        let organizations = self.organizations().await?;
+        let is_it = |it: &&Organization| it.is_named(name);
+        Ok(match organizations.iter().find(is_it) {
+            Some(found) => Found::There(found.clone()),
+            None if self.promises.has_organization(name) => Found::Promised,
+            None => Found::Missing,
+        })
+    }
+
+    /// An organization that an object belongs to: without it the object waits.
+    pub async fn home(&self, name: &str) -> Result<Option<Organization>, Trouble> {
+        match self.organization(name).await? {
+            Found::There(organization) => Ok(Some(organization)),
+            Found::Promised => Ok(None),
+            Found::Missing => Err(missing(format!("organization {name} does not exist yet")).into()),
+        }
+    }
+
+    /// The id of an organization that must be there by now.
+    pub(crate) async fn organization_id(&self, name: &str) -> Result<Uuid, Trouble> {
+        match self.organization(name).await? {
+            Found::There(organization) => Ok(organization.id),
+            Found::Promised | Found::Missing => Err(missing(format!("organization {name} does not exist")).into()),
+        }
+    }
+
+    /// What manifests that come earlier will have made.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+}
+
+/// Reads a list of an organization unless it is known; the lock makes whoever asks second wait for the first.
+async fn once<T, F>(
+    lists: &SharedByOrganization<Vec<T>>,
+    organization: Uuid,
+    read: impl FnOnce() -> F,
+) -> Result<Arc<Vec<T>>, Error>
+where
+    F: Future<Output = Result<Vec<T>, Error>>,
+{
+    let mut lists = lists.lock().await;
+    if let Some(known) = lists.get(&organization) {
+        return Ok(Arc::clone(known));
+    }
+    let list = Arc::new(read().await?);
+    lists.insert(organization, Arc::clone(&list));
+    Ok(list)
+}
+
+/// Something that is referred to is not there.
+pub fn missing(message: String) -> Waiting {
+    Waiting { reason: reason::REFERENCE_NOT_FOUND, message }
+}
+
+/// Names of organizations are the same in any case.
+pub(crate) trait Named {
+    fn is_named(&self, name: &str) -> bool;
+}
+
+impl Named for Organization {
+    fn is_named(&self, name: &str) -> bool {
+        if name == DEFAULT_ORGANIZATION { self.is_default } else { self.name.eq_ignore_ascii_case(name) }
+    }
+}
+
+impl Promises {
+    pub fn organization(&mut self, name: &str) {
+        self.organizations.insert(name.to_lowercase());
+    }
+
+    pub fn group(&mut self, organization: &str, name: &str) {
+        self.groups.insert((organization.to_lowercase(), name.to_owned()));
+    }
+
+    pub fn has_organization(&self, name: &str) -> bool {
+        self.organizations.contains(&name.to_lowercase())
+    }
+
+    pub fn has_group(&self, organization: &str, name: &str) -> bool {
+        self.groups.contains(&(organization.to_lowercase(), name.to_owned()))
+    }
+}
