@@ -49,6 +49,25 @@ async fn what_a_list_declares_is_all_of_it_whoever_wrote_before() {
 }
 
 #[tokio::test]
+async fn a_status_is_kept_whole() {
+    let cluster = Cluster::new("status").await;
+    let spec = json!({"controlPlaneRef": {"name": "main"}});
+    cluster.apply_spec("CoderGroup", "dev", &spec).await.unwrap();
+    let step = json!({"action": "Update", "target": "group dev", "field": "quotaAllowance", "before": "1", "after": "2",
+        "impact": "None", "reason": "differs"});
+    let condition = json!({"type": api::condition::READY, "status": "False", "reason": api::reason::OBSERVED,
+        "message": "", "observedGeneration": 1, "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    let status = json!({"observedGeneration": 1, "conditions": [condition], "id": "1",
+        "plan": {"hash": "h", "summary": "one change", "steps": [step], "omitted": 3},
+        "drift": [{"field": "quotaAllowance", "expected": "2", "found": "1"}],
+        "lastAppliedTime": "2026-01-02T03:04:05Z", "lastHandledReconcileAt": "now"});
+    let typed: api::Status = serde_json::from_value(status.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&typed).unwrap(), status);
+    let kept = cluster.apply_status("CoderGroup", "dev", &status).await.unwrap();
+    assert_eq!(kept.data["status"], status);
+}
+
+#[tokio::test]
 async fn the_objects_of_a_control_plane_can_be_selected() {
     let cluster = Cluster::new("selected").await;
     for (name, plane) in [("one", "main"), ("two", "other")] {

@@ -58,6 +58,17 @@ impl Cluster {
         self.apply_manifest(manager, &manifest).await
     }
 
+    /// Applies a status, as an operator does.
+    pub(crate) async fn apply_status(
+        &self,
+        kind: &str,
+        name: &str,
+        status: &Value,
+    ) -> kube::Result<DynamicObject> {
+        let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "status": status});
+        self.api(kind).patch_status(name, &strictly("operator"), &Patch::Apply(manifest)).await
+    }
+
     /// The names of the objects that a field selector selects.
     pub(crate) async fn names(&self, kind: &str, fields: &str) -> Vec<String> {
         let found = self.api(kind).list(&ListParams::default().fields(fields)).await.unwrap();
@@ -65,18 +76,21 @@ impl Cluster {
     }
 
     async fn apply_manifest(&self, manager: &str, manifest: &Value) -> kube::Result<DynamicObject> {
-        let params = PatchParams {
-            field_validation: Some(ValidationDirective::Strict),
-            ..PatchParams::apply(manager).force()
-        };
         let api = self.api(manifest["kind"].as_str().unwrap());
-        api.patch(manifest["metadata"]["name"].as_str().unwrap(), &params, &Patch::Apply(manifest)).await
+        api.patch(manifest["metadata"]["name"].as_str().unwrap(), &strictly(manager), &Patch::Apply(manifest))
+            .await
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::GROUP, api::VERSION, kind));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
+}
+
+/// Applies against everybody else, and takes no field that the kind does not have.
+fn strictly(manager: &str) -> PatchParams {
+    let field_validation = Some(ValidationDirective::Strict);
+    PatchParams { field_validation, ..PatchParams::apply(manager).force() }
 }
 
 /// What the API server said to a refused request.

@@ -202,10 +202,17 @@ async fn a_licence_that_is_named_twice_is_refused() {
     let once = "must name every licence once";
     let one = json!({"name": "one"});
     let same = json!({"name": "one", "key": "license"});
+    let empty = json!({"name": "one", "key": ""});
     assert_refused(
         "licences",
         vec![
             ("CoderControlPlane", json!({"licenseSecretRef": one, "licenseSecretRefs": [same]}), path, once),
+            (
+                "CoderControlPlane",
+                json!({"licenseSecretRef": same, "licenseSecretRefs": [empty]}),
+                path,
+                once,
+            ),
             ("CoderControlPlane", json!({"licenseSecretRefs": [one, {"name": "two"}, same]}), path, once),
             (
                 "CoderControlPlane",
