@@ -162,7 +162,7 @@ fn is_only_an_address() -> Rule {
 
 /// The same licence twice would be two claims on one thing.
 fn every_license_once() -> Rule {
-    let key = |of: &str| format!("(has({of}.key) ? {of}.key : '{LICENSE_KEY}')");
+    let key = |of: &str| format!("(has({of}.key) && {of}.key != '' ? {of}.key : '{LICENSE_KEY}')");
     let differs =
         |one: &str, other: &str| format!("({one}.name != {other}.name || {} != {})", key(one), key(other));
     let first = "self.licenseSecretRef";

@@ -40,8 +40,8 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// The derive lets every option be null. The API server drops a null that is not allowed, which makes it what it
-/// means here, absent; one that is allowed would stay, and every rule would have to know it.
+/// The derive lets every option be null. In a manifest null could mean absent, which leaves things as they are, or
+/// empty, which removes them: it is refused, so that nobody has to guess and no rule has to know it.
 fn forget_null(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.enum_.iter_mut().for_each(|values| values.retain(|it| !it.0.is_null()));

@@ -116,7 +116,7 @@ mod tests {
     fn a_policy_that_says_nothing_is_careful() {
         let policy = Policy::default();
         assert!(!policy.is_suspended());
-        assert_eq!(policy.interval(), Duration::from_secs(300));
+        assert_eq!(policy.interval(), Duration::from_mins(5));
         assert_eq!(policy.mode(), Mode::Enforce);
         assert_eq!(policy.deletion_policy(), DeletionPolicy::Retain);
         assert_eq!(policy.adoption_policy(), AdoptionPolicy::IfEqual);

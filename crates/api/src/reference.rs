@@ -21,12 +21,13 @@ pub struct SecretKeyRef {
     pub name: String,
     /// The key in the Secret. Which one is taken when it is absent is said where the Secret is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
+    #[schemars(length(max = 253), regex(pattern = r"^[-._a-zA-Z0-9]*$"))]
     pub key: Option<String>,
 }
 
 impl SecretKeyRef {
+    /// The key, or what stands in for it. An empty one counts as absent: manifests of coder-k8s may hold it.
     pub fn key_or<'a>(&'a self, default: &'a str) -> &'a str {
-        self.key.as_deref().unwrap_or(default)
+        self.key.as_deref().filter(|it| !it.is_empty()).unwrap_or(default)
     }
 }

@@ -4,6 +4,9 @@
 
 use kube::core::{Message, Rule};
 
+/// What Coder takes for most names.
+pub(crate) const NAME: &str = "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$";
+
 /// The control plane of an object.
 pub(crate) fn immutable_control_plane() -> Rule {
     Rule::new("self == oldSelf")
@@ -50,5 +53,3 @@ pub(crate) fn display_name() -> Rule {
     Rule::new("size(bytes(self)) <= 64 && self.matches('^(\\\\S(.*\\\\S)?)?$')")
         .message("must be at most 64 bytes in one line, without blanks at its ends")
 }
-
-const NAME: &str = "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$";

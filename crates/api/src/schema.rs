@@ -2,12 +2,14 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+use crate::rules::NAME;
+
 /// Claim values of the identity provider, each with names of Coder objects. The whole map has one owner: what a manifest
 /// gives is all of it, so an entry that somebody else applied must not stay beside it.
 pub(crate) fn mapping(_: &mut SchemaGenerator) -> Schema {
     let name = json_schema!({"type": "string", "minLength": 1, "maxLength": 255,
-        "pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$"});
-    let names = json_schema!({"type": "array", "x-kubernetes-list-type": "set", "items": name});
+        "pattern": NAME});
+    let names = json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "items": name});
     json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": names})
 }
 

@@ -94,9 +94,12 @@ fn an_interval_that_cannot_be_read_is_refused_with_an_example() {
 #[test]
 fn the_keys_of_a_control_planes_secrets_have_defaults() {
     let spec = json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "token"},
-        "caSecretRef": {"name": "ca"}}, "licenseSecretRef": {"name": "one"}, "licenseSecretRefs": [{"name": "two", "key": "jwt"}]});
+        "caSecretRef": {"name": "ca"}}, "licenseSecretRef": {"name": "one"}, "licenseSecretRefs": [{"name": "two", "key": "jwt"}, {"name": "three", "key": ""}]});
     let spec: api::CoderControlPlaneSpec = read(&spec);
-    assert_eq!(spec.licenses().collect::<Vec<_>>(), [("one", "license"), ("two", "jwt")]);
+    assert_eq!(
+        spec.licenses().collect::<Vec<_>>(),
+        [("one", "license"), ("two", "jwt"), ("three", "license")]
+    );
     assert_eq!(spec.interval(), Duration::from_mins(5));
     let external = spec.external.unwrap();
     assert_eq!((external.token_key(), external.ca()), ("token", Some(("ca", "ca.crt"))));

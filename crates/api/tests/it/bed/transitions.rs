@@ -1,0 +1,63 @@
+//! Edits: what may change and what may not.
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, refusal};
+
+fn with(plane: &str, further: &Value) -> Value {
+    let mut spec = further.clone();
+    spec["controlPlaneRef"] = json!({"name": plane});
+    spec
+}
+
+#[tokio::test]
+async fn nothing_moves_to_another_control_plane() {
+    let cluster = Cluster::new("planes").await;
+    for kind in [
+        "CoderAppearance",
+        "CoderGroup",
+        "CoderGroupSync",
+        "CoderOrganization",
+        "CoderOrganizationSync",
+        "CoderRoleSync",
+    ] {
+        cluster.apply_spec(kind, "object", &with("main", &json!({}))).await.unwrap();
+        let said = refusal(cluster.apply_spec(kind, "object", &with("other", &json!({}))).await);
+        assert!(said.contains("spec.controlPlaneRef: ") && said.contains("another control plane"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_moves_to_another_organization() {
+    let cluster = Cluster::new("organizations").await;
+    let of = |organization: &str| with("main", &json!({"organization": organization}));
+    for kind in ["CoderGroup", "CoderGroupSync", "CoderRoleSync"] {
+        cluster.apply_spec(kind, "object", &of("alpha")).await.unwrap();
+        for other in [of("bravo"), with("main", &json!({}))] {
+            let said = refusal(cluster.apply_spec(kind, "object", &other).await);
+            assert!(said.contains("spec.organization: ") && said.contains("another organization"), "{said}");
+        }
+        // To say what was meant anyhow is no change.
+        cluster.apply_spec(kind, "plain", &with("main", &json!({}))).await.unwrap();
+        cluster.apply_spec(kind, "plain", &of("default")).await.unwrap();
+        cluster.apply_spec(kind, "plain", &with("main", &json!({}))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn names_change_but_not_those_of_everyone() {
+    let cluster = Cluster::new("renames").await;
+    let named = |name: &str| with("main", &json!({"name": name}));
+    for kind in ["CoderGroup", "CoderOrganization"] {
+        cluster.apply_spec(kind, "object", &named("one")).await.unwrap();
+        cluster.apply_spec(kind, "object", &named("two")).await.unwrap();
+        cluster.apply_spec(kind, "object", &with("main", &json!({}))).await.unwrap();
+    }
+    cluster.apply_spec("CoderGroup", "all", &named("Everyone")).await.unwrap();
+    for (object, name) in
+        [("all", named("one")), ("all", with("main", &json!({}))), ("object", named("Everyone"))]
+    {
+        let said = refusal(cluster.apply_spec("CoderGroup", object, &name).await);
+        assert!(said.contains("spec.name: ") && said.contains("cannot be renamed"), "{said}");
+    }
+}
