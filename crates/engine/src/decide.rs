@@ -77,7 +77,7 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
     match impact {
         None => Decision::Nothing,
         Some(_) if policy.approval() == Approval::Manual && !is_approved => Decision::Refuse(Refusal::NotApproved),
-        Some(Impact::Destructive) if !policy.allow_destructive() && !is_approved => {
+        Some(Impact::Destructive) if !policy.allows_destructive() && !is_approved => {
             Decision::Refuse(Refusal::Destructive)
         }
         Some(_) => Decision::Apply,

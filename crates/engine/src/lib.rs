@@ -1,8 +1,8 @@
 //! The engine: what manifests declare, compared with what a Coder deployment has, and the steps from one to the other.
 //!
-//! Owns the stages that every kind runs (`desire`, `observe`, `plan`, `apply`, `status`), the behaviour that all kinds
-//! share ([`decide`], [`gate`], [`status`]) and the kinds themselves ([`kinds`]), each of which is a small file.
-//! `desire`, `plan`, `decide` and `status` are pure; `observe` and `apply` talk to coderd through a [`World`].
+//! Owns the stages that every kind runs (`desire`, `observe`, `plan`, `apply`), the behaviour that all kinds
+//! share ([`decide`], [`gate`]) and the kinds themselves ([`kinds`]), each of which is a small file.
+//! `desire`, `plan` and `decide` are pure; `observe` and `apply` talk to coderd through a [`World`].
 //!
 //! It knows no clock, no environment, no terminal and no Kubernetes API: the doors (controller, command line) bring those.
 //!
@@ -16,10 +16,9 @@ pub mod kind;
 pub mod kinds;
 pub mod outcome;
 pub mod plan;
-pub mod status;
 pub mod world;
 
-pub use assess::{Assessment, Object, Subject};
+pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};
 pub use decide::{Contact, Decision, Door, Refusal};
 pub use kind::{Invalid, Kind};
 pub use outcome::{Outcome, Trouble, Waiting};

@@ -68,7 +68,7 @@ impl Kind for Appearance {
         }
         let banners = spec.announcement_banners.as_ref().map(|banners| {
             let spelled = banners.iter().map(|it| Banner {
-                enabled: it.enabled.unwrap_or_default(),
+                enabled: it.is_enabled(),
                 message: it.message.clone().unwrap_or_default(),
                 background_color: it.background_color.clone(),
             });

@@ -1,0 +1,223 @@
+//! One manifest on its way through the stages, whatever its kind.
+//!
+//! [`Object::assess`] reads and decides and writes nothing; [`Object::carry_out`] does what was decided. The doors call these
+//! two and have no logic of their own. [`Subject`] is the same for a set of manifests of different kinds.
+
+use std::pin::Pin;
+
+use api::{AppState, annotation};
+use kube::ResourceExt as _;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{
+    decide::{Contact, Decision, Door, Situation, decide},
+    kind::{Invalid, Kind},
+    outcome::{Outcome, Trouble},
+    plan::{Plan, PlanView},
+    world::{Promises, World},
+};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A manifest of a kind.
+#[derive(Debug)]
+pub struct Object<K: Kind> {
+    pub manifest: K::Manifest,
+    /// What the last assessment would do.
+    plan: Option<Plan<K::Effect>>,
+}
+
+/// What is known of an object, and what is to become of it.
+#[derive(Debug)]
+pub struct Assessment {
+    /// How the object stood to us. Unknown when a stage did not come to its end.
+    pub contact: Option<Contact>,
+    /// The id of the remote object.
+    pub id: Option<Uuid>,
+    /// The steps to the declared state; empty when nothing differs or nothing could be found out.
+    pub plan: PlanView,
+    pub verdict: Verdict,
+}
+
+/// What an assessment ends in.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The stages came to their end, and this is to be done.
+    Decided(Decision),
+    /// They did not.
+    Stopped(Outcome),
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub struct Report {
+    pub outcome: Outcome,
+    /// The id to record: ours from now on, also where a later step failed.
+    pub id: Option<Uuid>,
+    /// How many steps were done.
+    pub done: usize,
+}
+
+/// A manifest of any kind.
+pub trait Subject: Send + Sync {
+    /// The kind, namespace and name of the manifest.
+    fn reference(&self) -> Reference;
+    /// The remote object in words.
+    fn target(&self) -> String;
+    fn control_plane(&self) -> &str;
+    fn rank(&self) -> u8;
+    fn is_suspended(&self) -> bool;
+    fn promise(&self, promises: &mut Promises);
+    /// Finds every mistake that can be found without asking anybody.
+    fn check(&self) -> Result<(), Invalid>;
+    fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment>;
+    fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report>;
+}
+
+/// Which manifest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(formatter, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+impl<K: Kind> Object<K> {
+    pub fn new(manifest: K::Manifest) -> Self {
+        Self { manifest, plan: None }
+    }
+
+    pub fn parse(manifest: &Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(manifest.clone()).map(Self::new)
+    }
+
+    /// The id that we recorded when we took the object.
+    fn held(&self) -> Option<Uuid> {
+        self.manifest.status()?.id.as_ref()?.parse().ok()
+    }
+
+    /// Everything up to the decision. Nothing is written.
+    pub async fn assess(&mut self, world: &World, door: Door) -> Assessment {
+        let target = K::target(&self.manifest);
+        self.plan = None;
+        let desired = match K::desire(&self.manifest) {
+            Ok(desired) => desired,
+            Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
+        };
+        let held = self.held();
+        let observed = async {
+            world.pass(K::GATE).await?;
+            K::observe(&desired, held, world).await
+        };
+        let observed = match observed.await {
+            Ok(observed) => observed,
+            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        };
+        let plan = K::plan(&desired, &observed);
+        let contact = K::contact(&observed, held);
+        let view = plan.view(&target);
+        let decision = decide(&Situation {
+            policy: self.manifest.policy(),
+            door,
+            contact,
+            impact: plan.impact(),
+            hash: &view.hash,
+            approved: self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
+        });
+        self.plan = Some(plan);
+        Assessment { contact: Some(contact), id: K::id(&observed), plan: view, verdict: Verdict::Decided(decision) }
+    }
+
+    /// Does what the assessment decided, step by step, and stops at the first that fails.
+    pub async fn carry_out(&self, assessment: &Assessment, world: &World) -> Report {
+        let report = |outcome, id| Report { outcome, id, done: 0 };
+        match &assessment.verdict {
+            Verdict::Stopped(_) => report(Outcome::Equal, None),
+            Verdict::Decided(Decision::Nothing) => report(Outcome::Equal, assessment.id),
+            Verdict::Decided(Decision::Observe) => report(Outcome::Observed, None),
+            Verdict::Decided(Decision::Refuse(refusal)) => report(Outcome::Refused(*refusal), None),
+            Verdict::Decided(Decision::Apply) => self.apply(assessment, world).await,
+        }
+    }
+
+    async fn apply(&self, assessment: &Assessment, world: &World) -> Report {
+        let mut report = Report { outcome: Outcome::Applied, id: assessment.id, done: 0 };
+        for step in self.plan.iter().flat_map(|plan| &plan.steps) {
+            match K::apply(&step.effect, world).await {
+                Ok(made) => report.id = made.or(report.id),
+                Err(trouble) => {
+                    report.outcome = trouble.into();
+                    return report;
+                }
+            }
+            report.done += 1;
+        }
+        report
+    }
+}
+
+impl<K: Kind> Subject for Object<K> {
+    fn reference(&self) -> Reference {
+        use kube::Resource as _;
+        Reference {
+            kind: K::Manifest::kind(&()).into_owned(),
+            namespace: self.manifest.namespace(),
+            name: self.manifest.name_any(),
+        }
+    }
+
+    fn target(&self) -> String {
+        K::target(&self.manifest)
+    }
+
+    fn control_plane(&self) -> &str {
+        self.manifest.control_plane()
+    }
+
+    fn rank(&self) -> u8 {
+        K::RANK
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.manifest.policy().is_suspended()
+    }
+
+    fn promise(&self, promises: &mut Promises) {
+        K::promise(&self.manifest, promises);
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        K::desire(&self.manifest).map(drop)
+    }
+
+    fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment> {
+        Box::pin(Self::assess(self, world, door))
+    }
+
+    fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report> {
+        Box::pin(Self::carry_out(self, assessment, world))
+    }
+}
+
+impl Assessment {
+    fn stopped(target: &str, outcome: Outcome) -> Self {
+        let plan = Plan::<()>::empty().view(target);
+        Self { contact: None, id: None, plan, verdict: Verdict::Stopped(outcome) }
+    }
+}
+
+impl From<Trouble> for Verdict {
+    fn from(trouble: Trouble) -> Self {
+        Self::Stopped(trouble.into())
+    }
+}
