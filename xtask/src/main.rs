@@ -2,6 +2,7 @@
 //!
 //! One file per verb. Data goes to standard output, words for people to standard error.
 
+mod api_check;
 mod bed;
 mod demo;
 mod docsgen;
@@ -34,6 +35,8 @@ enum Verb {
     Tidy,
     /// Write the files under `docs/reference`
     Docsgen,
+    /// Compare what the client sends and reads with the API document of the pinned Coder
+    ApiCheck,
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => test::run(&args),
         Verb::Tidy => tidy::run(),
         Verb::Docsgen => docsgen::run(),
+        Verb::ApiCheck => api_check::run(),
     };
     done.unwrap_or_else(|error| {
         terminal::say(&format!("error: {error:#}"));
