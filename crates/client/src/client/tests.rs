@@ -262,3 +262,10 @@ async fn refusals_of_coderd_itself_do_not_open_the_circuit() {
     }
     client.list_organizations().await.unwrap();
 }
+
+#[test]
+fn a_call_may_move_between_threads() {
+    fn check(_: &(impl Send + 'static)) {}
+    let client = Script::new([]).client();
+    check(&async move { client.list_members(Uuid::nil()).await });
+}

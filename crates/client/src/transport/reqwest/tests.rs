@@ -92,3 +92,10 @@ fn certificates_that_are_none_are_refused() {
     }
     assert!(HttpTransport::new(HttpOptions::default()).is_ok());
 }
+
+#[test]
+fn an_authority_of_ones_own_is_taken_beside_the_platforms() {
+    let authority = rcgen::generate_simple_self_signed(["coder.test".to_owned()]).unwrap();
+    let pem = authority.cert.pem().repeat(2);
+    HttpTransport::new(HttpOptions { authority: Some(pem.into_bytes()) }).unwrap();
+}
