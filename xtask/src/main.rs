@@ -2,6 +2,7 @@
 //!
 //! One file per verb. Data goes to standard output, words for people to standard error.
 
+mod api_check;
 mod bed;
 mod crdgen;
 mod demo;
@@ -38,6 +39,8 @@ enum Verb {
     Docsgen,
     /// Write the files under `deploy/crds`
     Crdgen,
+    /// Compare what the client sends and reads with the API document of the pinned Coder
+    ApiCheck,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Tidy => tidy::run(),
         Verb::Docsgen => generated::write(&generated::DOCS),
         Verb::Crdgen => generated::write(&generated::CRDS),
+        Verb::ApiCheck => api_check::run(),
     };
     done.unwrap_or_else(|error| {
         terminal::say(&format!("error: {error:#}"));

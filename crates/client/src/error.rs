@@ -186,7 +186,7 @@ impl fmt::Display for Problem {
             Self::Transport(error) => error.fmt(formatter),
             Self::CircuitOpen => formatter.write_str("not asked: it has not answered several times in a row"),
             Self::ShareUsed => {
-                formatter.write_str("not asked: our half of what the server allows on this path is used up")
+                formatter.write_str("not asked: what the server allows us on this path is used up for now")
             }
             Self::Unsendable(reason) => formatter.write_str(reason),
         }

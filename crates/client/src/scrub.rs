@@ -29,7 +29,8 @@ const SECRET_NAMES: [&str; 9] =
 
 /// Cleans what a server said. `secrets` are the values that this very call carried.
 pub(crate) fn clean(text: &str, secrets: &[&str]) -> String {
-    let text = one_line(text);
+    // Before the lines become one as well: a secret may hold what is about to be taken out.
+    let text = one_line(&without_known(text, secrets));
     let text = without_known(&text, secrets);
     let text = without_userinfo(&text);
     let text = without_assigned(&text);
@@ -131,7 +132,7 @@ fn value_end(text: &str, start: usize, ends: &[char]) -> usize {
 
 /// What has the shape of a token, whoever put it there.
 fn without_lookalikes(text: &str) -> String {
-    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.' | '+' | '=');
+    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
     let mut found = Vec::new();
     let mut start = 0;
     for run in text.split(|it| !is_part(it)) {

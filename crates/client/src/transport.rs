@@ -41,6 +41,17 @@ pub enum TransportError {
     TooLarge { limit: usize },
 }
 
+impl TransportError {
+    /// The same failure with other words for its cause.
+    pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::Connect(cause) => Self::Connect(words(&cause)),
+            Self::Broken(cause) => Self::Broken(words(&cause)),
+            Self::TimedOut | Self::TooLarge { limit: _ } => self,
+        }
+    }
+}
+
 /// What cannot be turned into a transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportOptionsError {

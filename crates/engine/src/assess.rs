@@ -135,7 +135,12 @@ impl<K: Kind> Object<K> {
             approved: self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
         });
         self.plan = Some(plan);
-        Assessment { contact: Some(contact), id: K::id(&observed), plan: view, verdict: Verdict::Decided(decision) }
+        Assessment {
+            contact: Some(contact),
+            id: K::id(&observed),
+            plan: view,
+            verdict: Verdict::Decided(decision),
+        }
     }
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.

@@ -70,13 +70,17 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
     if *contact == Contact::Foreign {
         match (policy.adoption_policy(), impact, door) {
             (AdoptionPolicy::Never, ..) => return Decision::Refuse(Refusal::NotOurs),
-            (AdoptionPolicy::IfEqual, Some(_), Door::Controller) => return Decision::Refuse(Refusal::NotEqual),
+            (AdoptionPolicy::IfEqual, Some(_), Door::Controller) => {
+                return Decision::Refuse(Refusal::NotEqual);
+            }
             (AdoptionPolicy::IfEqual | AdoptionPolicy::Adopt, ..) => {}
         }
     }
     match impact {
         None => Decision::Nothing,
-        Some(_) if policy.approval() == Approval::Manual && !is_approved => Decision::Refuse(Refusal::NotApproved),
+        Some(_) if policy.approval() == Approval::Manual && !is_approved => {
+            Decision::Refuse(Refusal::NotApproved)
+        }
         Some(Impact::Destructive) if !policy.allows_destructive() && !is_approved => {
             Decision::Refuse(Refusal::Destructive)
         }
@@ -105,7 +109,10 @@ mod tests {
     fn an_object_of_somebody_else_is_taken_over_only_as_the_policy_says() {
         let safe = Some(Impact::Safe);
         let with = |adoption_policy| Policy { adoption_policy: Some(adoption_policy), ..Policy::default() };
-        assert_eq!(situation(&Policy::default(), Contact::Foreign, safe), Decision::Refuse(Refusal::NotEqual));
+        assert_eq!(
+            situation(&Policy::default(), Contact::Foreign, safe),
+            Decision::Refuse(Refusal::NotEqual)
+        );
         assert_eq!(situation(&Policy::default(), Contact::Foreign, None), Decision::Nothing);
         assert_eq!(situation(&with(AdoptionPolicy::Adopt), Contact::Foreign, safe), Decision::Apply);
         for impact in [None, safe] {

@@ -13,7 +13,12 @@ pub struct Diff {
 
 impl Diff {
     /// Compares one field. Gives the declared value when it has to be written: an absent one is left alone.
-    pub fn pick<T: PartialEq + Serialize + Clone>(&mut self, field: &str, declared: Option<&T>, found: &T) -> Option<T> {
+    pub fn pick<T: PartialEq + Serialize + Clone>(
+        &mut self,
+        field: &str,
+        declared: Option<&T>,
+        found: &T,
+    ) -> Option<T> {
         let declared = declared.filter(|declared| *declared != found)?;
         self.changes.push(Change { field: field.to_owned(), before: value(found), after: value(declared) });
         Some(declared.clone())
@@ -22,7 +27,11 @@ impl Diff {
     /// Writes down a field of something that does not exist yet.
     pub fn declare<T: Serialize>(&mut self, field: &str, declared: Option<&T>) {
         if let Some(declared) = declared {
-            self.changes.push(Change { field: field.to_owned(), before: Value::Null, after: value(declared) });
+            self.changes.push(Change {
+                field: field.to_owned(),
+                before: Value::Null,
+                after: value(declared),
+            });
         }
     }
 

@@ -27,7 +27,10 @@ pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Resu
         return Err(Waiting { reason: reason::VERSION_TOO_OLD, message });
     }
     if !entitlements.is_enabled(feature) {
-        return Err(Waiting { reason: reason::NOT_ENTITLED, message: format!("needs a {license} licence: {feature}") });
+        return Err(Waiting {
+            reason: reason::NOT_ENTITLED,
+            message: format!("needs a {license} licence: {feature}"),
+        });
     }
     Ok(())
 }
@@ -47,23 +50,25 @@ mod tests {
 
     const GATE: Gate = Gate { feature: "multiple_organizations", license: "Premium" };
 
-    fn ask(version: &str, enabled: bool) -> Result<(), Waiting> {
-        let build = serde_json::from_value(json!({"version": version, "deployment_id": "00000000-0000-0000-0000-000000000000"}));
+    fn ask(version: &str, enabled: bool) -> Option<String> {
+        let build = json!({"version": version, "deployment_id": uuid::Uuid::nil()});
         let feature = json!({"entitlement": "entitled", "enabled": enabled});
-        let entitlements = serde_json::from_value(json!({"features": {"multiple_organizations": feature}, "has_license": enabled}));
-        check(GATE, &build.unwrap(), &entitlements.unwrap())
+        let entitlements = json!({"features": {"multiple_organizations": feature}, "has_license": enabled,
+            "refreshed_at": "2026-01-01T00:00:00Z"});
+        let build = serde_json::from_value(build).unwrap();
+        check(GATE, &build, &serde_json::from_value(entitlements).unwrap()).err().map(|it| it.message)
     }
 
     #[test]
     fn a_missing_feature_is_named_with_the_licence_that_has_it() {
-        assert_eq!(ask("v2.36.0", true), Ok(()));
-        assert_eq!(ask("v2.36.0", false).unwrap_err().message, "needs a Premium licence: multiple_organizations");
+        assert_eq!(ask("v2.36.0", true), None);
+        assert_eq!(ask("v2.36.0", false).unwrap(), "needs a Premium licence: multiple_organizations");
     }
 
     #[test]
     fn an_old_coder_is_told_before_its_licence_is_looked_at() {
-        assert_eq!(ask("v2.33.11+abc", false).unwrap_err().message, "needs Coder >= 2.34, and this is v2.33.11+abc");
-        assert_eq!(ask("v3.0.0", true), Ok(()));
-        assert_eq!(ask("v0.0.0-devel", true), Ok(()));
+        assert_eq!(ask("v2.33.11+abc", false).unwrap(), "needs Coder >= 2.34, and this is v2.33.11+abc");
+        assert_eq!(ask("v3.0.0", true), None);
+        assert_eq!(ask("v0.0.0-devel", true), None);
     }
 }

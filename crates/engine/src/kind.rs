@@ -69,7 +69,10 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Does one step and nothing else. Gives the id of what it made, which is ours from that moment on, whatever
     /// becomes of the steps after it.
-    fn apply(effect: &Self::Effect, world: &World) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
+    fn apply(
+        effect: &Self::Effect,
+        world: &World,
+    ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
 
     /// Pure: what others may count on once this manifest is applied.
     fn promise(_manifest: &Self::Manifest, _promises: &mut Promises) {}

@@ -1,12 +1,12 @@
 //! The kinds, one file each, and the one place that lists them.
 
-mod appearance;
-mod group;
-mod group_sync;
+pub mod appearance;
+pub mod group;
+pub mod group_sync;
 mod mapping;
-mod organization;
-mod organization_sync;
-mod role_sync;
+pub mod organization;
+pub mod organization_sync;
+pub mod role_sync;
 
 pub use appearance::Appearance;
 pub use group::Group;

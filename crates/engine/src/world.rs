@@ -154,7 +154,9 @@ impl World {
     pub(crate) async fn organization_id(&self, name: &str) -> Result<Uuid, Trouble> {
         match self.organization(name).await? {
             Found::There(organization) => Ok(organization.id),
-            Found::Promised | Found::Missing => Err(missing(format!("organization {name} does not exist")).into()),
+            Found::Promised | Found::Missing => {
+                Err(missing(format!("organization {name} does not exist")).into())
+            }
         }
     }
 

@@ -140,7 +140,7 @@ impl<'a> Call<'a> {
         let answer = match outcome {
             Ok(answer) if answer.status.is_success() => return Ok(answer),
             Ok(answer) => answer,
-            Err(error) => return Err(self.error(Problem::Transport(error))),
+            Err(error) => return Err(self.error(Problem::Transport(error.reworded(|it| self.cleaned(it))))),
         };
         let refusal = Refusal::judge(&answer, url, &self.secrets());
         Err(self

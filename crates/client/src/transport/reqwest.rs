@@ -30,15 +30,7 @@ pub struct HttpTransport {
 impl HttpTransport {
     pub fn new(options: HttpOptions) -> Result<Self, TransportOptionsError> {
         let HttpOptions { authority } = options;
-        let mut builder = reqwest::Client::builder()
-            // A redirect is an answer: following it would carry the token to whoever the answer names.
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            // Which calls may be repeated is known to the client, not to the wire.
-            .retry(reqwest::retry::never())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(REQUEST_TIMEOUT)
-            .user_agent(USER_AGENT);
+        let mut builder = configured(reqwest::Client::builder());
         if let Some(pem) = authority {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|error| TransportOptionsError::Certificates(cause(error)))?;
@@ -76,6 +68,19 @@ impl Transport for HttpTransport {
     ) -> BoxFuture<'_, Result<http::Response<Bytes>, TransportError>> {
         Box::pin(self.exchange(request))
     }
+}
+
+/// Everything off that acts on its own.
+fn configured(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+    builder
+        // A redirect is an answer: following it would carry the token to whoever the answer names.
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        // Which calls may be repeated is known to the client, not to the wire.
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .user_agent(USER_AGENT)
 }
 
 fn failure(error: reqwest::Error) -> TransportError {

@@ -74,7 +74,11 @@ impl Kind for Appearance {
             });
             spelled.collect()
         });
-        Ok(Desired { application_name: spec.application_name.clone(), logo_url: spec.logo_url.clone(), banners })
+        Ok(Desired {
+            application_name: spec.application_name.clone(),
+            logo_url: spec.logo_url.clone(),
+            banners,
+        })
     }
 
     async fn observe(_desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
@@ -106,7 +110,8 @@ impl Kind for Appearance {
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<UpdateAppearance> {
         let mut diff = Diff::default();
-        let name = diff.pick("applicationName", desired.application_name.as_ref(), &observed.application_name);
+        let name =
+            diff.pick("applicationName", desired.application_name.as_ref(), &observed.application_name);
         let logo = diff.pick("logoURL", desired.logo_url.as_ref(), &observed.logo_url);
         let banners = diff.pick("announcementBanners", desired.banners.as_ref(), &observed.banners);
         if diff.is_empty() {
@@ -132,7 +137,8 @@ impl Kind for Appearance {
         Plan::of(Step {
             action: Action::Delete,
             impact: Impact::Safe,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to Coder's own".to_owned(),
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to Coder's own"
+                .to_owned(),
             changes: Vec::new(),
             effect: UpdateAppearance {
                 application_name: String::new(),

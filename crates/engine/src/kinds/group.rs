@@ -132,7 +132,11 @@ impl Kind for Group {
                 action: Action::Update,
                 impact: Impact::Safe,
                 reason: "a new group has no members".to_owned(),
-                changes: vec![Change::new("members", Vec::<String>::new(), members.iter().cloned().collect::<Vec<_>>())],
+                changes: vec![Change::new(
+                    "members",
+                    Vec::<String>::new(),
+                    members.iter().cloned().collect::<Vec<_>>(),
+                )],
                 effect: Effect::Fill { organization: organization.clone(), name: name.clone(), members },
             });
             return Plan { steps: [create].into_iter().chain(fill).collect() };
@@ -234,7 +238,10 @@ async fn user_names(
 ) -> Result<BTreeSet<String>, Trouble> {
     let mut names = BTreeSet::new();
     for person in declared {
-        let known = in_group.iter().find(|it| is_called(person, &it.username, &it.email)).map(|it| it.username.clone());
+        let known = in_group
+            .iter()
+            .find(|it| is_called(person, &it.username, &it.email))
+            .map(|it| it.username.clone());
         let name = match known {
             Some(name) => name,
             None => member(person, organization, world).await?.username,
@@ -255,7 +262,9 @@ async fn user_ids(names: &BTreeSet<String>, organization: Uuid, world: &World) -
 async fn member(person: &str, organization: Uuid, world: &World) -> Result<MemberRef, Trouble> {
     let members = world.members(organization).await?;
     let found = members.iter().find(|it| is_called(person, &it.username, &it.email));
-    Ok(found.cloned().ok_or_else(|| missing(format!("spec.members: {person} is not a member of the organization")))?)
+    Ok(found
+        .cloned()
+        .ok_or_else(|| missing(format!("spec.members: {person} is not a member of the organization")))?)
 }
 
 fn is_called(person: &str, username: &str, email: &str) -> bool {

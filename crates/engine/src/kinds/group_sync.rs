@@ -80,8 +80,9 @@ impl Kind for GroupSync {
             return Ok(Observed { organization, id: None, document, mapping });
         };
         let groups = world.groups(home.id).await?;
-        let exists =
-            |name: &str| groups.iter().any(|it| it.name == name) || world.promises().has_group(&organization, name);
+        let exists = |name: &str| {
+            groups.iter().any(|it| it.name == name) || world.promises().has_group(&organization, name)
+        };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "group", exists)?;
         let document = world.client().group_sync(home.id).await?;
         let name_of = |id| groups.iter().find(|it| it.id == id).map(|it| it.name.clone());
@@ -109,11 +110,15 @@ impl Kind for GroupSync {
         if let Some(field) = diff.pick("field", field.as_ref(), &found.field) {
             document.field = field;
         }
-        if let Some(filter) = diff.pick("regexFilter", regex_filter.clone().map(Some).as_ref(), &found.regex_filter) {
+        if let Some(filter) =
+            diff.pick("regexFilter", regex_filter.clone().map(Some).as_ref(), &found.regex_filter)
+        {
             document.regex_filter = filter;
         }
         let auto_create = auto_create_missing_groups.as_ref();
-        if let Some(create) = diff.pick("autoCreateMissingGroups", auto_create, &found.auto_create_missing_groups) {
+        if let Some(create) =
+            diff.pick("autoCreateMissingGroups", auto_create, &found.auto_create_missing_groups)
+        {
             document.auto_create_missing_groups = create;
         }
         let declared = diff.pick("mapping", mapping.as_ref(), &observed.mapping);
@@ -144,7 +149,8 @@ impl Kind for GroupSync {
         Plan::of(Step {
             action: Action::Delete,
             impact: Impact::Disruptive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization"
+                .to_owned(),
             changes: Vec::new(),
             effect: Effect {
                 organization: observed.organization.clone(),

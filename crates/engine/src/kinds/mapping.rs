@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use crate::{gate::Gate, outcome::Waiting, world::missing};
 
-pub(super) const MULTIPLE_ORGANIZATIONS: Gate = Gate { feature: "multiple_organizations", license: "Premium" };
+pub(super) const MULTIPLE_ORGANIZATIONS: Gate =
+    Gate { feature: "multiple_organizations", license: "Premium" };
 pub(super) const TEMPLATE_RBAC: Gate = Gate { feature: "template_rbac", license: "Premium or Enterprise" };
 pub(super) const USER_ROLE_MANAGEMENT: Gate =
     Gate { feature: "user_role_management", license: "Premium or Enterprise" };
@@ -39,7 +40,9 @@ pub(super) fn named(found: &BTreeMap<String, Vec<Uuid>>, name_of: impl Fn(Uuid) 
 pub(super) fn check(names: &Names, what: &str, exists: impl Fn(&str) -> bool) -> Result<(), Waiting> {
     for (claim, names) in names {
         if let Some(name) = names.iter().find(|name| !exists(name)) {
-            return Err(missing(format!("spec.mapping[{claim}]: {what} {name} does not exist; nothing was written")));
+            return Err(missing(format!(
+                "spec.mapping[{claim}]: {what} {name} does not exist; nothing was written"
+            )));
         }
     }
     Ok(())
@@ -56,7 +59,10 @@ pub(super) fn ids(
         Mapping::Declared(names) => names,
     };
     check(names, what, |name| id_of(name).is_some())?;
-    Ok(names.iter().map(|(claim, names)| (claim.clone(), names.iter().filter_map(|it| id_of(it)).collect())).collect())
+    Ok(names
+        .iter()
+        .map(|(claim, names)| (claim.clone(), names.iter().filter_map(|it| id_of(it)).collect()))
+        .collect())
 }
 
 #[cfg(test)]

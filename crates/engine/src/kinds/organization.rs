@@ -54,7 +54,10 @@ impl Kind for Organization {
     fn desire(manifest: &CoderOrganization) -> Result<Desired, Invalid> {
         let spec = &manifest.spec;
         if spec.display_name.as_deref() == Some("") {
-            return Err(Invalid::new("spec.displayName", "cannot be empty: Coder keeps the one it has; leave it out"));
+            return Err(Invalid::new(
+                "spec.displayName",
+                "cannot be empty: Coder keeps the one it has; leave it out",
+            ));
         }
         Ok(Desired {
             name: manifest.remote_name().to_owned(),
@@ -122,7 +125,8 @@ impl Kind for Organization {
         Plan::of(Step {
             action: Action::Update,
             impact: if renames { Impact::Disruptive } else { Impact::Safe },
-            reason: if renames { "the organization has another name" } else { "the organization differs" }.to_owned(),
+            reason: if renames { "the organization has another name" } else { "the organization differs" }
+                .to_owned(),
             changes: diff.changes,
             effect: Effect::Update(found.id, change),
         })
@@ -163,6 +167,9 @@ trait Untouched {
 
 impl Untouched for Remote {
     fn is_untouched(&self) -> bool {
-        self.name == "coder" && self.display_name == "Coder" && self.description == "Builtin default organization." && self.icon.is_empty()
+        self.name == "coder"
+            && self.display_name == "Coder"
+            && self.description == "Builtin default organization."
+            && self.icon.is_empty()
     }
 }

@@ -68,8 +68,9 @@ impl Kind for OrganizationSync {
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organizations = world.organizations().await?;
         // `default` stands for the default organization, here as everywhere.
-        let exists =
-            |name: &str| organizations.iter().any(|it| it.is_named(name)) || world.promises().has_organization(name);
+        let exists = |name: &str| {
+            organizations.iter().any(|it| it.is_named(name)) || world.promises().has_organization(name)
+        };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "organization", exists)?;
         let document = world.client().organization_sync().await?;
         let declared: Vec<&String> = desired.mapping.iter().flat_map(|it| it.values()).flatten().collect();
@@ -103,7 +104,9 @@ impl Kind for OrganizationSync {
         if let Some(field) = diff.pick("field", field.as_ref(), &found.field) {
             document.field = field;
         }
-        if let Some(assign) = diff.pick("assignDefault", assign_default.as_ref(), &found.organization_assign_default) {
+        if let Some(assign) =
+            diff.pick("assignDefault", assign_default.as_ref(), &found.organization_assign_default)
+        {
             document.organization_assign_default = assign;
         }
         let declared = diff.pick("mapping", mapping.as_ref(), &observed.mapping);
@@ -127,7 +130,8 @@ impl Kind for OrganizationSync {
         Plan::of(Step {
             action: Action::Delete,
             impact: Impact::Disruptive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization"
+                .to_owned(),
             changes: Vec::new(),
             effect: Effect { document: Document::default(), mapping: Mapping::Kept(BTreeMap::new()) },
         })

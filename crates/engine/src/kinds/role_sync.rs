@@ -121,7 +121,8 @@ impl Kind for RoleSync {
         Plan::of(Step {
             action: Action::Delete,
             impact: Impact::Disruptive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization".to_owned(),
+            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization"
+                .to_owned(),
             changes: Vec::new(),
             effect: Effect {
                 organization: observed.organization.clone(),

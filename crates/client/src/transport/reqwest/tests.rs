@@ -1,1 +1,101 @@
+use std::sync::{Arc, Mutex};
 
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::*;
+
+/// A server that gives every connection the same answer, and remembers what it was sent.
+async fn server(answer: Vec<u8>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let written = Arc::clone(&heard);
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = vec![0; 4096];
+            let length = connection.read(&mut request).await.unwrap();
+            let text = String::from_utf8_lossy(&request[..length]).into_owned();
+            written.lock().unwrap().push(text);
+            connection.write_all(&answer).await.ok();
+            connection.shutdown().await.ok();
+        }
+    });
+    (url, heard)
+}
+
+fn transport(limit: usize) -> HttpTransport {
+    // What the machine's environment says about proxies is not the subject here.
+    let http = reqwest::Client::builder().no_proxy();
+    HttpTransport { http: configured(http).build().unwrap(), limit }
+}
+
+fn get(url: &str) -> http::Request<Bytes> {
+    http::Request::get(url).header("coder-session-token", "t").body(Bytes::new()).unwrap()
+}
+
+fn ok(body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+        .into_bytes()
+}
+
+#[tokio::test]
+async fn a_redirect_comes_back_as_an_answer_and_nobody_else_is_asked() {
+    let (elsewhere, heard_elsewhere) = server(ok("stolen")).await;
+    let redirect = format!(
+        "HTTP/1.1 302 Found\r\nLocation: {elsewhere}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let (url, heard) = server(redirect.into_bytes()).await;
+    let response = transport(BODY_LIMIT).send(get(&url)).await.unwrap();
+    assert_eq!(response.status(), 302);
+    assert_eq!(heard.lock().unwrap().len(), 1);
+    assert!(heard_elsewhere.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn cookies_are_not_kept_and_the_user_agent_has_a_version() {
+    let cookie = b"HTTP/1.1 200 OK\r\nSet-Cookie: coder_session_token=c\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let (url, heard) = server(cookie.to_vec()).await;
+    let transport = transport(BODY_LIMIT);
+    transport.send(get(&url)).await.unwrap();
+    transport.send(get(&url)).await.unwrap();
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.len(), 2);
+    assert!(heard.iter().all(|it| !it.to_lowercase().contains("cookie:")), "{heard:?}");
+    assert!(heard[0].contains(USER_AGENT), "{heard:?}");
+}
+
+#[tokio::test]
+async fn an_answer_is_read_up_to_the_limit_and_not_beyond() {
+    let (url, _) = server(ok("12345678")).await;
+    assert_eq!(transport(8).send(get(&url)).await.unwrap().body().as_ref(), b"12345678");
+    assert_eq!(transport(7).send(get(&url)).await.unwrap_err(), TransportError::TooLarge { limit: 7 });
+}
+
+#[tokio::test]
+async fn what_was_never_sent_is_told_from_what_broke_on_the_way() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = transport(BODY_LIMIT).send(get(&format!("http://{free}"))).await.unwrap_err();
+    assert!(matches!(&refused, TransportError::Connect(why) if why.contains("refused")), "{refused}");
+    let (url, _) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort".to_vec()).await;
+    let cut = transport(BODY_LIMIT).send(get(&url)).await.unwrap_err();
+    assert!(matches!(cut, TransportError::Broken(_)), "{cut}");
+}
+
+#[test]
+fn certificates_that_are_none_are_refused() {
+    for pem in ["", "nonsense"] {
+        let options = HttpOptions { authority: Some(pem.as_bytes().to_vec()) };
+        assert!(matches!(HttpTransport::new(options), Err(TransportOptionsError::Certificates(_))));
+    }
+    assert!(HttpTransport::new(HttpOptions::default()).is_ok());
+}
+
+#[test]
+fn an_authority_of_ones_own_is_taken_beside_the_platforms() {
+    let authority = rcgen::generate_simple_self_signed(["coder.test".to_owned()]).unwrap();
+    let pem = authority.cert.pem().repeat(2);
+    HttpTransport::new(HttpOptions { authority: Some(pem.into_bytes()) }).unwrap();
+}
