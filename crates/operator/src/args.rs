@@ -1,0 +1,84 @@
+//! The words of the command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use url::Url;
+
+/// Keeps Coder deployments equal to their manifests
+#[derive(Debug, Parser)]
+#[command(name = "coder-operator", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    /// Say nothing but errors on standard error
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Show what is equal, too
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show what would be changed, and change nothing
+    Plan {
+        #[command(flatten)]
+        input: Input,
+        /// Exit with 3 when there are changes
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Show what would be changed, ask, and change it
+    Apply {
+        #[command(flatten)]
+        input: Input,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Stay until what has to come first has come
+        #[arg(long)]
+        wait: bool,
+        /// How long to stay, in seconds
+        #[arg(long, default_value = "300", value_parser = seconds, requires = "wait")]
+        timeout: Duration,
+    },
+    /// Exit with 3 when the deployment differs from the manifests, and change nothing
+    Verify {
+        #[command(flatten)]
+        input: Input,
+    },
+    /// Print the definitions of the kinds, for `kubectl apply -f -`
+    Crds,
+}
+
+/// What to compare with what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Input {
+    /// Manifests: files, folders, or `-` for standard input
+    #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The deployment to which every manifest goes
+    #[arg(long, env = "CODER_URL")]
+    pub(crate) url: Url,
+    /// A file with a session token; without it the variable `CODER_SESSION_TOKEN` is read
+    #[arg(long, value_name = "PATH")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A file with certificates of authorities to trust besides the machine's own
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, short, default_value = "text")]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    Text,
+    Json,
+    Yaml,
+}
+
+fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.trim_end_matches('s').parse().map(Duration::from_secs)
+}

@@ -1,0 +1,39 @@
+//! The deployment that a person names on the command line.
+
+use std::{fs, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use client::{Client, ClientOptions, HttpOptions, HttpTransport};
+use secrecy::SecretString;
+
+use crate::{args::Input, exit::Failure};
+
+/// The variable that holds a session token. It is never an argument: those are seen by everybody on the machine.
+const TOKEN_VARIABLE: &str = "CODER_SESSION_TOKEN";
+
+pub(crate) fn client(input: &Input) -> Result<Client, Failure> {
+    let token = token(input)?;
+    let authority = match &input.ca_file {
+        None => None,
+        Some(path) => {
+            Some(fs::read(path).with_context(|| format!("read the authorities in {}", path.display()))?)
+        }
+    };
+    let transport = HttpTransport::new(HttpOptions { authority })
+        .context("use the authorities of --ca-file")
+        .map_err(|error| Failure { error, exit: crate::exit::Exit::Usage })?;
+    let options =
+        ClientOptions { url: input.url.clone(), token: Some(token), transport: Arc::new(transport) };
+    Client::new(options).map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn token(input: &Input) -> Result<SecretString, Failure> {
+    let text = match &input.token_file {
+        Some(path) => {
+            fs::read_to_string(path).with_context(|| format!("read the token in {}", path.display()))?
+        }
+        None => std::env::var(TOKEN_VARIABLE)
+            .map_err(|_| Failure::usage(format!("no token: set {TOKEN_VARIABLE}, or give --token-file")))?,
+    };
+    Ok(SecretString::from(text.trim().to_owned()))
+}

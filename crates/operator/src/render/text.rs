@@ -1,0 +1,125 @@
+//! The diff as a person wants to read it: by object, then by step, then by field.
+
+use std::fmt::Write as _;
+
+use engine::{Action, Change, Impact};
+use serde_json::Value;
+
+use super::{Row, State};
+
+pub(super) fn render(rows: &[Row], verbose: bool) -> String {
+    let mut text = String::new();
+    for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
+        write_row(&mut text, row);
+    }
+    let count = |state: State| rows.iter().filter(|row| row.state == state).count();
+    let counts = [
+        (count(State::Differs), "to change"),
+        (count(State::Observed), "observed"),
+        (count(State::Refused), "refused"),
+        (count(State::Waiting), "waiting"),
+        (count(State::Invalid) + count(State::Failed), "failed"),
+        (count(State::Equal), "equal"),
+    ];
+    let counts: Vec<String> = counts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    let counts = if counts.is_empty() { "no objects".to_owned() } else { counts.join(", ") };
+    text + &counts + "\n"
+}
+
+fn write_row(text: &mut String, row: &Row) {
+    let namespace = row.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
+    // Writing to a string cannot fail.
+    writeln!(text, "{} {namespace}{}: {}", row.kind, row.name, row.target).ok();
+    if let Some(message) = &row.message {
+        let reason = row.reason.map(|it| format!("{it}: ")).unwrap_or_default();
+        writeln!(text, "  ! {reason}{message}").ok();
+    }
+    for step in &row.plan.steps {
+        let (mark, word) = match step.action {
+            Action::Create => ('+', "create"),
+            Action::Update => ('~', "update"),
+            Action::Delete => ('-', "delete"),
+        };
+        let impact = match step.impact {
+            Impact::Safe => "",
+            Impact::Disruptive => " (disruptive)",
+            Impact::Destructive => " (destructive)",
+        };
+        writeln!(text, "  {mark} {word}{impact}: {}", step.reason).ok();
+        for change in &step.changes {
+            write_change(text, change);
+        }
+    }
+    text.push('\n');
+}
+
+fn write_change(text: &mut String, change: &Change) {
+    let Change { field, before, after } = change;
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            writeln!(text, "      ~ {field}:").ok();
+            let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for key in keys {
+                write_line(
+                    text,
+                    10,
+                    key,
+                    before.get(key).unwrap_or(&Value::Null),
+                    after.get(key).unwrap_or(&Value::Null),
+                );
+            }
+        }
+        _ => write_line(text, 6, field, before, after),
+    }
+}
+
+fn write_line(text: &mut String, indent: usize, key: &str, before: &Value, after: &Value) {
+    let line = match (before, after) {
+        (before, after) if before == after => return,
+        (Value::Null, after) => format!("+ {key}: {}", value(after)),
+        (before, Value::Null) => format!("- {key}: {}", value(before)),
+        (before, after) => format!("~ {key}: {} -> {}", value(before), value(after)),
+    };
+    writeln!(text, "{:indent$}{line}", "").ok();
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            format!("[{}]", items.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(change: &Change) -> String {
+        let mut text = String::new();
+        write_change(&mut text, change);
+        text
+    }
+
+    #[test]
+    fn a_field_is_added_taken_away_or_changed() {
+        assert_eq!(written(&Change::new("icon", Value::Null, "a")), "      + icon: \"a\"\n");
+        assert_eq!(written(&Change::new("icon", "a", Value::Null)), "      - icon: \"a\"\n");
+        assert_eq!(written(&Change::new("icon", "a", "b")), "      ~ icon: \"a\" -> \"b\"\n");
+    }
+
+    #[test]
+    fn a_map_is_shown_by_the_keys_that_differ() {
+        let (before, after) = (json!({"/a": ["x"], "/b": ["y"]}), json!({"/b": ["y"], "/c": ["z", "w"]}));
+        let expected = "      ~ mapping:\n          - /a: [x]\n          + /c: [z, w]\n";
+        assert_eq!(written(&Change::new("mapping", before, after)), expected);
+    }
+}
