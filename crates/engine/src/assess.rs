@@ -143,6 +143,22 @@ impl<K: Kind> Object<K> {
         }
     }
 
+    /// Takes the remote object away, if it is ours and there. For a manifest that is being deleted with that policy.
+    pub async fn take_away(&self, world: &World) -> Result<(), Trouble> {
+        let Some(held) = self.held() else { return Ok(()) };
+        // A manifest that cannot be meant never made anything.
+        let Ok(desired) = K::desire(&self.manifest) else { return Ok(()) };
+        world.pass(K::GATE).await?;
+        let observed = K::observe(&desired, Some(held), world).await?;
+        if K::contact(&observed, Some(held)) != Contact::Held {
+            return Ok(());
+        }
+        for step in &K::plan_deletion(&observed).steps {
+            K::apply(&step.effect, world).await?;
+        }
+        Ok(())
+    }
+
     /// Does what the assessment decided, step by step, and stops at the first that fails.
     pub async fn carry_out(&self, assessment: &Assessment, world: &World) -> Report {
         let report = |outcome, id| Report { outcome, id, done: 0 };

@@ -23,12 +23,22 @@ use crate::{
     kind::Kind,
 };
 
+/// Somebody who does the same with every kind.
+pub trait Visitor {
+    fn visit<K: Kind>(&mut self);
+}
+
 /// Registers kinds: a line for each makes it one that every door knows.
 macro_rules! register {
     ($($kind:ident),+ $(,)?) => {
         /// The names of the registered kinds.
         pub fn names() -> Vec<String> {
             vec![$(<$kind as Kind>::Manifest::kind(&()).into_owned()),+]
+        }
+
+        /// Shows every registered kind to a visitor, with its type.
+        pub fn visit(visitor: &mut impl Visitor) {
+            $(visitor.visit::<$kind>();)+
         }
 
         /// Reads a manifest of a registered kind; nothing when its kind is not one.

@@ -16,6 +16,7 @@ pub mod kind;
 pub mod kinds;
 pub mod outcome;
 pub mod plan;
+pub mod status;
 pub mod world;
 
 pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};

@@ -69,7 +69,7 @@ impl Outcome {
             Self::Refused(Refusal::NotApproved) => reason::APPROVAL_REQUIRED,
             Self::Refused(Refusal::Destructive) => reason::DESTRUCTIVE_REFUSED,
             Self::Invalid(_) => reason::INVALID,
-            Self::Failed(Trouble::Remote(error)) => remote_reason(error.class()),
+            Self::Failed(Trouble::Remote(error)) => reason_of(error.class()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Outcome {
 }
 
 /// One mapping from what coderd said to what a condition says, for every kind.
-fn remote_reason(class: Class) -> &'static str {
+pub fn reason_of(class: Class) -> &'static str {
     match class {
         Class::Invalid => reason::INVALID,
         Class::License => reason::NOT_ENTITLED,

@@ -48,6 +48,12 @@ pub(crate) enum Verb {
         #[command(flatten)]
         input: Input,
     },
+    /// Keep deployments equal to the manifests in a cluster, until told to end
+    Run {
+        /// The namespace to look at; all of them when absent
+        #[arg(long)]
+        namespace: Option<String>,
+    },
     /// Print the definitions of the kinds, for `kubectl apply -f -`
     Crds,
 }

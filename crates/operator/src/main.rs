@@ -7,6 +7,7 @@ mod deployment;
 mod exit;
 mod manifests;
 mod render;
+mod run;
 mod terminal;
 mod verbs;
 
@@ -16,7 +17,7 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let done = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let done = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime.block_on(verbs::run(args)),
         Err(error) => Err(exit::Failure::from(anyhow::Error::from(error).context("start a runtime"))),
     };

@@ -1,4 +1,6 @@
-//! The command line against real coderds.
+//! The doors against real coderds: the command line here, the controllers below.
+
+mod run;
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +8,7 @@ use testbed::{Coderd, Flavour, coderd::sign_license};
 
 use crate::support::{Folder, coder_operator, said};
 
-const MANIFESTS: &str = r##"
+pub(crate) const MANIFESTS: &str = r##"
 apiVersion: coder.com/v1alpha1
 kind: CoderRoleSync
 metadata: {name: alpha, namespace: platform}
@@ -77,14 +79,18 @@ spec:
     - {enabled: true, message: UNCLASSIFIED, backgroundColor: "#007a33"}
 "##;
 
-async fn licensed() -> Coderd {
+pub(crate) async fn licensed() -> Coderd {
     let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
-    let license =
-        sign_license(coderd.licenses.as_ref().unwrap(), &json!({"feature_set": "premium"})).await.unwrap();
+    license(&coderd).await;
+    coderd
+}
+
+pub(crate) async fn license(coderd: &Coderd) {
+    let signer = coderd.licenses.as_ref().unwrap();
+    let license = sign_license(signer, &json!({"feature_set": "premium"})).await.unwrap();
     let body = json!({"license": license});
     let (status, _) = coderd.owner.request(Method::POST, "/api/v2/licenses", Some(&body)).await.unwrap();
     assert_eq!(status, 201);
-    coderd
 }
 
 /// Runs the binary beside the runtime, and checks its exit code.
@@ -101,7 +107,7 @@ async fn run(coderd: &Coderd, args: &[&str], expected: i32) -> String {
     said(&output)
 }
 
-async fn get(coderd: &Coderd, path: &str) -> Value {
+pub(crate) async fn get(coderd: &Coderd, path: &str) -> Value {
     coderd.owner.request(Method::GET, path, None).await.unwrap().1
 }
 

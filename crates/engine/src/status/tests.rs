@@ -1,0 +1,99 @@
+use super::*;
+use crate::plan::{Action, Impact, Plan, Step};
+
+fn plan() -> PlanView {
+    Plan::of(Step {
+        action: Action::Update,
+        impact: Impact::Safe,
+        reason: "the group differs".to_owned(),
+        changes: vec![Change::new("quotaAllowance", 3, 20)],
+        effect: (),
+    })
+    .view("group alpha/developers")
+}
+
+fn pass(before: Option<&Status>, outcome: &Outcome, plan: &PlanView, second: i64) -> Status {
+    next(
+        before,
+        &Pass {
+            generation: Some(2),
+            contact: Some(Contact::Held),
+            plan,
+            target: "group alpha/developers",
+            outcome,
+            id: Some("id".to_owned()),
+            changed: matches!(outcome, Outcome::Applied),
+            requested: None,
+            now: Timestamp::from_second(second).unwrap(),
+        },
+    )
+}
+
+fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|it| it.type_ == kind)
+}
+
+#[test]
+fn a_pass_that_finds_nothing_new_leaves_the_status_as_it_is() {
+    let empty = Plan::<()>::empty().view("group alpha/developers");
+    let first = pass(None, &Outcome::Applied, &empty, 100);
+    assert_eq!(pass(Some(&first), &Outcome::Equal, &empty, 500), first);
+    assert_eq!(first.last_applied_time.as_ref().unwrap().0.as_second(), 100);
+}
+
+#[test]
+fn ready_is_there_always_and_the_others_only_while_they_are_true() {
+    let empty = Plan::<()>::empty().view("t");
+    let equal = pass(None, &Outcome::Equal, &empty, 1);
+    assert_eq!(condition(&equal, "Ready").unwrap().status, "True");
+    assert!(condition(&equal, "Stalled").is_none() && condition(&equal, "Reconciling").is_none());
+    let refused = pass(None, &Outcome::Refused(Refusal::NotApproved), &plan(), 1);
+    assert_eq!(condition(&refused, "Ready").unwrap().status, "False");
+    assert_eq!(condition(&refused, "Stalled").unwrap().reason, "ApprovalRequired");
+}
+
+#[test]
+fn drift_that_is_only_observed_is_shown_field_by_field() {
+    let observed = pass(None, &Outcome::Observed, &plan(), 1);
+    let expected = Difference {
+        field: "quotaAllowance".to_owned(),
+        expected: Some("20".to_owned()),
+        found: Some("3".to_owned()),
+    };
+    assert_eq!(observed.drift, [expected]);
+    assert_eq!(condition(&observed, "Drifted").unwrap().status, "True");
+    assert_eq!(observed.plan.unwrap().hash, plan().hash);
+}
+
+#[test]
+fn an_approval_says_what_to_annotate() {
+    let refused = pass(None, &Outcome::Refused(Refusal::NotApproved), &plan(), 1);
+    let message = &condition(&refused, "Ready").unwrap().message;
+    assert!(message.contains(&plan().hash) && message.contains("coder.com/approved-plan"), "{message}");
+}
+
+#[test]
+fn an_id_that_was_recorded_stays_through_a_failure() {
+    let waiting =
+        Outcome::Waiting(crate::outcome::Waiting { reason: "NotEntitled", message: "needs".to_owned() });
+    let empty = Plan::<()>::empty().view("t");
+    let held = pass(None, &Outcome::Applied, &empty, 1);
+    let mut lost = next(
+        Some(&held),
+        &Pass {
+            id: None,
+            ..Pass {
+                generation: Some(2),
+                contact: None,
+                plan: &empty,
+                target: "t",
+                outcome: &waiting,
+                id: None,
+                changed: false,
+                requested: None,
+                now: Timestamp::from_second(2).unwrap(),
+            }
+        },
+    );
+    assert_eq!(lost.id.take().as_deref(), Some("id"));
+}

@@ -1,0 +1,198 @@
+//! Control planes that run elsewhere: their address, their credentials, and whether both work.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use api::{CoderControlPlane, CoderControlPlaneStatus, condition, reason};
+use client::{Client, ClientOptions, HttpOptions, HttpTransport, deployment::BuildInfo};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{PartialObjectMeta, PostParams},
+    runtime::{
+        controller::{Action, Controller},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use secrecy::SecretString;
+
+use super::{
+    Shared, drive,
+    pace::{Retries, spread},
+    planes::PlaneName,
+};
+
+struct Context {
+    shared: Arc<Shared>,
+    retries: Retries,
+}
+
+/// Why a control plane cannot be used, for its condition.
+struct Obstacle {
+    reason: &'static str,
+    message: String,
+}
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let context = Arc::new(Context { shared: Arc::clone(&shared), retries: Retries::default() });
+    let controller = Controller::new(shared.api::<CoderControlPlane>(), watcher::Config::default());
+    let known = controller.store();
+    // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
+    let secrets = shared.api::<PartialObjectMeta<Secret>>();
+    let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
+        let refers = |plane: &Arc<CoderControlPlane>| {
+            plane.namespace() == secret.namespace()
+                && names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
+        };
+        known.state().into_iter().filter(refers).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
+    });
+    let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
+        reconcile,
+        |_, _: &kube::Error, _| Action::requeue(std::time::Duration::from_secs(5)),
+        context,
+    );
+    drive(controller).await;
+}
+
+/// The Secrets that a control plane refers to.
+fn names(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
+    let external = plane.spec.external.iter();
+    external.flat_map(|it| {
+        let authority = it.ca_secret_ref.iter().map(|it| it.name.as_str());
+        authority.chain([it.credentials_secret_ref.name.as_str()])
+    })
+}
+
+async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let Context { shared, retries } = &*context;
+    let name: PlaneName = (plane.namespace().unwrap_or_default(), plane.name_any());
+    let uid = plane.uid().unwrap_or_default();
+    if plane.metadata.deletion_timestamp.is_some() {
+        shared.planes.remove(&name);
+        retries.forget(&uid);
+        return Ok(Action::await_change());
+    }
+    if plane.spec.is_suspended() {
+        return Ok(Action::await_change());
+    }
+    let found = prove(&plane, shared).await;
+    let delay = if found.is_ok() {
+        retries.forget(&uid);
+        spread(plane.spec.interval(), &uid)
+    } else {
+        shared.planes.remove(&name);
+        retries.after_failure(&uid, None)
+    };
+    let status = status(&plane, found.as_ref().map(|(build, _)| build));
+    if plane.status.as_ref() != Some(&status) {
+        let mut written = (*plane).clone();
+        written.status = Some(status);
+        let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
+        planes.replace_status(&name.1, &PostParams::default(), &written).await?;
+    }
+    // Known only now: who goes on because of it finds the status as it is.
+    if let Ok((_, client)) = found {
+        shared.planes.insert(name, client);
+    }
+    Ok(Action::requeue(delay))
+}
+
+/// Whether the address answers, is the deployment that we know, and takes the credentials.
+async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<(BuildInfo, Client), Obstacle> {
+    let invalid = |message: String| Obstacle { reason: reason::INVALID, message };
+    let external = plane.spec.external.as_ref();
+    let external = external
+        .ok_or_else(|| invalid("spec.external: a control plane that we run is not known yet".to_owned()))?;
+    let namespace = plane.namespace().unwrap_or_default();
+    let token =
+        secret(shared, &namespace, &external.credentials_secret_ref.name, external.token_key()).await?;
+    let authority = match external.ca() {
+        None => None,
+        Some((name, key)) => Some(secret(shared, &namespace, name, key).await?),
+    };
+    let transport =
+        HttpTransport::new(HttpOptions { authority }).map_err(|error| invalid(error.to_string()))?;
+    let token = String::from_utf8(token).map_err(|_| invalid("the token is no text".to_owned()))?;
+    let client = Client::new(ClientOptions {
+        url: external.url.parse().map_err(|error| invalid(format!("spec.external.url: {error}")))?,
+        token: Some(SecretString::from(token.trim().to_owned())),
+        transport: Arc::new(transport),
+    });
+    let client = client.map_err(|error| invalid(error.to_string()))?;
+    let remote = |error: client::Error| Obstacle {
+        reason: engine::outcome::reason_of(error.class()),
+        message: error.to_string(),
+    };
+    let build = client.build_info().await.map_err(remote)?;
+    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());
+    let accepted = plane.annotations().get(api::annotation::ACCEPT_DEPLOYMENT);
+    let is_other = known.is_some_and(|known| known != build.deployment_id.to_string());
+    if is_other && accepted != Some(&build.deployment_id.to_string()) {
+        let message = format!(
+            "another deployment answers: to let it take the place of the one known so far, annotate with {}: {}",
+            api::annotation::ACCEPT_DEPLOYMENT,
+            build.deployment_id
+        );
+        return Err(Obstacle { reason: reason::DEPLOYMENT_CHANGED, message });
+    }
+    client.current_user().await.map_err(remote)?;
+    Ok((build, client))
+}
+
+async fn secret(shared: &Shared, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, Obstacle> {
+    let secrets = Api::<Secret>::namespaced(shared.client.clone(), namespace);
+    let read = secrets.get_opt(name).await.with_context(|| format!("read Secret {name}"));
+    let found =
+        read.map_err(|error| Obstacle { reason: reason::SECRET_NOT_FOUND, message: format!("{error:#}") })?;
+    let value = found.and_then(|it| it.data?.remove(key)).map(|it| it.0).filter(|it| !it.is_empty());
+    value.ok_or_else(|| Obstacle {
+        reason: reason::SECRET_NOT_FOUND,
+        message: format!("there is no Secret {name} with a value under {key}: create it"),
+    })
+}
+
+/// The status after a pass. It equals the one before when nothing is different.
+fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Obstacle>) -> CoderControlPlaneStatus {
+    let before = plane.status.clone().unwrap_or_default();
+    let make = |kind: &str, reason: &str, message: &str| {
+        let status = if found.is_ok() { "True" } else { "False" };
+        let since = before.conditions.iter().find(|it| it.type_ == kind && it.status == status);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            observed_generation: plane.metadata.generation,
+            last_transition_time: since
+                .map_or_else(|| Time(Timestamp::now()), |it| it.last_transition_time.clone()),
+        }
+    };
+    let (reason, message) = match &found {
+        Ok(_) => (reason::UP_TO_DATE, "answers, and takes the credentials"),
+        Err(obstacle) => (obstacle.reason, obstacle.message.as_str()),
+    };
+    let conditions =
+        vec![make(condition::READY, reason, message), make(condition::OPERATOR_ACCESS, reason, message)];
+    CoderControlPlaneStatus {
+        observed_generation: plane.metadata.generation,
+        conditions,
+        url: plane.spec.external.as_ref().map(|it| it.url.clone()),
+        version: found.as_ref().ok().map(|it| it.version.clone()).or(before.version),
+        deployment_id: found.as_ref().ok().map(|it| it.deployment_id.to_string()).or(before.deployment_id),
+        operator_access_ready: Some(found.is_ok()),
+        phase: Some(if found.is_ok() { "Ready" } else { "Pending" }.to_owned()),
+        last_handled_reconcile_at: requested(plane).or(before.last_handled_reconcile_at),
+    }
+}
+
+/// The annotation that asks for a pass now.
+pub(super) fn requested(object: &impl kube::ResourceExt) -> Option<String> {
+    let annotations = object.annotations();
+    let asked = [api::annotation::RECONCILE_REQUESTED_AT, api::annotation::FLUX_REQUESTED_AT];
+    asked.iter().find_map(|it| annotations.get(*it)).cloned()
+}

@@ -1,0 +1,257 @@
+//! The controller of one kind: the engine's stages around a manifest in a cluster.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{AppState, DeletionPolicy, Mode, Status, annotation, finalizer, reason};
+use engine::{
+    Assessment, Door, Kind, Object, Outcome, Report, Trouble, Verdict, Waiting,
+    status::{self, Pass},
+};
+use jiff::Timestamp;
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+    runtime::{
+        controller::{Action, Controller},
+        events::{Event, EventType},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{
+    Shared,
+    control_plane::requested,
+    drive,
+    pace::{Retries, spread},
+    planes::Plane,
+};
+
+/// How long an object that is being deleted waits for a deployment that does not answer.
+const DELETION_DEADLINE: Duration = Duration::from_mins(15);
+/// How soon an object that waits is looked at again, should no watch have told.
+const SAFETY_NET: Duration = Duration::from_mins(2);
+
+struct Context {
+    shared: Arc<Shared>,
+    retries: Retries,
+}
+
+pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
+    let context = Arc::new(Context { shared: Arc::clone(&shared), retries: Retries::default() });
+    let controller = Controller::new(shared.api::<K::Manifest>(), watcher::Config::default());
+    let (of_organizations, of_groups) = (controller.store(), controller.store());
+    let waiting = |store: kube::runtime::reflector::Store<K::Manifest>, namespace: Option<String>| {
+        let is_it =
+            move |it: &Arc<K::Manifest>| it.namespace() == namespace && waits_for_reference(it.status());
+        store.state().into_iter().filter(is_it).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
+    };
+    let controller = controller
+        .reconcile_all_on(shared.planes.changes())
+        // What waits for an organization or a group goes on when one changes.
+        .watches(shared.api::<api::CoderOrganization>(), watcher::Config::default(), move |it| {
+            waiting(of_organizations.clone(), it.namespace())
+        })
+        .watches(shared.api::<api::CoderGroup>(), watcher::Config::default(), move |it| {
+            waiting(of_groups.clone(), it.namespace())
+        })
+        .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
+        .run(reconcile::<K>, |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(5)), context);
+    drive(controller).await;
+}
+
+fn waits_for_reference(status: Option<&Status>) -> bool {
+    let mut conditions = status.iter().flat_map(|it| &it.conditions);
+    conditions.any(|it| it.type_ == api::condition::READY && it.reason == reason::REFERENCE_NOT_FOUND)
+}
+
+async fn reconcile<K: Kind>(
+    manifest: Arc<K::Manifest>,
+    context: Arc<Context>,
+) -> Result<Action, kube::Error> {
+    let Context { shared, retries } = &*context;
+    let manifest = (*manifest).clone();
+    let uid = manifest.uid().unwrap_or_default();
+    let plane =
+        shared.planes.get(&(manifest.namespace().unwrap_or_default(), manifest.control_plane().to_owned()));
+    if manifest.meta().deletion_timestamp.is_some() {
+        return delete::<K>(manifest, plane, &context).await;
+    }
+    if manifest.policy().is_suspended() {
+        return Ok(Action::await_change());
+    }
+    let deletes = manifest.policy().deletion_policy() == DeletionPolicy::Delete;
+    if deletes && !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
+        set_finalizer::<K>(&manifest, shared, true).await?;
+        return Ok(Action::await_change());
+    }
+    let mut object = Object::<K>::new(manifest);
+    let (assessment, report) = match plane {
+        Some(plane) => pass(&mut object, &plane).await,
+        None => (None, not_reachable(&object)),
+    };
+    let retry_after = match &report.outcome {
+        Outcome::Failed(Trouble::Remote(error)) => error.retry_after(),
+        _ => None,
+    };
+    let failed = matches!(report.outcome, Outcome::Failed(_));
+    tell(&object, assessment.as_ref(), &report, shared).await;
+    let waits = matches!(report.outcome, Outcome::Waiting(_));
+    write_status(&object, assessment.as_ref(), report, shared).await?;
+    if failed {
+        return Ok(Action::requeue(retries.after_failure(&uid, retry_after)));
+    }
+    retries.forget(&uid);
+    let interval = spread(object.manifest.policy().interval(), &uid);
+    Ok(Action::requeue(if waits { interval.min(SAFETY_NET) } else { interval }))
+}
+
+/// The stages. What is to be written is decided once more on what the deployment has now.
+async fn pass<K: Kind>(object: &mut Object<K>, plane: &Plane) -> (Option<Assessment>, Report) {
+    let mut assessment = object.assess(plane.world().await, Door::Controller).await;
+    if matches!(assessment.verdict, Verdict::Decided(engine::Decision::Apply)) {
+        assessment = object.assess(plane.world_now().await, Door::Controller).await;
+    }
+    let report = object.carry_out(&assessment, plane.world().await).await;
+    (Some(assessment), report)
+}
+
+fn not_reachable<K: Kind>(object: &Object<K>) -> Report {
+    let message =
+        format!("control plane {} is not there, or cannot be talked to yet", object.manifest.control_plane());
+    let waiting = Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message };
+    Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 }
+}
+
+/// Writes the status, if it is another one.
+async fn write_status<K: Kind>(
+    object: &Object<K>,
+    assessment: Option<&Assessment>,
+    report: Report,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    let empty = engine::Plan::<()>::empty().view("");
+    let target = K::target(&object.manifest);
+    let asked = requested(&object.manifest);
+    let pass = Pass {
+        generation: object.manifest.meta().generation,
+        contact: assessment.and_then(|it| it.contact),
+        plan: assessment.map_or(&empty, |it| &it.plan),
+        target: &target,
+        outcome: &report.outcome,
+        id: report.id.as_ref().map(Uuid::to_string),
+        changed: report.done > 0,
+        requested: asked.as_deref(),
+        now: Timestamp::now(),
+    };
+    let next = status::next(object.manifest.status(), &pass);
+    if object.manifest.status() == Some(&next) {
+        return Ok(());
+    }
+    let mut written = object.manifest.clone();
+    written.set_status(next);
+    let objects =
+        Api::<K::Manifest>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
+    // With the version that was read: of two writers one is refused and looks again.
+    objects.replace_status(&written.name_any(), &PostParams::default(), &written).await?;
+    Ok(())
+}
+
+/// Events for what was changed, field by field; none when nothing was.
+async fn tell<K: Kind>(
+    object: &Object<K>,
+    assessment: Option<&Assessment>,
+    report: &Report,
+    shared: &Shared,
+) {
+    let steps = assessment.iter().flat_map(|it| &it.plan.steps).take(report.done);
+    for step in steps {
+        let fields: Vec<String> =
+            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let note = format!("{}: {}", step.reason, fields.join(", "));
+        let event = Event {
+            type_: EventType::Normal,
+            reason: format!("{:?}d", step.action),
+            note: Some(note.chars().take(1000).collect()),
+            action: format!("{:?}", step.action),
+            secondary: None,
+        };
+        // An event that cannot be written is in the status all the same.
+        shared.recorder.publish(&event, &object.manifest.object_ref(&())).await.ok();
+    }
+}
+
+/// Lets an object go, and takes the remote one away where that is the policy.
+async fn delete<K: Kind>(
+    manifest: K::Manifest,
+    plane: Option<Arc<Plane>>,
+    context: &Context,
+) -> Result<Action, kube::Error> {
+    let Context { shared, retries } = context;
+    let uid = manifest.uid().unwrap_or_default();
+    if !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
+        retries.forget(&uid);
+        return Ok(Action::await_change());
+    }
+    let policy = manifest.policy();
+    let takes_away = policy.deletion_policy() == DeletionPolicy::Delete && policy.mode() == Mode::Enforce;
+    let forced = manifest.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
+    let since = manifest.meta().deletion_timestamp.as_ref().map(|it| it.0);
+    let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
+    let is_late = age.is_some_and(|it| it > DELETION_DEADLINE);
+    let object = Object::<K>::new(manifest);
+    let left = match plane {
+        Some(plane) if takes_away && !forced => object.take_away(plane.world_now().await).await.err(),
+        _ => None,
+    };
+    match left {
+        Some(trouble) if !is_late => {
+            crate::terminal::say(&format!(
+                "{}: not taken away yet: {}",
+                K::target(&object.manifest),
+                words(&trouble)
+            ));
+            Ok(Action::requeue(retries.after_failure(&uid, None)))
+        }
+        left => {
+            if let Some(trouble) = left {
+                crate::terminal::say(&format!(
+                    "{}: left behind: {}",
+                    K::target(&object.manifest),
+                    words(&trouble)
+                ));
+            }
+            set_finalizer::<K>(&object.manifest, shared, false).await?;
+            retries.forget(&uid);
+            Ok(Action::await_change())
+        }
+    }
+}
+
+fn words(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Waiting(waiting) => waiting.message.clone(),
+        Trouble::Remote(error) => error.to_string(),
+    }
+}
+
+/// Adds or removes our finalizer, on the version of the object that was read.
+async fn set_finalizer<K: Kind>(
+    manifest: &K::Manifest,
+    shared: &Shared,
+    on: bool,
+) -> Result<(), kube::Error> {
+    let mut finalizers = manifest.finalizers().to_vec();
+    finalizers.retain(|it| it != finalizer::FINALIZER);
+    if on {
+        finalizers.push(finalizer::FINALIZER.to_owned());
+    }
+    let patch =
+        json!({"metadata": {"resourceVersion": manifest.resource_version(), "finalizers": finalizers}});
+    let objects =
+        Api::<K::Manifest>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
+    objects.patch(&manifest.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! When an object is looked at again. Pure, but for the memory of how often it failed.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_mins(2);
+/// An interval is this much shorter or longer, so that objects do not come all at once.
+const JITTER_PER_CENT: u32 = 10;
+
+/// How often objects failed in a row, by uid.
+#[derive(Debug, Default)]
+pub(super) struct Retries {
+    failures: Mutex<HashMap<String, u32>>,
+}
+
+impl Retries {
+    /// How long to leave an object alone that failed once more.
+    pub(super) fn after_failure(&self, uid: &str, wanted: Option<Duration>) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(uid.to_owned()).or_default();
+        let delay = back_off(*count);
+        *count = count.saturating_add(1);
+        spread(delay.max(wanted.unwrap_or_default()), uid)
+    }
+
+    /// Forgets the failures of an object that came to an end, or went.
+    pub(super) fn forget(&self, uid: &str) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+fn back_off(failures: u32) -> Duration {
+    FIRST_RETRY.saturating_mul(2_u32.saturating_pow(failures)).min(LAST_RETRY)
+}
+
+/// A time a little shorter or longer, always by as much for the same object.
+pub(super) fn spread(time: Duration, uid: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let steps = u64::from(JITTER_PER_CENT) * 2 * 10 + 1;
+    let per_mille = u32::try_from(hasher.finish() % steps).unwrap_or(0);
+    time * (1000 - JITTER_PER_CENT * 10 + per_mille) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_double_from_a_second_to_two_minutes() {
+        let delays: Vec<u64> = (0..9).map(|failures| back_off(failures).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
+    }
+
+    #[test]
+    fn an_interval_is_spread_by_a_tenth_and_by_as_much_each_time() {
+        let interval = Duration::from_mins(5);
+        for uid in ["a", "b", "c", "d"] {
+            let spread = spread(interval, uid);
+            assert!(spread >= interval * 9 / 10 && spread <= interval * 11 / 10, "{spread:?}");
+        }
+        assert_eq!(spread(interval, "a"), spread(interval, "a"));
+        assert_ne!(spread(interval, "a"), spread(interval, "b"));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_more_time_gets_it() {
+        let delay = Retries::default().after_failure("a", Some(Duration::from_mins(1)));
+        assert!(delay >= Duration::from_secs(54));
+    }
+}

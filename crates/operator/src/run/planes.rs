@@ -1,0 +1,94 @@
+//! The control planes that can be talked to: a client and a snapshot each, shared by everything that belongs to one.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use client::Client;
+use engine::{World, world::Promises};
+use tokio::{
+    sync::{Mutex, broadcast},
+    time::Instant,
+};
+
+/// How old a list may be that an object is compared with.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Which control plane: its namespace and its name.
+pub(super) type PlaneName = (String, String);
+
+/// A control plane that answered with credentials that work.
+#[derive(Debug)]
+pub(super) struct Plane {
+    world: World,
+    read: Mutex<Instant>,
+}
+
+impl Plane {
+    fn new(client: Client) -> Self {
+        // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
+        Self { world: World::new(client, Promises::default()), read: Mutex::new(Instant::now()) }
+    }
+
+    /// What the deployment has, read not long ago.
+    pub(super) async fn world(&self) -> &World {
+        let mut read = self.read.lock().await;
+        if read.elapsed() > FRESH {
+            self.world.forget().await;
+            *read = Instant::now();
+        }
+        &self.world
+    }
+
+    /// The same, read from now on: before something is written.
+    pub(super) async fn world_now(&self) -> &World {
+        let mut read = self.read.lock().await;
+        self.world.forget().await;
+        *read = Instant::now();
+        &self.world
+    }
+}
+
+/// The control planes, by name.
+#[derive(Debug)]
+pub(super) struct Planes {
+    planes: RwLock<HashMap<PlaneName, Arc<Plane>>>,
+    changed: broadcast::Sender<()>,
+}
+
+impl Default for Planes {
+    fn default() -> Self {
+        Self { planes: RwLock::default(), changed: broadcast::channel(16).0 }
+    }
+}
+
+impl Planes {
+    pub(super) fn get(&self, name: &PlaneName) -> Option<Arc<Plane>> {
+        self.planes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Makes a control plane known, in place of an earlier one of that name.
+    pub(super) fn insert(&self, name: PlaneName, client: Client) {
+        let plane = Arc::new(Plane::new(client));
+        self.planes.write().unwrap_or_else(PoisonError::into_inner).insert(name, plane);
+        // Nobody listening is nobody waiting.
+        self.changed.send(()).ok();
+    }
+
+    /// Forgets a control plane. Says whether it was known.
+    pub(super) fn remove(&self, name: &PlaneName) -> bool {
+        self.planes.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+    }
+
+    /// Speaks up whenever a control plane becomes known: what waits for one goes on at once.
+    pub(super) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + 'static {
+        futures::stream::unfold(self.changed.subscribe(), |mut changes| async {
+            match changes.recv().await {
+                Ok(()) | Err(broadcast::error::RecvError::Lagged(_)) => Some(((), changes)),
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! `coder-operator run` in a cluster of real parts.
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use api::{CoderControlPlane, CoderGroup, CoderOrganization};
+use k8s_openapi::{
+    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    runtime::{
+        conditions::is_crd_established,
+        wait::{await_condition, conditions::is_deleted},
+    },
+};
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testbed::{BedInfo, Coderd, Flavour};
+use tokio::time::timeout;
+
+use super::{MANIFESTS, get, license, licensed};
+
+/// Far more than anything here takes; only a failure ever waits this long.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// An operator in a namespace of its own, for one coderd.
+struct Stage {
+    client: Client,
+    namespace: String,
+    coderd: Coderd,
+    operator: Child,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.operator.kill().ok();
+        self.operator.wait().ok();
+    }
+}
+
+impl Stage {
+    async fn new(coderd: Coderd) -> Self {
+        let bed = testbed::shared().unwrap();
+        let client = bed.client().await.unwrap();
+        install(&client).await;
+        let namespace = bed.namespace("run").await.unwrap();
+        let operator = start(bed, &namespace);
+        let stage = Self { client, namespace, coderd, operator };
+        stage.write_token(&stage.coderd.owner.token).await;
+        let external =
+            json!({"url": stage.coderd.owner.url, "credentialsSecretRef": {"name": "coder-automation"}});
+        stage
+            .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main"}, "spec": {"external": external, "interval": "10s"}}))
+            .await;
+        stage
+    }
+
+    fn api<K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn write_token(&self, token: &str) {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "coder-automation"},
+            "stringData": {"token": token}});
+        let apply = PatchParams::apply("test").force();
+        self.api::<Secret>().patch("coder-automation", &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    async fn apply(&self, manifest: &Value) {
+        let kind = manifest["kind"].as_str().unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coder.com", "v1alpha1", kind));
+        let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let name = manifest["metadata"]["name"].as_str().unwrap();
+        objects.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(manifest)).await.unwrap();
+    }
+
+    /// Waits until an object says that; panics with what it says instead.
+    async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + serde::Serialize
+            + Send
+            + 'static,
+    {
+        let json = |object: &K| serde_json::to_value(object).unwrap();
+        let condition = |object: Option<&K>| object.is_some_and(|it| is(&json(it)));
+        let waited = timeout(LIMIT, await_condition(self.api::<K>(), name, condition)).await;
+        let Ok(found) = waited else {
+            let now = self.api::<K>().get_opt(name).await.unwrap().map(|it| json(&it));
+            unreachable!("{name} never was {what}: {now:#?}")
+        };
+        json(&found.unwrap().unwrap())
+    }
+}
+
+fn start(bed: &BedInfo, namespace: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_coder-operator"))
+        .args(["run", "--namespace", namespace])
+        .env("KUBECONFIG", &bed.kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+async fn install(client: &Client) {
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    for crd in api::crds() {
+        let name = crd.name_any();
+        crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
+        timeout(LIMIT, await_condition(crds.clone(), &name, is_crd_established())).await.unwrap().unwrap();
+    }
+}
+
+/// A condition's status and reason.
+fn says(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == kind && it["status"] == status && it["reason"] == reason)
+}
+
+fn is_ready(object: &Value) -> bool {
+    says(object, "Ready", "True", "UpToDate")
+        && object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+fn group(spec: &Value) -> Value {
+    let mut whole = json!({"controlPlaneRef": {"name": "main"}, "interval": "10s", "name": "developers"});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "developers"}, "spec": whole})
+}
+
+#[tokio::test]
+async fn a_set_in_any_order_becomes_ready_and_heals() {
+    let stage = Stage::new(licensed().await).await;
+    let mut manifests = Vec::new();
+    for text in MANIFESTS.split("---\n") {
+        let mut manifest: Value = serde_saphyr::from_str(text).unwrap();
+        manifest["metadata"].as_object_mut().unwrap().remove("namespace");
+        manifest["spec"]["interval"] = json!("10s");
+        manifests.push(manifest);
+    }
+    for manifest in &manifests {
+        stage.apply(manifest).await;
+    }
+    for manifest in &manifests {
+        let name = manifest["metadata"]["name"].as_str().unwrap();
+        match manifest["kind"].as_str().unwrap() {
+            "CoderOrganization" => stage.wait::<CoderOrganization>(name, "ready", is_ready).await,
+            "CoderGroup" => stage.wait::<CoderGroup>(name, "ready", is_ready).await,
+            "CoderGroupSync" => stage.wait::<api::CoderGroupSync>(name, "ready", is_ready).await,
+            "CoderRoleSync" => stage.wait::<api::CoderRoleSync>(name, "ready", is_ready).await,
+            "CoderOrganizationSync" => {
+                stage.wait::<api::CoderOrganizationSync>(name, "ready", is_ready).await
+            }
+            _ => stage.wait::<api::CoderAppearance>(name, "ready", is_ready).await,
+        };
+    }
+    let id = stage.wait::<CoderGroup>("alpha-developers", "ready", is_ready).await["status"]["id"].clone();
+    let before = stage.api::<CoderGroup>().get("alpha-developers").await.unwrap();
+    let path = format!("/api/v2/groups/{}", id.as_str().unwrap());
+    let by_hand = json!({"name": "", "quota_allowance": 3});
+    stage.coderd.owner.request(Method::PATCH, &path, Some(&by_hand)).await.unwrap();
+    let applied = serde_json::to_value(before).unwrap()["status"]["lastAppliedTime"].clone();
+    stage
+        .wait::<CoderGroup>("alpha-developers", "healed", |it| {
+            is_ready(it) && it["status"]["lastAppliedTime"] != applied
+        })
+        .await;
+    assert_eq!(get(&stage.coderd, &path).await["quota_allowance"], 20);
+}
+
+#[tokio::test]
+async fn without_a_licence_an_object_waits_and_goes_on_by_itself_when_one_comes() {
+    let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
+    let stage = Stage::new(coderd).await;
+    stage.apply(&group(&json!({}))).await;
+    stage.wait::<CoderGroup>("developers", "waiting", |it| says(it, "Ready", "False", "NotEntitled")).await;
+    license(&stage.coderd).await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn what_is_observed_is_shown_and_left_alone() {
+    let stage = Stage::new(licensed().await).await;
+    stage.apply(&group(&json!({"quotaAllowance": 7}))).await;
+    let made = stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    stage.apply(&group(&json!({"quotaAllowance": 9, "mode": "Observe"}))).await;
+    let seen =
+        stage.wait::<CoderGroup>("developers", "observed", |it| says(it, "Ready", "False", "Observed")).await;
+    assert_eq!(seen["status"]["drift"], json!([{"field": "quotaAllowance", "expected": "9", "found": "7"}]));
+    assert!(says(&seen, "Drifted", "True", "DriftFound"));
+    let path = format!("/api/v2/groups/{}", made["status"]["id"].as_str().unwrap());
+    assert_eq!(get(&stage.coderd, &path).await["quota_allowance"], 7);
+}
+
+#[tokio::test]
+async fn deleting_a_manifest_keeps_the_object_unless_its_policy_is_delete() {
+    let stage = Stage::new(licensed().await).await;
+    let organization = |name: &str, policy: &str| {
+        json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": name},
+            "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": policy}})
+    };
+    for (name, policy) in [("kept", "Retain"), ("gone", "Delete")] {
+        stage.apply(&organization(name, policy)).await;
+        let made = stage.wait::<CoderOrganization>(name, "ready", is_ready).await;
+        let organizations = stage.api::<CoderOrganization>();
+        organizations.delete(name, &DeleteParams::default()).await.unwrap();
+        let uid = made["metadata"]["uid"].as_str().unwrap();
+        timeout(LIMIT, await_condition(organizations, name, is_deleted(uid))).await.unwrap().unwrap();
+    }
+    let organizations = get(&stage.coderd, "/api/v2/organizations").await;
+    let names: Vec<&str> =
+        organizations.as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
+    assert!(names.contains(&"kept") && !names.contains(&"gone"), "{names:?}");
+}
+
+#[tokio::test]
+async fn what_somebody_else_made_is_taken_over_only_when_it_is_equal() {
+    let stage = Stage::new(licensed().await).await;
+    let by_hand = json!({"name": "developers", "quota_allowance": 5});
+    stage
+        .coderd
+        .owner
+        .request(Method::POST, "/api/v2/organizations/default/groups", Some(&by_hand))
+        .await
+        .unwrap();
+    stage.apply(&group(&json!({"quotaAllowance": 6}))).await;
+    let refused = stage
+        .wait::<CoderGroup>("developers", "refused", |it| says(it, "Ready", "False", "AdoptionRefused"))
+        .await;
+    assert!(says(&refused, "Stalled", "True", "AdoptionRefused"));
+    assert_eq!(refused["status"]["plan"]["steps"][0]["field"], "quotaAllowance");
+    assert_eq!(refused["status"]["id"], Value::Null);
+    stage.apply(&group(&json!({"quotaAllowance": 5}))).await;
+    stage.wait::<CoderGroup>("developers", "taken over", is_ready).await;
+}
+
+#[tokio::test]
+async fn a_token_that_stops_working_is_told_and_a_new_one_acts_at_once() {
+    let stage = Stage::new(licensed().await).await;
+    let is_up = |it: &Value| says(it, "Ready", "True", "UpToDate");
+    stage.wait::<CoderControlPlane>("main", "ready", is_up).await;
+    stage.write_token("0123456789-0123456789012345678901").await;
+    let told = stage
+        .wait::<CoderControlPlane>("main", "signed out", |it| says(it, "Ready", "False", "Unauthorized"))
+        .await;
+    assert!(!told.to_string().contains("0123456789012345678901"), "{told}");
+    stage.apply(&group(&json!({}))).await;
+    stage
+        .wait::<CoderGroup>("developers", "waiting", |it| says(it, "Ready", "False", "ControlPlaneNotReady"))
+        .await;
+    stage.write_token(&stage.coderd.owner.token).await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+}
