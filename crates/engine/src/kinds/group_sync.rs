@@ -81,7 +81,7 @@ impl Kind for GroupSync {
         };
         let groups = world.groups(home.id).await?;
         let exists = |name: &str| {
-            groups.iter().any(|it| it.name == name) || world.promises().has_group(&organization, name)
+            groups.iter().any(|it| it.name == name) || world.promises().has_group_of(&home, name)
         };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "group", exists)?;
         let document = world.client().group_sync(home.id).await?;
