@@ -101,6 +101,10 @@ impl Kind for Group {
         })
     }
 
+    fn without_references(desired: Desired) -> Desired {
+        Desired { members: None, ..desired }
+    }
+
     async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let Some(home) = world.home(&desired.organization).await? else {
             // The organization will be made first, and with it nobody but us is in it.

@@ -67,6 +67,10 @@ impl Kind for OrganizationSync {
         })
     }
 
+    fn without_references(desired: Desired) -> Desired {
+        Desired { mapping: None, ..desired }
+    }
+
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organizations = world.organizations().await?;
         // `default` stands for the default organization, here as everywhere.

@@ -150,6 +150,7 @@ async fn equal_from_now_on(case: &Case, sheet: &std::sync::Arc<Sheet>, id: uuid:
     same("writes afterwards", writes, sheet.writes().len())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what is compared is mostly made on the spot")]
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, found: T) -> Result<(), String> {
     if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected:?}, found {found:?}")) }
 }

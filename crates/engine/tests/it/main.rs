@@ -11,6 +11,8 @@
 
 mod bed;
 mod cases;
+mod examples;
+mod holding;
 mod properties;
 mod sheet;
 mod support;

@@ -64,6 +64,11 @@ impl Sheet {
         self.state.lock().unwrap().clone()
     }
 
+    /// Changes a part of the sheet behind everybody's back.
+    pub(crate) fn set(&self, key: &str, value: Value) {
+        self.state.lock().unwrap()[key] = value;
+    }
+
     /// Everything that was asked, as `METHOD path`.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()

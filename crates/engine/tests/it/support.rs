@@ -11,9 +11,9 @@ pub(crate) fn subject(manifest: &Value) -> Box<dyn Subject> {
 }
 
 /// The manifest with that id in its status, as the controller records it.
-pub(crate) fn holding(manifest: &Value, id: impl ToString) -> Value {
+pub(crate) fn holding(manifest: &Value, id: impl Into<String>) -> Value {
     let mut manifest = manifest.clone();
-    manifest["status"] = json!({"id": id.to_string()});
+    manifest["status"] = json!({"id": id.into()});
     manifest
 }
 
