@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 
-use api::{AppState, annotation};
+use api::{AppState, DeletionPolicy, Mode, annotation, reason};
 use kube::ResourceExt as _;
 use serde_json::Value;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Report {
     pub outcome: Outcome,
-    /// The id to record: ours from now on, also where a later step failed.
+    /// The id to record: ours from now on, also where a later step failed. Nothing while we hold nothing.
     pub id: Option<Uuid>,
     /// How many steps were done.
     pub done: usize,
@@ -72,6 +72,7 @@ pub trait Subject: Send + Sync {
     /// Finds every mistake that can be found without asking anybody.
     fn check(&self) -> Result<(), Invalid>;
     fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment>;
+    fn assess_deletion<'a>(&'a mut self, world: &'a World) -> BoxFuture<'a, Assessment>;
     fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report>;
 }
 
@@ -143,39 +144,73 @@ impl<K: Kind> Object<K> {
         }
     }
 
-    /// Takes the remote object away, if it is ours and there. For a manifest that is being deleted with that policy.
-    pub async fn take_away(&self, world: &World) -> Result<(), Trouble> {
-        let Some(held) = self.held() else { return Ok(()) };
-        // A manifest that cannot be meant never made anything.
-        let Ok(desired) = K::desire(&self.manifest) else { return Ok(()) };
-        world.pass(K::GATE).await?;
-        let observed = K::observe(&desired, Some(held), world).await?;
-        if K::contact(&observed, Some(held)) != Contact::Held {
-            return Ok(());
+    /// What is to become of the remote object when the manifest is deleted. Nothing is written. Only what we hold is
+    /// taken away, and only where the manifest says so; its deletion is the approval.
+    pub async fn assess_deletion(&mut self, world: &World) -> Assessment {
+        let target = K::target(&self.manifest);
+        self.plan = None;
+        let policy = self.manifest.policy();
+        let held = self.held();
+        let is_retained =
+            policy.deletion_policy() == DeletionPolicy::Retain || policy.mode() == Mode::Observe;
+        if is_retained || held.is_none() {
+            return Assessment::nothing(&target, None);
         }
-        for step in &K::plan_deletion(&observed).steps {
-            K::apply(&step.effect, world).await?;
+        let desired = match K::desire(&self.manifest) {
+            Ok(desired) => K::without_references(desired),
+            Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
+        };
+        let observed = async {
+            world.pass(K::GATE).await?;
+            K::observe(&desired, held, world).await
+        };
+        let observed = match observed.await {
+            Ok(observed) => observed,
+            // The only reference left is what the object belongs to, and with that it is gone too.
+            Err(Trouble::Waiting(waiting)) if waiting.reason == reason::REFERENCE_NOT_FOUND => {
+                return Assessment::nothing(&target, Some(Contact::Absent));
+            }
+            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        };
+        let contact = K::contact(&observed, held);
+        let plan = K::plan_deletion(&observed);
+        if contact != Contact::Held || plan.is_empty() {
+            return Assessment::nothing(&target, Some(contact));
         }
-        Ok(())
+        let view = plan.view(&target);
+        self.plan = Some(plan);
+        Assessment {
+            contact: Some(contact),
+            id: K::id(&observed),
+            plan: view,
+            verdict: Verdict::Decided(Decision::Apply),
+        }
     }
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.
     pub async fn carry_out(&self, assessment: &Assessment, world: &World) -> Report {
         let report = |outcome, id| Report { outcome, id, done: 0 };
         match &assessment.verdict {
-            Verdict::Stopped(_) => report(Outcome::Equal, None),
+            Verdict::Stopped(outcome) => report(outcome.clone(), None),
+            // Looking on takes nothing over, not even what is equal.
+            Verdict::Decided(Decision::Nothing) if self.manifest.policy().mode() == Mode::Observe => {
+                report(Outcome::Equal, assessment.held())
+            }
             Verdict::Decided(Decision::Nothing) => report(Outcome::Equal, assessment.id),
-            Verdict::Decided(Decision::Observe) => report(Outcome::Observed, None),
-            Verdict::Decided(Decision::Refuse(refusal)) => report(Outcome::Refused(*refusal), None),
+            Verdict::Decided(Decision::Observe) => report(Outcome::Observed, assessment.held()),
+            Verdict::Decided(Decision::Refuse(refusal)) => {
+                report(Outcome::Refused(*refusal), assessment.held())
+            }
             Verdict::Decided(Decision::Apply) => self.apply(assessment, world).await,
         }
     }
 
     async fn apply(&self, assessment: &Assessment, world: &World) -> Report {
-        let mut report = Report { outcome: Outcome::Applied, id: assessment.id, done: 0 };
+        // What was not held is ours once a step on it is done, and not before.
+        let mut report = Report { outcome: Outcome::Applied, id: assessment.held(), done: 0 };
         for step in self.plan.iter().flat_map(|plan| &plan.steps) {
             match K::apply(&step.effect, world).await {
-                Ok(made) => report.id = made.or(report.id),
+                Ok(made) => report.id = made.or(report.id).or(assessment.id),
                 Err(trouble) => {
                     report.outcome = trouble.into();
                     return report;
@@ -225,12 +260,26 @@ impl<K: Kind> Subject for Object<K> {
         Box::pin(Self::assess(self, world, door))
     }
 
+    fn assess_deletion<'a>(&'a mut self, world: &'a World) -> BoxFuture<'a, Assessment> {
+        Box::pin(Self::assess_deletion(self, world))
+    }
+
     fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report> {
         Box::pin(Self::carry_out(self, assessment, world))
     }
 }
 
 impl Assessment {
+    /// The id of the remote object, if we held it before.
+    fn held(&self) -> Option<Uuid> {
+        self.id.filter(|_| self.contact == Some(Contact::Held))
+    }
+
+    fn nothing(target: &str, contact: Option<Contact>) -> Self {
+        let plan = Plan::<()>::empty().view(target);
+        Self { contact, id: None, plan, verdict: Verdict::Decided(Decision::Nothing) }
+    }
+
     fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
         Self { contact: None, id: None, plan, verdict: Verdict::Stopped(outcome) }

@@ -48,6 +48,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
 
+    /// Pure: the same without the things that it refers to. For a deletion, which must not wait for what may be gone
+    /// already.
+    fn without_references(desired: Self::Desired) -> Self::Desired {
+        desired
+    }
+
     /// Reads what plan needs to know. `held` is the id that we recorded, if we hold an object.
     fn observe(
         desired: &Self::Desired,

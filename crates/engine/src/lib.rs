@@ -14,6 +14,7 @@ pub mod diff;
 pub mod gate;
 pub mod kind;
 pub mod kinds;
+mod names;
 pub mod outcome;
 pub mod plan;
 pub mod status;

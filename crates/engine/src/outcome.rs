@@ -1,12 +1,14 @@
 //! How a pass over one object ended. Waiting and success are outcomes; only what went wrong is trouble.
 
+use std::sync::Arc;
+
 use api::reason;
 use client::Class;
 
 use crate::{decide::Refusal, kind::Invalid};
 
 /// The end of one pass.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Outcome {
     /// The world is as declared, and nothing was written.
     Equal,
@@ -29,17 +31,17 @@ pub struct Waiting {
 }
 
 /// Why a stage did not come to its end.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Trouble {
     /// Something has to come first.
     Waiting(Waiting),
     /// coderd said no, or said nothing.
-    Remote(client::Error),
+    Remote(Arc<client::Error>),
 }
 
 impl From<client::Error> for Trouble {
     fn from(error: client::Error) -> Self {
-        Self::Remote(error)
+        Self::Remote(Arc::new(error))
     }
 }
 

@@ -216,4 +216,9 @@ impl Promises {
     pub fn has_group(&self, organization: &str, name: &str) -> bool {
         self.groups.contains(&(organization.to_lowercase(), name.to_owned()))
     }
+
+    /// The same for an organization that is there, under whichever of its names the group was promised.
+    pub fn has_group_of(&self, home: &Organization, name: &str) -> bool {
+        self.has_group(&home.name, name) || (home.is_default && self.has_group(DEFAULT_ORGANIZATION, name))
+    }
 }

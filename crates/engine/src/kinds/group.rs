@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use api::CoderGroup;
+use api::{CoderGroup, EVERYONE};
+use client::Class;
 use client::groups::{CreateGroup, Group as Remote, GroupMember, UpdateGroup};
 use client::members::MemberRef;
 use uuid::Uuid;
@@ -13,6 +14,7 @@ use crate::{
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
+    names,
     outcome::Trouble,
     plan::{Action, Change, Impact, Plan, Step},
     world::{Promises, World, missing},
@@ -43,9 +45,26 @@ pub struct Observed {
 /// What is written. Users are found by name when it is: somebody may have come or gone since the plan.
 #[derive(Debug)]
 pub enum Effect {
-    Create { organization: String, wanted: CreateGroup },
-    Fill { organization: String, name: String, members: BTreeSet<String> },
-    Update { group: Remote, change: UpdateGroup, add: BTreeSet<String>, remove: BTreeSet<String> },
+    Create {
+        organization: String,
+        wanted: CreateGroup,
+    },
+    Fill {
+        organization: String,
+        name: String,
+        members: BTreeSet<String>,
+    },
+    /// `Everyone` of an organization that was not there yet when this was planned.
+    Everyone {
+        organization: String,
+        change: UpdateGroup,
+    },
+    Update {
+        group: Remote,
+        change: UpdateGroup,
+        add: BTreeSet<String>,
+        remove: BTreeSet<String>,
+    },
     Delete(Remote),
 }
 
@@ -64,6 +83,11 @@ impl Kind for Group {
 
     fn desire(manifest: &CoderGroup) -> Result<Desired, Invalid> {
         let spec = &manifest.spec;
+        names::check_name(manifest.remote_name(), names::GROUP)?;
+        names::check_display_name(spec.display_name.as_ref())?;
+        if manifest.remote_name() == EVERYONE {
+            check_everyone(manifest)?;
+        }
         if spec.quota_allowance.is_some_and(i32::is_negative) {
             return Err(Invalid::new("spec.quotaAllowance", "cannot be negative"));
         }
@@ -75,6 +99,10 @@ impl Kind for Group {
             quota_allowance: spec.quota_allowance.map(i64::from),
             members: spec.members.as_ref().map(|it| it.iter().cloned().collect()),
         })
+    }
+
+    fn without_references(desired: Desired) -> Desired {
+        Desired { members: None, ..desired }
     }
 
     async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
@@ -98,6 +126,7 @@ impl Kind for Group {
         match &observed.found {
             None => Contact::Absent,
             Some(found) if Some(found.id) == held => Contact::Held,
+            Some(found) if is_everyone(found) && is_untouched(found) => Contact::Absent,
             Some(_) => Contact::Foreign,
         }
     }
@@ -110,6 +139,9 @@ impl Kind for Group {
         let Desired { organization, name, display_name, avatar_url, quota_allowance, members: _ } = desired;
         let mut diff = Diff::default();
         let Some(found) = &observed.found else {
+            if name == EVERYONE {
+                return everyone_to_come(desired);
+            }
             diff.declare("name", Some(name));
             diff.declare("displayName", display_name.as_ref());
             diff.declare("avatarURL", avatar_url.as_ref());
@@ -169,7 +201,7 @@ impl Kind for Group {
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
         // `Everyone`, which has its organization's id, cannot be deleted.
-        let deletable = observed.found.as_ref().filter(|it| it.id != it.organization_id);
+        let deletable = observed.found.as_ref().filter(|it| !is_everyone(it));
         let Some(found) = deletable else { return Plan::empty() };
         Plan::of(Step {
             action: Action::Delete,
@@ -201,6 +233,12 @@ impl Kind for Group {
                 done?;
                 Ok(None)
             }
+            Effect::Everyone { organization, change } => {
+                let home = world.organization_id(organization).await?;
+                let done = client.update_group(home, change).await;
+                world.forget_groups(home).await;
+                Ok(Some(done?.id))
+            }
             Effect::Update { group, change, add, remove } => {
                 let home = group.organization_id;
                 let leaving = |it: &&GroupMember| remove.contains(&it.username);
@@ -217,8 +255,11 @@ impl Kind for Group {
             Effect::Delete(group) => {
                 let done = client.delete_group(group.id).await;
                 world.forget_groups(group.organization_id).await;
-                done?;
-                Ok(None)
+                match done {
+                    // Somebody else was faster, or the answer to our own first try was lost.
+                    Err(error) if error.class() != Class::Missing => Err(error.into()),
+                    Ok(()) | Err(_) => Ok(None),
+                }
             }
         }
     }
@@ -226,6 +267,49 @@ impl Kind for Group {
     fn promise(manifest: &CoderGroup, promises: &mut Promises) {
         promises.group(manifest.organization(), manifest.remote_name());
     }
+}
+
+/// The group that comes with every organization and has its id.
+fn is_everyone(group: &Remote) -> bool {
+    group.id == group.organization_id
+}
+
+/// Whether `Everyone` still is as a new organization has it.
+fn is_untouched(group: &Remote) -> bool {
+    group.quota_allowance == 0 && group.avatar_url.is_empty()
+}
+
+fn check_everyone(manifest: &CoderGroup) -> Result<(), Invalid> {
+    if manifest.spec.display_name.is_some() {
+        return Err(Invalid::new("spec.displayName", "cannot be set for the group Everyone"));
+    }
+    if manifest.spec.members.is_some() {
+        let message = "cannot be set for the group Everyone: everybody in the organization is in it";
+        return Err(Invalid::new("spec.members", message));
+    }
+    Ok(())
+}
+
+/// The plan for `Everyone` of an organization that is only promised: it will be there, and untouched.
+fn everyone_to_come(desired: &Desired) -> Plan<Effect> {
+    let mut diff = Diff::default();
+    let change = UpdateGroup {
+        avatar_url: diff.pick("avatarURL", desired.avatar_url.as_ref(), &String::new()),
+        quota_allowance: diff
+            .pick("quotaAllowance", desired.quota_allowance.as_ref(), &0)
+            .and_then(|it| i32::try_from(it).ok()),
+        ..UpdateGroup::default()
+    };
+    if diff.is_empty() {
+        return Plan::empty();
+    }
+    Plan::of(Step {
+        action: Action::Update,
+        impact: Impact::Safe,
+        reason: "the group differs".to_owned(),
+        changes: diff.changes,
+        effect: Effect::Everyone { organization: desired.organization.clone(), change },
+    })
 }
 
 /// The user names of people who are declared by user name or e-mail address. Whoever is in the group already is known

@@ -71,6 +71,10 @@ impl Kind for GroupSync {
         })
     }
 
+    fn without_references(desired: Desired) -> Desired {
+        Desired { mapping: None, ..desired }
+    }
+
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organization = desired.organization.clone();
         let Some(home) = world.home(&organization).await? else {
@@ -81,7 +85,7 @@ impl Kind for GroupSync {
         };
         let groups = world.groups(home.id).await?;
         let exists = |name: &str| {
-            groups.iter().any(|it| it.name == name) || world.promises().has_group(&organization, name)
+            groups.iter().any(|it| it.name == name) || world.promises().has_group_of(&home, name)
         };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "group", exists)?;
         let document = world.client().group_sync(home.id).await?;

@@ -10,6 +10,7 @@ use crate::{
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
+    names,
     outcome::Trouble,
     plan::{Action, Impact, Plan, Step},
     world::{Named as _, Promises, World},
@@ -53,6 +54,8 @@ impl Kind for Organization {
 
     fn desire(manifest: &CoderOrganization) -> Result<Desired, Invalid> {
         let spec = &manifest.spec;
+        names::check_name(manifest.remote_name(), names::ORGANIZATION)?;
+        names::check_display_name(spec.display_name.as_ref())?;
         if spec.display_name.as_deref() == Some("") {
             return Err(Invalid::new(
                 "spec.displayName",
@@ -69,7 +72,10 @@ impl Kind for Organization {
 
     async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organizations = world.organizations().await?;
-        let ours = organizations.iter().find(|it| Some(it.id) == held);
+        // `default` is the default organization, whatever else was held under another name before.
+        let is_ours =
+            |it: &&Remote| Some(it.id) == held && (desired.name != DEFAULT_ORGANIZATION || it.is_default);
+        let ours = organizations.iter().find(is_ours);
         let named = || organizations.iter().find(|it| it.is_named(&desired.name));
         Ok(Observed { found: ours.or_else(named).cloned() })
     }

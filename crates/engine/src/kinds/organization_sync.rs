@@ -1,6 +1,6 @@
 //! `CoderOrganizationSync`: the document that puts people into organizations. One per deployment; it always exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::CoderOrganizationSync;
 use client::idp_sync::OrganizationSync as Document;
@@ -34,6 +34,8 @@ pub struct Observed {
     document: Document,
     /// The document's mapping by name.
     mapping: Names,
+    /// What is declared, each organization by one name wherever it stands.
+    declared: Option<Names>,
 }
 
 /// The whole document, which is what coderd replaces.
@@ -65,6 +67,10 @@ impl Kind for OrganizationSync {
         })
     }
 
+    fn without_references(desired: Desired) -> Desired {
+        Desired { mapping: None, ..desired }
+    }
+
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organizations = world.organizations().await?;
         // `default` stands for the default organization, here as everywhere.
@@ -73,15 +79,26 @@ impl Kind for OrganizationSync {
         };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "organization", exists)?;
         let document = world.client().organization_sync().await?;
-        let declared: Vec<&String> = desired.mapping.iter().flat_map(|it| it.values()).flatten().collect();
+        // One organization may be declared under several names, in any case or as `default`. The first of them stands for
+        // all, in what is declared and in what is found, so that only a difference is one.
+        let words: BTreeSet<&String> = desired.mapping.iter().flat_map(|it| it.values()).flatten().collect();
+        let word_for =
+            |is_it: &dyn Fn(&str) -> bool| words.iter().find(|it| is_it(it)).map(|it| (*it).clone());
         let name_of = |id| {
             let found = organizations.iter().find(|it| it.id == id)?;
-            // The manifest's own word for it, whatever its case, so that only a difference is one.
-            let word = declared.iter().find(|name| found.is_named(name));
-            Some(word.map_or_else(|| found.name.clone(), |name| (*name).clone()))
+            Some(word_for(&|word| found.is_named(word)).unwrap_or_else(|| found.name.clone()))
         };
+        let same = |name: &String| {
+            let found = organizations.iter().find(|it| it.is_named(name));
+            let is_it =
+                |word: &str| found.map_or_else(|| word.eq_ignore_ascii_case(name), |it| it.is_named(word));
+            word_for(&is_it).unwrap_or_else(|| name.clone())
+        };
+        let fold =
+            |(claim, names): (&String, &BTreeSet<String>)| (claim.clone(), names.iter().map(same).collect());
+        let declared = desired.mapping.as_ref().map(|it| it.iter().map(fold).collect());
         let mapping = mapping::named(&document.mapping, name_of);
-        Ok(Observed { id: world.deployment_id().await?, document, mapping })
+        Ok(Observed { id: world.deployment_id().await?, document, mapping, declared })
     }
 
     fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
@@ -97,7 +114,7 @@ impl Kind for OrganizationSync {
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
-        let Desired { field, assign_default, mapping } = desired;
+        let Desired { field, assign_default, mapping: _ } = desired;
         let found = &observed.document;
         let mut diff = Diff::default();
         let mut document = found.clone();
@@ -109,7 +126,7 @@ impl Kind for OrganizationSync {
         {
             document.organization_assign_default = assign;
         }
-        let declared = diff.pick("mapping", mapping.as_ref(), &observed.mapping);
+        let declared = diff.pick("mapping", observed.declared.as_ref(), &observed.mapping);
         if diff.is_empty() {
             return Plan::empty();
         }

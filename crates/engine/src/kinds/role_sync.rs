@@ -64,6 +64,10 @@ impl Kind for RoleSync {
         })
     }
 
+    fn without_references(desired: Desired) -> Desired {
+        Desired { mapping: None, ..desired }
+    }
+
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
         let organization = desired.organization.clone();
         let Some(home) = world.home(&organization).await? else {

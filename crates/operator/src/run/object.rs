@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{AppState, DeletionPolicy, Mode, Status, annotation, finalizer, reason};
+use api::{AppState, DeletionPolicy, Status, annotation, finalizer, reason};
 use engine::{
     Assessment, Door, Kind, Object, Outcome, Report, Trouble, Verdict, Waiting,
     status::{self, Pass},
@@ -171,16 +171,32 @@ async fn tell<K: Kind>(
         let fields: Vec<String> =
             step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
         let note = format!("{}: {}", step.reason, fields.join(", "));
-        let event = Event {
-            type_: EventType::Normal,
-            reason: format!("{:?}d", step.action),
-            note: Some(note.chars().take(1000).collect()),
-            action: format!("{:?}", step.action),
-            secondary: None,
-        };
-        // An event that cannot be written is in the status all the same.
-        shared.recorder.publish(&event, &object.manifest.object_ref(&())).await.ok();
+        let reason = format!("{:?}d", step.action);
+        let action = format!("{:?}", step.action);
+        publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
     }
+}
+
+/// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,
+/// has been said elsewhere.
+async fn publish(
+    about: &impl kube::Resource<DynamicType = ()>,
+    type_: EventType,
+    words: (&str, &str),
+    note: &str,
+    shared: &Shared,
+) {
+    let (reason, action) = (words.0.to_owned(), words.1.to_owned());
+    let note = Some(note.chars().take(1000).collect());
+    let event = Event { type_, reason, note, action, secondary: None };
+    shared.recorder.publish(&event, &about.object_ref(&())).await.ok();
+}
+
+/// Whether the control plane is still declared, reachable or not.
+async fn control_plane_exists(manifest: &impl AppState, shared: &Shared) -> Result<bool, kube::Error> {
+    let namespace = manifest.namespace().unwrap_or_default();
+    let planes = Api::<api::CoderControlPlane>::namespaced(shared.client.clone(), &namespace);
+    Ok(planes.get_opt(manifest.control_plane()).await?.is_some())
 }
 
 /// Lets an object go, and takes the remote one away where that is the policy.
@@ -195,46 +211,35 @@ async fn delete<K: Kind>(
         retries.forget(&uid);
         return Ok(Action::await_change());
     }
-    let policy = manifest.policy();
-    let takes_away = policy.deletion_policy() == DeletionPolicy::Delete && policy.mode() == Mode::Enforce;
     let forced = manifest.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
     let since = manifest.meta().deletion_timestamp.as_ref().map(|it| it.0);
     let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
     let is_late = age.is_some_and(|it| it > DELETION_DEADLINE);
-    let object = Object::<K>::new(manifest);
-    let left = match plane {
-        Some(plane) if takes_away && !forced => object.take_away(plane.world_now().await).await.err(),
-        _ => None,
+    let is_gone = plane.is_none() && !control_plane_exists(&manifest, shared).await?;
+    let mut object = Object::<K>::new(manifest);
+    let outcome = match plane {
+        Some(plane) => {
+            let world = plane.world_now().await;
+            let assessment = object.assess_deletion(world).await;
+            object.carry_out(&assessment, world).await.outcome
+        }
+        None => not_reachable(&object).outcome,
     };
-    match left {
-        Some(trouble) if !is_late => {
-            crate::terminal::say(&format!(
-                "{}: not taken away yet: {}",
-                K::target(&object.manifest),
-                words(&trouble)
-            ));
-            Ok(Action::requeue(retries.after_failure(&uid, None)))
+    if !outcome.is_ready() {
+        let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+        let target = K::target(&object.manifest);
+        // What is gone is not waited for; what does not answer is, for a while, unless somebody says otherwise.
+        if !(is_gone || is_late || forced) {
+            crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
+            return Ok(Action::requeue(retries.after_failure(&uid, None)));
         }
-        left => {
-            if let Some(trouble) = left {
-                crate::terminal::say(&format!(
-                    "{}: left behind: {}",
-                    K::target(&object.manifest),
-                    words(&trouble)
-                ));
-            }
-            set_finalizer::<K>(&object.manifest, shared, false).await?;
-            retries.forget(&uid);
-            Ok(Action::await_change())
-        }
+        let note = format!("{target} is left behind: {words}");
+        crate::terminal::say(&note);
+        publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
     }
-}
-
-fn words(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Waiting(waiting) => waiting.message.clone(),
-        Trouble::Remote(error) => error.to_string(),
-    }
+    set_finalizer::<K>(&object.manifest, shared, false).await?;
+    retries.forget(&uid);
+    Ok(Action::await_change())
 }
 
 /// Adds or removes our finalizer, on the version of the object that was read.

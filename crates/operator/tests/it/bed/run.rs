@@ -261,3 +261,36 @@ async fn a_token_that_stops_working_is_told_and_a_new_one_acts_at_once() {
     stage.write_token(&stage.coderd.owner.token).await;
     stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
 }
+
+#[tokio::test]
+async fn an_object_of_a_control_plane_that_is_gone_is_let_go_and_one_of_a_silent_plane_is_not() {
+    let stage = Stage::new(licensed().await).await;
+    let organization = |name: &str, plane: &str| {
+        json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": name},
+            "spec": {"controlPlaneRef": {"name": plane}, "deletionPolicy": "Delete"}})
+    };
+    stage.apply(&organization("alpha", "main")).await;
+    let made = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
+    stage.write_token("0123456789-0123456789012345678901").await;
+    stage
+        .wait::<CoderControlPlane>("main", "signed out", |it| says(it, "Ready", "False", "Unauthorized"))
+        .await;
+    let organizations = stage.api::<CoderOrganization>();
+    organizations.delete("alpha", &DeleteParams::default()).await.unwrap();
+    stage
+        .wait::<CoderOrganization>("alpha", "being deleted", |it| {
+            it["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await;
+    // It goes only with its plane, or when that answers again: here the plane goes.
+    let planes = stage.api::<CoderControlPlane>();
+    assert!(organizations.get_opt("alpha").await.unwrap().is_some());
+    planes.delete("main", &DeleteParams::default()).await.unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    timeout(LIMIT, await_condition(organizations, "alpha", is_deleted(uid))).await.unwrap().unwrap();
+    let names = get(&stage.coderd, "/api/v2/organizations").await;
+    assert!(
+        names.as_array().unwrap().iter().any(|it| it["name"] == "alpha"),
+        "what could not be reached is left"
+    );
+}

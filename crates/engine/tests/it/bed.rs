@@ -1,0 +1,8 @@
+//! Tests on real coderds: the life of every registered kind, and what it costs.
+
+mod adoption;
+mod defaults;
+mod deployment;
+mod gates;
+mod lifecycle;
+mod requests;

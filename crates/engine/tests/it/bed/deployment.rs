@@ -1,0 +1,122 @@
+//! A coderd of a test's own, with every request of the engine written down.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use client::{
+    Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, transport::BoxFuture,
+};
+use engine::{Outcome, World, world::Promises};
+use http::{Request, Response};
+use reqwest::Method;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use testbed::{Coderd, Flavour, Session, coderd::sign_license};
+use uuid::Uuid;
+
+use crate::{
+    examples::{self, Hand},
+    support::{holding, pass},
+};
+
+/// The wire, with everything that goes over it written down as `METHOD path`.
+#[derive(Debug)]
+struct Watched {
+    wire: HttpTransport,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Transport for Watched {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        self.asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        self.wire.send(request)
+    }
+}
+
+/// A deployment as the engine sees it.
+pub(super) struct Deployment {
+    client: Client,
+    watched: Arc<Watched>,
+}
+
+impl Deployment {
+    pub(super) fn at(url: &str, token: &str) -> Self {
+        let wire = HttpTransport::new(HttpOptions::default()).unwrap();
+        let watched = Arc::new(Watched { wire, asked: Mutex::default() });
+        let transport: Arc<dyn Transport> = Arc::clone(&watched) as _;
+        let token = Some(SecretString::from(token));
+        let client = Client::new(ClientOptions { url: url.parse().unwrap(), token, transport }).unwrap();
+        Self { client, watched }
+    }
+
+    /// A world that has read nothing yet.
+    pub(super) fn world(&self) -> World {
+        World::new(self.client.clone(), Promises::default())
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.watched.asked.lock().unwrap())
+    }
+
+    /// The writes among what was asked since the last time.
+    pub(super) fn writes(&self) -> Vec<String> {
+        self.asked().into_iter().filter(|it| !it.starts_with("GET ")).collect()
+    }
+}
+
+/// A coderd of the test's own that has no licence yet and takes one.
+pub(super) async fn licensable() -> (Coderd, Deployment) {
+    let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
+    let deployment = Deployment::at(&coderd.owner.url, &coderd.owner.token);
+    (coderd, deployment)
+}
+
+pub(super) async fn license(coderd: &Coderd) {
+    let wanted = json!({"feature_set": "premium"});
+    let license = sign_license(coderd.licenses.as_ref().unwrap(), &wanted).await.unwrap();
+    request(&coderd.owner, Method::POST, "/api/v2/licenses", Some(&json!({"license": license}))).await;
+}
+
+/// A coderd of the test's own with a premium licence.
+pub(super) async fn licensed() -> (Coderd, Deployment) {
+    let (coderd, deployment) = licensable().await;
+    license(&coderd).await;
+    (coderd, deployment)
+}
+
+/// Something that a person does through Coder's API.
+pub(super) async fn request(owner: &Session, method: Method, path: &str, body: Option<&Value>) -> Value {
+    let (status, answer) = owner.request(method.clone(), path, body).await.unwrap();
+    assert!((200..300).contains(&status), "{method} {path}: {status}: {answer}");
+    answer
+}
+
+/// Changes one field of the object by hand.
+pub(super) async fn change_by_hand(owner: &Session, hand: &Hand, id: Uuid) {
+    let path = hand.path.replace("{id}", &id.to_string());
+    let mut body = json!({});
+    if hand.is_document {
+        body = request(owner, Method::GET, &path, None).await;
+    }
+    body[hand.remote_field] = hand.value.clone();
+    let method = if path.ends_with("/appearance") { Method::PUT } else { Method::PATCH };
+    request(owner, method, &path, Some(&body)).await;
+}
+
+/// One pass that must end in `Applied`; the manifest with its id, as the controller keeps it.
+pub(super) async fn applied(manifest: &Value, deployment: &Deployment) -> (Value, Uuid) {
+    let report = pass(manifest, &deployment.world()).await;
+    assert!(matches!(report.outcome, Outcome::Applied), "{}: {:?}", manifest["kind"], report.outcome);
+    let id = report.id.unwrap();
+    (holding(manifest, id), id)
+}
+
+/// One of every kind, made and held.
+pub(super) async fn one_of_every_kind(deployment: &Deployment) -> Vec<(Value, Uuid)> {
+    let mut made = Vec::new();
+    for manifest in examples::all() {
+        made.push(applied(&manifest, deployment).await);
+    }
+    made
+}

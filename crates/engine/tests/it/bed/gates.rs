@@ -1,0 +1,43 @@
+//! Without a licence a kind waits, asks for nothing, and goes on by itself when one arrives.
+
+use engine::{Outcome, Verdict, kinds};
+
+use super::deployment::{Deployment, licensable, license, one_of_every_kind};
+use crate::{
+    examples,
+    support::{assess, pass},
+};
+
+#[tokio::test]
+async fn without_a_licence_every_kind_waits_and_nothing_but_the_gate_is_asked() {
+    let coder = testbed::shared().unwrap().coder.as_ref().unwrap();
+    let deployment = Deployment::at(&coder.url, &coder.token);
+    for kind in kinds::names() {
+        let report = pass(&examples::of(&kind), &deployment.world()).await;
+        match &report.outcome {
+            Outcome::Waiting(waiting) => assert_eq!(waiting.reason, "NotEntitled", "{kind}"),
+            other => panic!("{kind}: {other:?}"),
+        }
+        let mut asked = deployment.asked();
+        asked.sort();
+        assert_eq!(asked, ["GET /api/v2/buildinfo", "GET /api/v2/entitlements"], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn when_the_licence_arrives_every_kind_goes_on() {
+    let (coderd, deployment) = licensable().await;
+    let world = deployment.world();
+    for manifest in examples::all() {
+        let assessment = assess(&manifest, &world).await;
+        assert!(
+            matches!(assessment.verdict, Verdict::Stopped(Outcome::Waiting(_))),
+            "{}: {:?}",
+            manifest["kind"],
+            assessment.verdict
+        );
+    }
+    license(&coderd).await;
+    world.forget().await;
+    one_of_every_kind(&deployment).await;
+}

@@ -1,0 +1,172 @@
+//! From create to delete, for every registered kind.
+
+use engine::{Contact, Decision, Outcome, Verdict};
+use reqwest::Method;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::deployment::{Deployment, applied, change_by_hand, licensed, one_of_every_kind, request};
+use crate::{
+    examples::{all, by_hand},
+    support::{assess, holding, pass, subject},
+};
+
+/// What is held and as declared: nothing is planned and nothing is written.
+async fn is_settled(manifest: &Value, deployment: &Deployment) {
+    deployment.asked();
+    let world = deployment.world();
+    let assessment = assess(manifest, &world).await;
+    assert_eq!(assessment.contact, Some(Contact::Held), "{}", manifest["kind"]);
+    assert_eq!(assessment.plan.steps, [], "{}", manifest["kind"]);
+    let report = pass(manifest, &world).await;
+    assert!(matches!(report.outcome, Outcome::Equal), "{}: {:?}", manifest["kind"], report.outcome);
+    assert_eq!(deployment.writes(), Vec::<String>::new(), "{}", manifest["kind"]);
+}
+
+#[tokio::test]
+async fn every_kind_is_created_once_and_then_left_alone() {
+    let (_coderd, deployment) = licensed().await;
+    let mut made = Vec::new();
+    for manifest in all() {
+        let assessment = assess(&manifest, &deployment.world()).await;
+        assert_eq!(assessment.contact, Some(Contact::Absent), "{}", manifest["kind"]);
+        assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
+        deployment.asked();
+        let (held, _) = applied(&manifest, &deployment).await;
+        // Not one write more than there were steps.
+        assert_eq!(deployment.writes().len(), assessment.plan.steps.len(), "{}", manifest["kind"]);
+        is_settled(&held, &deployment).await;
+        made.push(held);
+    }
+    for held in &made {
+        is_settled(held, &deployment).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_changed_by_hand_is_shown_by_field_only_looked_at_on_request_and_healed() {
+    let (coderd, deployment) = licensed().await;
+    for (held, id) in one_of_every_kind(&deployment).await {
+        let kind = held["kind"].as_str().unwrap();
+        let hand = by_hand(kind);
+        change_by_hand(&coderd.owner, &hand, id).await;
+        deployment.asked();
+
+        let mut observing = held.clone();
+        observing["spec"]["mode"] = "Observe".into();
+        let report = pass(&observing, &deployment.world()).await;
+        assert!(matches!(report.outcome, Outcome::Observed), "{kind}: {:?}", report.outcome);
+        assert_eq!(report.id, Some(id), "{kind}");
+        let assessment = assess(&observing, &deployment.world()).await;
+        let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
+        assert_eq!(fields, [hand.field], "{kind}");
+        assert_eq!(assessment.plan.changes().next().unwrap().before, hand.value, "{kind}");
+        assert_eq!(deployment.writes(), Vec::<String>::new(), "{kind}");
+
+        applied(&held, &deployment).await;
+        assert_eq!(deployment.writes().len(), 1, "{kind}");
+        is_settled(&held, &deployment).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_behind_our_back_is_created_again_and_what_pointed_at_it_is_mended() {
+    let (coderd, deployment) = licensed().await;
+    let held = one_of_every_kind(&deployment).await;
+    let id_of = |held: &[(Value, Uuid)], kind: &str| {
+        held.iter().find(|(it, _)| it["kind"] == kind).map(|(_, id)| *id).unwrap()
+    };
+    // The group alone: the mapping that named it by its id has to name the new one.
+    let group = id_of(&held, "CoderGroup");
+    request(&coderd.owner, Method::DELETE, &format!("/api/v2/groups/{group}"), None).await;
+    let mut again = Vec::new();
+    for (manifest, _) in &held {
+        let report = pass(manifest, &deployment.world()).await;
+        let is_concerned = ["CoderGroup", "CoderGroupSync"].contains(&manifest["kind"].as_str().unwrap());
+        assert_eq!(
+            matches!(report.outcome, Outcome::Applied),
+            is_concerned,
+            "{}: {:?}",
+            manifest["kind"],
+            report.outcome
+        );
+        again.push((holding(manifest, report.id.unwrap()), report.id.unwrap()));
+    }
+    let remade = id_of(&again, "CoderGroup");
+    assert_ne!(remade, group);
+    // And the whole organization, which takes its documents with it.
+    let home = id_of(&again, "CoderOrganization");
+    request(&coderd.owner, Method::DELETE, &format!("/api/v2/groups/{remade}"), None).await;
+    request(&coderd.owner, Method::DELETE, &format!("/api/v2/organizations/{home}"), None).await;
+    for (manifest, id) in &again {
+        let report = pass(manifest, &deployment.world()).await;
+        let is_elsewhere = manifest["kind"] == "CoderAppearance";
+        assert_eq!(
+            matches!(report.outcome, Outcome::Equal),
+            is_elsewhere,
+            "{}: {:?}",
+            manifest["kind"],
+            report.outcome
+        );
+        assert!(report.outcome.is_ready(), "{}: {:?}", manifest["kind"], report.outcome);
+        let is_of_the_deployment = is_elsewhere || manifest["kind"] == "CoderOrganizationSync";
+        assert_eq!(report.id == Some(*id), is_of_the_deployment, "{}", manifest["kind"]);
+        is_settled(&holding(manifest, report.id.unwrap()), &deployment).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_renamed_behind_our_back_is_found_by_its_id_and_renamed_back() {
+    let (coderd, deployment) = licensed().await;
+    for (held, id) in one_of_every_kind(&deployment).await {
+        let path = match held["kind"].as_str().unwrap() {
+            "CoderOrganization" => format!("/api/v2/organizations/{id}"),
+            "CoderGroup" => format!("/api/v2/groups/{id}"),
+            _ => continue,
+        };
+        request(&coderd.owner, Method::PATCH, &path, Some(&json!({"name": "renamed"}))).await;
+        let assessment = assess(&held, &deployment.world()).await;
+        let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
+        assert_eq!(fields, ["name"]);
+        let (_, after) = applied(&held, &deployment).await;
+        assert_eq!(after, id);
+        is_settled(&held, &deployment).await;
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() {
+    let (_coderd, deployment) = licensed().await;
+    let held = one_of_every_kind(&deployment).await;
+    deployment.asked();
+    for (manifest, _) in held.iter().rev() {
+        let mut retained = subject(manifest);
+        let assessment = retained.assess_deletion(&deployment.world()).await;
+        retained.carry_out(&assessment, &deployment.world()).await;
+        assert_eq!(deployment.asked(), Vec::<String>::new(), "{}", manifest["kind"]);
+    }
+    for (manifest, _) in held.iter().rev() {
+        let kind = &manifest["kind"];
+        let mut manifest = manifest.clone();
+        manifest["spec"]["deletionPolicy"] = "Delete".into();
+        let mut deleted = subject(&manifest);
+        let assessment = deleted.assess_deletion(&deployment.world()).await;
+        assert_eq!(assessment.plan.summary, "1 to delete", "{kind}");
+        let report = deleted.carry_out(&assessment, &deployment.world()).await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{kind}: {:?}", report.outcome);
+        assert_eq!(deployment.writes().len(), 1, "{kind}");
+        let again = subject(&manifest).assess_deletion(&deployment.world()).await;
+        assert!(matches!(again.verdict, Verdict::Decided(Decision::Nothing)), "{kind}: {:?}", again.verdict);
+    }
+    // What is gone, or shows the server's default again, is absent for whoever comes next.
+    for (manifest, _) in &held {
+        let mut fresh = manifest.clone();
+        fresh.as_object_mut().unwrap().remove("status");
+        let assessment = assess(&fresh, &deployment.world()).await;
+        let contact = match &assessment.verdict {
+            Verdict::Stopped(Outcome::Waiting(_)) => Contact::Absent,
+            _ => assessment.contact.unwrap(),
+        };
+        assert_eq!(contact, Contact::Absent, "{}", manifest["kind"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! One example of every registered kind, and how each is changed by hand behind our back.
+//!
+//! A kind that is registered without one fails the suite.
+
+use engine::kinds;
+use serde_json::{Value, json};
+
+/// An organization that examples belong to; the first of them makes it.
+pub(crate) const HOME: &str = "alpha";
+
+/// A manifest of that kind with every field said.
+pub(crate) fn of(kind: &str) -> Value {
+    let spec = match kind {
+        "CoderOrganization" => json!({"name": HOME, "displayName": "Mission Partner Alpha",
+            "description": "Alpha's workspaces", "icon": "/emojis/1f98a.png"}),
+        "CoderGroup" => json!({"organization": HOME, "name": "developers", "displayName": "Developers",
+            "avatarURL": "/emojis/1f98a.png", "quotaAllowance": 20, "members": ["admin"]}),
+        "CoderOrganizationSync" => json!({"field": "groups", "assignDefault": false,
+            "mapping": {"/alpha": [HOME], "/all": ["default", HOME]}}),
+        "CoderGroupSync" => json!({"organization": HOME, "field": "groups", "regexFilter": "^/alpha/.*",
+            "autoCreateMissingGroups": true, "mapping": {"/alpha/developers": ["developers"], "/alpha": ["Everyone"]}}),
+        "CoderRoleSync" => json!({"organization": HOME, "field": "groups",
+            "mapping": {"/alpha/admins": ["organization-admin"], "/alpha/auditors": ["organization-auditor", "organization-admin"]}}),
+        "CoderAppearance" => {
+            json!({"applicationName": "Mission Cloud", "logoURL": "https://example.com/logo.svg",
+            "announcementBanners": [{"message": "UNCLASSIFIED", "backgroundColor": "#007a33"},
+                {"enabled": false, "backgroundColor": "#C8102E"}]})
+        }
+        _ => panic!("{kind} is registered and has no example"),
+    };
+    let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind,
+        "metadata": {"name": "example", "namespace": "platform"}, "spec": spec});
+    manifest["spec"]["controlPlaneRef"] = json!({"name": "main"});
+    manifest
+}
+
+/// One of every registered kind, in the order in which they are applied.
+pub(crate) fn all() -> Vec<Value> {
+    let mut all: Vec<Value> = kinds::names().iter().map(|it| of(it)).collect();
+    all.sort_by_key(|it| crate::support::subject(it).rank());
+    all
+}
+
+/// The field that is changed by hand, the call that does it with `{id}` for the id of the object, and its body with `$`
+/// as the field's value. A document is replaced as a whole, so the rest is read first.
+pub(crate) struct Hand {
+    pub(crate) field: &'static str,
+    pub(crate) remote_field: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) value: Value,
+    pub(crate) is_document: bool,
+}
+
+pub(crate) fn by_hand(kind: &str) -> Hand {
+    let hand = |field, remote_field, path, value, is_document| Hand {
+        field,
+        remote_field,
+        path,
+        value,
+        is_document,
+    };
+    match kind {
+        "CoderOrganization" => {
+            hand("description", "description", "/api/v2/organizations/{id}", json!("by hand"), false)
+        }
+        "CoderGroup" => hand("quotaAllowance", "quota_allowance", "/api/v2/groups/{id}", json!(7), false),
+        "CoderOrganizationSync" => {
+            hand("field", "field", "/api/v2/settings/idpsync/organization", json!("teams"), true)
+        }
+        "CoderGroupSync" => hand(
+            "regexFilter",
+            "regex_filter",
+            "/api/v2/organizations/{id}/settings/idpsync/groups",
+            json!("^x"),
+            true,
+        ),
+        "CoderRoleSync" => {
+            hand("mapping", "mapping", "/api/v2/organizations/{id}/settings/idpsync/roles", json!({}), true)
+        }
+        "CoderAppearance" => {
+            hand("applicationName", "application_name", "/api/v2/appearance", json!("by hand"), true)
+        }
+        _ => panic!("{kind} is registered, and nothing says how it is changed by hand"),
+    }
+}

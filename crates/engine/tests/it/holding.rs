@@ -1,0 +1,172 @@
+//! What is ours, when it becomes so, and what becomes of it in the end.
+
+use engine::{Decision, Outcome, Refusal, Verdict, World, kinds, world::Promises};
+use serde_json::{Value, json};
+
+use crate::{
+    examples,
+    sheet::Sheet,
+    support::{assess, holding, pass, subject},
+};
+
+const ORGANIZATION: &str = "00000000-0000-4000-8000-0000000000a0";
+const GROUP: &str = "00000000-0000-4000-8000-000000000101";
+
+fn organizations() -> Value {
+    json!([{"id": ORGANIZATION, "name": "alpha", "display_name": "Alpha", "is_default": false}])
+}
+
+fn organization(spec: &Value) -> Value {
+    let mut manifest = examples::of("CoderOrganization");
+    manifest["spec"] = json!({"controlPlaneRef": {"name": "main"}, "name": "alpha", "displayName": "Alpha"});
+    for (key, value) in spec.as_object().unwrap() {
+        manifest["spec"][key] = value.clone();
+    }
+    manifest
+}
+
+async fn outcome(manifest: &Value, state: &Value) -> (Outcome, Option<String>, usize) {
+    let sheet = Sheet::new(state);
+    let report = pass(manifest, &World::new(sheet.client(), Promises::default())).await;
+    (report.outcome, report.id.map(|it| it.to_string()), sheet.writes().len())
+}
+
+#[tokio::test]
+async fn what_was_stopped_ends_as_it_was_stopped() {
+    let (waiting, id, writes) = outcome(&organization(&json!({})), &json!({"features": []})).await;
+    assert!(matches!(&waiting, Outcome::Waiting(it) if it.reason == "NotEntitled"), "{waiting:?}");
+    assert!(!waiting.is_ready());
+    assert_eq!((id, writes), (None, 0));
+    let invalid = organization(&json!({"displayName": ""}));
+    let (invalid, ..) = outcome(&invalid, &json!({})).await;
+    assert!(matches!(&invalid, Outcome::Invalid(_)), "{invalid:?}");
+}
+
+#[tokio::test]
+async fn what_is_equal_is_taken_over_unless_it_is_only_looked_at() {
+    let state = json!({"organizations": organizations()});
+    let ours = Some(ORGANIZATION.to_owned());
+    let (equal, id, _) = outcome(&organization(&json!({})), &state).await;
+    assert!(equal.is_ready());
+    assert_eq!(id, ours);
+    let observing = organization(&json!({"mode": "Observe"}));
+    let (equal, id, _) = outcome(&observing, &state).await;
+    assert!(equal.is_ready());
+    assert_eq!(
+        id, None,
+        "an object that was only looked at could be overwritten later without being adopted"
+    );
+    let (_, id, _) = outcome(&holding(&observing, ORGANIZATION), &state).await;
+    assert_eq!(id, ours, "what was held before stays held");
+}
+
+#[tokio::test]
+async fn what_is_refused_is_not_ours_and_what_is_held_stays_so() {
+    let state = json!({"organizations": organizations()});
+    let (refused, id, _) = outcome(&organization(&json!({"displayName": "Other"})), &state).await;
+    assert!(matches!(refused, Outcome::Refused(Refusal::NotEqual)));
+    assert_eq!(id, None);
+    let manual = organization(&json!({"displayName": "Other", "approval": "Manual"}));
+    let (refused, id, _) = outcome(&holding(&manual, ORGANIZATION), &state).await;
+    assert!(matches!(refused, Outcome::Refused(Refusal::NotApproved)));
+    assert_eq!(id, Some(ORGANIZATION.to_owned()));
+}
+
+#[tokio::test]
+async fn what_could_not_be_adopted_is_not_ours() {
+    let sheet = Sheet::new(&json!({"organizations": organizations()}));
+    let world = World::new(sheet.client(), Promises::default());
+    let mut subject = subject(&organization(&json!({"displayName": "Other", "adoptionPolicy": "Adopt"})));
+    let assessment = subject.assess(&world, engine::Door::Controller).await;
+    sheet.set("organizations", json!([]));
+    let report = subject.carry_out(&assessment, &world).await;
+    assert!(matches!(report.outcome, Outcome::Failed(_)), "{:?}", report.outcome);
+    assert_eq!((report.id, report.done), (None, 0));
+}
+
+#[tokio::test]
+async fn a_write_is_seen_by_whoever_looks_next() {
+    let sheet = Sheet::new(&json!({}));
+    let world = World::new(sheet.client(), Promises::default());
+    let group = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "dev"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "organization": "alpha"}});
+    assert!(matches!(assess(&group, &world).await.verdict, Verdict::Stopped(Outcome::Waiting(_))));
+    assert!(pass(&organization(&json!({"name": "alpha"})), &world).await.outcome.is_ready());
+    let made = pass(&group, &world).await;
+    assert!(matches!(made.outcome, Outcome::Applied), "{:?}", made.outcome);
+    let again = pass(&holding(&group, made.id.unwrap()), &world).await;
+    assert!(matches!(again.outcome, Outcome::Equal), "{:?}", again.outcome);
+}
+
+#[tokio::test]
+async fn every_kind_leaves_what_it_does_not_hold_and_what_is_to_be_retained() {
+    for kind in kinds::names() {
+        let sheet = Sheet::new(&json!({"organizations": organizations()}));
+        let world = World::new(sheet.client(), Promises::default());
+        let mut manifest = examples::of(&kind);
+        for (policy, mode, held) in
+            [("Retain", "Enforce", true), ("Delete", "Observe", true), ("Delete", "Enforce", false)]
+        {
+            manifest["spec"]["deletionPolicy"] = policy.into();
+            manifest["spec"]["mode"] = mode.into();
+            let ours = if held { holding(&manifest, ORGANIZATION) } else { manifest.clone() };
+            let mut subject = subject(&ours);
+            let assessment = subject.assess_deletion(&world).await;
+            assert!(
+                matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)),
+                "{kind} {policy} {mode}"
+            );
+            subject.carry_out(&assessment, &world).await;
+        }
+        assert_eq!(sheet.asked(), Vec::<String>::new(), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_does_not_wait_for_what_the_manifest_refers_to() {
+    let sheet = Sheet::new(&json!({
+        "organizations": organizations(),
+        "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
+        "group_sync": {ORGANIZATION: {"field": "groups", "mapping": {"/g": [GROUP]}, "regex_filter": null}},
+    }));
+    let world = World::new(sheet.client(), Promises::default());
+    let spec =
+        json!({"controlPlaneRef": {"name": "main"}, "organization": "alpha", "deletionPolicy": "Delete"});
+    let manifest = |kind: &str, field: &str, value: Value| {
+        let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": "developers"}, "spec": spec});
+        manifest["spec"][field] = value;
+        manifest
+    };
+    let sync = holding(&manifest("CoderGroupSync", "mapping", json!({"/g": ["ghosts"]})), ORGANIZATION);
+    let group = holding(&manifest("CoderGroup", "members", json!(["nobody"])), GROUP);
+    for manifest in [&sync, &group] {
+        let mut subject = subject(manifest);
+        let assessment = subject.assess_deletion(&world).await;
+        assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
+        let report = subject.carry_out(&assessment, &world).await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+    }
+    assert_eq!(sheet.state()["groups"][ORGANIZATION], json!([]));
+    assert_eq!(sheet.state()["group_sync"][ORGANIZATION]["field"], "");
+    // And with the organization everything in it is gone.
+    sheet.set("organizations", json!([]));
+    world.forget().await;
+    let assessment = subject(&sync).assess_deletion(&world).await;
+    assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)), "{:?}", assessment.verdict);
+}
+
+#[tokio::test]
+async fn a_group_that_is_gone_already_is_deleted() {
+    let sheet = Sheet::new(&json!({
+        "organizations": organizations(),
+        "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
+    }));
+    let world = World::new(sheet.client(), Promises::default());
+    let mut manifest = examples::of("CoderGroup");
+    manifest["spec"]["deletionPolicy"] = "Delete".into();
+    let mut subject = subject(&holding(&manifest, GROUP));
+    let assessment = subject.assess_deletion(&world).await;
+    sheet.set("groups", json!({}));
+    let report = subject.carry_out(&assessment, &world).await;
+    assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+}

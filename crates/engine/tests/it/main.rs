@@ -1,0 +1,18 @@
+//! The engine from the outside: manifests go in, and what is asked of coderd is watched at the wire.
+//!
+//! Those that need the bed are in the module `bed`, so that a run without it can leave them out by that word.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a helper of tests fails as a test does, and says what it measured"
+)]
+
+mod bed;
+mod cases;
+mod examples;
+mod holding;
+mod properties;
+mod sheet;
+mod support;

@@ -1,0 +1,240 @@
+//! What holds for every manifest and every world, tried on many of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{Contact, Decision, Door, Outcome, Refusal, Verdict, World, world::Promises};
+use proptest::{
+    prelude::{ProptestConfig, any},
+    prop_assert, prop_assert_eq, prop_assert_ne, proptest,
+    test_runner::TestCaseError,
+};
+use serde_json::Value;
+
+use crate::{
+    sheet::{Sheet, Write},
+    support::{holding, promises, subject},
+};
+
+mod make;
+
+/// Where a field of a manifest stands in what coderd keeps.
+const FIELDS: [(&str, &str); 14] = [
+    ("displayName", "display_name"),
+    ("description", "description"),
+    ("icon", "icon"),
+    ("avatarURL", "avatar_url"),
+    ("quotaAllowance", "quota_allowance"),
+    ("members", "members"),
+    ("field", "field"),
+    ("assignDefault", "organization_assign_default"),
+    ("regexFilter", "regex_filter"),
+    ("autoCreateMissingGroups", "auto_create_missing_groups"),
+    ("mapping", "mapping"),
+    ("applicationName", "application_name"),
+    ("logoURL", "logo_url"),
+    ("announcementBanners", "announcement_banners"),
+];
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_was_applied_is_equal_and_what_was_not_is_untouched(manifest in make::manifest(), state in make::world()) {
+        run(applied_is_equal(&manifest, &state))?;
+    }
+
+    #[test]
+    fn nothing_that_is_not_declared_is_written(manifest in make::manifest(), state in make::world()) {
+        run(only_declared(&manifest, &state))?;
+    }
+
+    #[test]
+    fn the_order_of_manifests_does_not_change_their_plans(
+        manifests in make::manifests(), state in make::world(), start in any::<usize>()
+    ) {
+        let mut turned = manifests.clone();
+        turned.rotate_left(start % manifests.len());
+        prop_assert_eq!(run(hashes(&manifests, &state)), run(hashes(&turned, &state)));
+        turned.reverse();
+        prop_assert_eq!(run(hashes(&manifests, &state)), run(hashes(&turned, &state)));
+    }
+
+    #[test]
+    fn the_order_of_names_does_not_change_a_plan(manifest in make::manifest(), state in make::world()) {
+        let mut reversed = manifest.clone();
+        for list in lists(&mut reversed["spec"]) {
+            list.reverse();
+            let repeated = list.clone();
+            list.extend(repeated);
+        }
+        prop_assert_eq!(run(hash(&manifest, &state)), run(hash(&reversed, &state)));
+    }
+
+    #[test]
+    fn an_approval_lets_that_plan_through_and_none_of_another_world(
+        manifest in make::manifest(), state in make::world(), other in make::world()
+    ) {
+        let mut manual = manifest;
+        manual["spec"]["approval"] = "Manual".into();
+        let Some(hash) = run(hash(&manual, &state)) else { return Ok(()) };
+        manual["metadata"]["annotations"]["coder.com/approved-plan"] = hash.clone().into();
+        let decided = |state: &Value| run(decision(&manual, state));
+        prop_assert_ne!(decided(&state), Some(Decision::Refuse(Refusal::NotApproved)));
+        if decided(&other) == Some(Decision::Apply) {
+            let mut unapproved = manual.clone();
+            unapproved["metadata"]["annotations"] = Value::Null;
+            prop_assert_eq!(run(self::hash(&unapproved, &other)), Some(hash));
+        }
+    }
+}
+
+async fn applied_is_equal(manifest: &Value, state: &Value) -> Result<(), TestCaseError> {
+    let sheet = Sheet::new(state);
+    let world = World::new(sheet.client(), Promises::default());
+    let before = sheet.state();
+    let mut first = subject(manifest);
+    let assessment = first.assess(&world, Door::Controller).await;
+    prop_assert_eq!(sheet.writes().len(), 0);
+    let report = first.carry_out(&assessment, &world).await;
+    let Verdict::Decided(decision) = assessment.verdict else {
+        prop_assert!(!report.outcome.is_ready());
+        prop_assert_eq!((sheet.writes().len(), report.id), (0, None));
+        return Ok(());
+    };
+    if decision != Decision::Apply {
+        prop_assert_eq!(sheet.writes().len(), 0);
+        prop_assert_eq!(&sheet.state(), &before);
+        return Ok(());
+    }
+    prop_assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+    prop_assert_eq!(sheet.writes().len(), assessment.plan.steps.len());
+    // The same world goes on, and so does one that has read nothing yet.
+    let held = holding(manifest, report.id.unwrap());
+    for world in [world, World::new(sheet.client(), Promises::default())] {
+        let writes = sheet.writes().len();
+        let mut second = subject(&held);
+        let again = second.assess(&world, Door::Controller).await;
+        prop_assert_eq!(again.contact, Some(Contact::Held));
+        prop_assert_eq!(&again.plan.steps, &Vec::new());
+        let report = second.carry_out(&again, &world).await;
+        prop_assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
+        prop_assert_eq!(sheet.writes().len(), writes);
+    }
+    Ok(())
+}
+
+async fn only_declared(manifest: &Value, state: &Value) -> Result<(), TestCaseError> {
+    let sheet = Sheet::new(state);
+    let world = World::new(sheet.client(), Promises::default());
+    let mut subject = subject(manifest);
+    let assessment = subject.assess(&world, Door::Controller).await;
+    // Unread documents are shown with their defaults from here on, which is no change.
+    let before = sheet.state();
+    subject.carry_out(&assessment, &world).await;
+    let declared = declared(manifest);
+    let (old, new) = (things(&before), things(&sheet.state()));
+    let mut touched = BTreeSet::new();
+    for (thing, fields) in &new {
+        let Some(was) = old.get(thing) else { continue };
+        for (field, value) in fields {
+            if was.get(field) != Some(value) {
+                touched.insert(thing);
+                prop_assert!(declared.contains(field.as_str()), "{thing}: {field} was not declared");
+            }
+        }
+    }
+    prop_assert!(touched.len() <= 1, "{touched:?}");
+    prop_assert!(old.keys().all(|it| new.contains_key(it)), "something is gone");
+    for Write { path, body, .. } in sheet.writes() {
+        if path.contains("idpsync") || path.ends_with("/appearance") {
+            continue; // A document is always sent whole; what it changes was looked at above.
+        }
+        let users = ["add_users", "remove_users"];
+        let mut keys = body.as_object().unwrap().keys();
+        let is_declared = |it: &String| {
+            declared.contains(it.as_str()) || (users.contains(&it.as_str()) && declared.contains("members"))
+        };
+        prop_assert!(keys.all(is_declared), "{path}: {body}");
+    }
+    Ok(())
+}
+
+/// What coderd calls the fields that a manifest declares; its name is one of them in any case.
+fn declared(manifest: &Value) -> BTreeSet<&'static str> {
+    let spec = manifest["spec"].as_object().unwrap();
+    let fields = FIELDS.iter().filter(|(field, _)| spec.contains_key(*field));
+    fields.map(|(_, remote)| *remote).chain(["name"]).collect()
+}
+
+/// Everything on a sheet, by where it is.
+fn things(state: &Value) -> BTreeMap<String, serde_json::Map<String, Value>> {
+    let mut things = BTreeMap::new();
+    let mut note = |place: String, thing: &Value| {
+        things.insert(place, thing.as_object().unwrap().clone());
+    };
+    for organization in state["organizations"].as_array().unwrap() {
+        note(format!("organization {}", organization["id"]), organization);
+    }
+    for group in state["groups"].as_object().unwrap().values().flat_map(|it| it.as_array().unwrap()) {
+        note(format!("group {}", group["id"]), group);
+    }
+    for kind in ["group_sync", "role_sync"] {
+        for (home, document) in state[kind].as_object().unwrap() {
+            note(format!("{kind} {home}"), document);
+        }
+    }
+    for kind in ["organization_sync", "appearance"] {
+        note(kind.to_owned(), &state[kind]);
+    }
+    things
+}
+
+/// The hash of every manifest's plan, in one pass over all of them.
+async fn hashes(manifests: &[Value], state: &Value) -> BTreeMap<String, (String, String)> {
+    let world = World::new(Sheet::new(state).client(), promises(manifests));
+    let mut hashes = BTreeMap::new();
+    for manifest in manifests {
+        let mut subject = subject(manifest);
+        let assessment = subject.assess(&world, Door::Controller).await;
+        hashes.insert(subject.target(), (assessment.plan.hash, format!("{:?}", assessment.verdict)));
+    }
+    hashes
+}
+
+async fn hash(manifest: &Value, state: &Value) -> Option<String> {
+    let world = World::new(Sheet::new(state).client(), Promises::default());
+    let assessment = subject(manifest).assess(&world, Door::Controller).await;
+    matches!(assessment.verdict, Verdict::Decided(_)).then_some(assessment.plan.hash)
+}
+
+async fn decision(manifest: &Value, state: &Value) -> Option<Decision> {
+    let world = World::new(Sheet::new(state).client(), Promises::default());
+    match subject(manifest).assess(&world, Door::Controller).await.verdict {
+        Verdict::Decided(decision) => Some(decision),
+        Verdict::Stopped(_) => None,
+    }
+}
+
+/// The lists of names in a spec, whose order means nothing; that of banners does.
+fn lists(spec: &mut Value) -> Vec<&mut Vec<Value>> {
+    let spec = spec.as_object_mut().unwrap();
+    let mut lists = Vec::new();
+    for (field, value) in spec {
+        match (field.as_str(), value) {
+            ("members", Value::Array(list)) => lists.push(list),
+            ("mapping", Value::Object(mapping)) => {
+                lists.extend(mapping.values_mut().filter_map(Value::as_array_mut));
+            }
+            _ => {}
+        }
+    }
+    lists
+}

@@ -1,0 +1,39 @@
+//! What cases, properties and the bed have in common.
+
+use engine::{Assessment, Door, Report, Subject, World, kinds, world::Promises};
+use serde_json::{Value, json};
+
+/// A manifest of whatever kind it says.
+pub(crate) fn subject(manifest: &Value) -> Box<dyn Subject> {
+    let kind = manifest["kind"].as_str().unwrap();
+    let parsed = kinds::parse(kind, manifest).unwrap_or_else(|| panic!("{kind} is not registered"));
+    parsed.unwrap_or_else(|error| panic!("{kind}: {error}"))
+}
+
+/// The manifest with that id in its status, as the controller records it.
+pub(crate) fn holding(manifest: &Value, id: impl Into<String>) -> Value {
+    let mut manifest = manifest.clone();
+    manifest["status"] = json!({"id": id.into()});
+    manifest
+}
+
+/// What the manifests promise each other.
+pub(crate) fn promises<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> Promises {
+    let mut promises = Promises::default();
+    for manifest in manifests {
+        subject(manifest).promise(&mut promises);
+    }
+    promises
+}
+
+/// What one pass of the controller finds out.
+pub(crate) async fn assess(manifest: &Value, world: &World) -> Assessment {
+    subject(manifest).assess(world, Door::Controller).await
+}
+
+/// One whole pass of the controller.
+pub(crate) async fn pass(manifest: &Value, world: &World) -> Report {
+    let mut subject = subject(manifest);
+    let assessment = subject.assess(world, Door::Controller).await;
+    subject.carry_out(&assessment, world).await
+}
