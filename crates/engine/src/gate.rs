@@ -35,6 +35,15 @@ pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Resu
     Ok(())
 }
 
+/// What a build says that knows no licences at all: the open-source one.
+pub fn without_licences(gate: Gate) -> Waiting {
+    let Gate { feature, license } = gate;
+    Waiting {
+        reason: reason::NOT_ENTITLED,
+        message: format!("needs a {license} licence: {feature}; this build of Coder takes none"),
+    }
+}
+
 /// The first two numbers of a version. A development build has none that mean anything, and is let through.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.trim_start_matches('v').split('.');

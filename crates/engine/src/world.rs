@@ -92,8 +92,11 @@ impl World {
 
     /// Whether a kind can be kept on this deployment now.
     pub async fn pass(&self, gate: Gate) -> Result<(), Trouble> {
-        let known = self.deployment().await?;
-        Ok(gate::check(gate, &known.0, &known.1)?)
+        match self.deployment().await {
+            Ok(known) => Ok(gate::check(gate, &known.0, &known.1)?),
+            Err(error) if error.route_missing() => Err(gate::without_licences(gate).into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// What tells this deployment from others.

@@ -102,6 +102,10 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
     let segments: Vec<&str> = path.trim_start_matches("/api/v2/").split('/').collect();
     match (method.as_str(), segments.as_slice()) {
         ("GET", ["buildinfo"]) => (200, json!({"version": state["version"], "deployment_id": DEPLOYMENT})),
+        // An open-source build.
+        ("GET", ["entitlements"]) if state["features"].is_null() => {
+            (404, json!({"message": "Route not found."}))
+        }
         ("GET", ["entitlements"]) => (200, entitlements(&state["features"])),
         ("GET", ["organizations"]) => (200, state["organizations"].clone()),
         ("POST", ["organizations"]) => create_organization(state, body),
@@ -160,6 +164,7 @@ fn create_organization(state: &mut Value, body: &Value) -> (u16, Value) {
         json!({"id": id, "display_name": body["name"], "description": "", "icon": "", "is_default": false});
     merge(&mut made, body);
     state["organizations"].as_array_mut().unwrap().push(made.clone());
+    state["roles"][&id] = json!([{"name": "organization-admin", "built_in": true, "assignable": true}]);
     state["groups"][&id] = json!([group(&id, &id, &json!({"name": "Everyone"}))]);
     (201, made)
 }
