@@ -16,6 +16,7 @@ pub mod kind;
 pub mod kinds;
 mod names;
 pub mod outcome;
+pub mod ownership;
 pub mod plan;
 pub mod status;
 pub mod world;

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::{AppState, DeletionPolicy, Status, annotation, finalizer, reason};
 use engine::{
     Assessment, Door, Kind, Object, Outcome, Report, Trouble, Verdict, Waiting,
+    ownership::{Claim, keeper},
     status::{self, Pass},
 };
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use kube::{
     runtime::{
         controller::{Action, Controller},
         events::{Event, EventType},
-        reflector::ObjectRef,
+        reflector::{ObjectRef, Store},
         watcher,
     },
 };
@@ -34,16 +35,22 @@ const DELETION_DEADLINE: Duration = Duration::from_mins(15);
 /// How soon an object that waits is looked at again, should no watch have told.
 const SAFETY_NET: Duration = Duration::from_mins(2);
 
-struct Context {
+struct Context<K: Kind> {
     shared: Arc<Shared>,
     retries: Retries,
+    /// Every manifest of the kind, for those that want the same object.
+    manifests: Store<K::Manifest>,
 }
 
 pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
-    let context = Arc::new(Context { shared: Arc::clone(&shared), retries: Retries::default() });
     let controller = Controller::new(shared.api::<K::Manifest>(), watcher::Config::default());
+    let context = Arc::new(Context::<K> {
+        shared: Arc::clone(&shared),
+        retries: Retries::default(),
+        manifests: controller.store(),
+    });
     let (of_organizations, of_groups) = (controller.store(), controller.store());
-    let waiting = |store: kube::runtime::reflector::Store<K::Manifest>, namespace: Option<String>| {
+    let waiting = |store: Store<K::Manifest>, namespace: Option<String>| {
         let is_it =
             move |it: &Arc<K::Manifest>| it.namespace() == namespace && waits_for_reference(it.status());
         store.state().into_iter().filter(is_it).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
@@ -69,9 +76,9 @@ fn waits_for_reference(status: Option<&Status>) -> bool {
 
 async fn reconcile<K: Kind>(
     manifest: Arc<K::Manifest>,
-    context: Arc<Context>,
+    context: Arc<Context<K>>,
 ) -> Result<Action, kube::Error> {
-    let Context { shared, retries } = &*context;
+    let Context { shared, retries, manifests } = &*context;
     let manifest = (*manifest).clone();
     let uid = manifest.uid().unwrap_or_default();
     let plane =
@@ -88,9 +95,10 @@ async fn reconcile<K: Kind>(
         return Ok(Action::await_change());
     }
     let mut object = Object::<K>::new(manifest);
-    let (assessment, report) = match plane {
-        Some(plane) => pass(&mut object, &plane).await,
-        None => (None, not_reachable(&object)),
+    let (assessment, report) = match (other_keeper::<K>(&object.manifest, manifests), plane) {
+        (Some(keeper), _) => (None, kept_by(&keeper)),
+        (None, Some(plane)) => pass(&mut object, &plane).await,
+        (None, None) => (None, not_reachable(&object)),
     };
     let retry_after = match &report.outcome {
         Outcome::Failed(Trouble::Remote(error)) => error.retry_after(),
@@ -116,6 +124,33 @@ async fn pass<K: Kind>(object: &mut Object<K>, plane: &Plane) -> (Option<Assessm
     }
     let report = object.carry_out(&assessment, plane.world().await).await;
     (Some(assessment), report)
+}
+
+/// Another manifest that wants the same object and has the better claim.
+fn other_keeper<K: Kind>(manifest: &K::Manifest, manifests: &Store<K::Manifest>) -> Option<Claim> {
+    let target = K::target(manifest).to_lowercase();
+    let wants_it = |other: &Arc<K::Manifest>| {
+        other.namespace() == manifest.namespace()
+            && other.control_plane() == manifest.control_plane()
+            && K::target(other).to_lowercase() == target
+    };
+    let claim = |other: Arc<K::Manifest>| Claim {
+        name: other.name_any(),
+        uid: other.uid().unwrap_or_default(),
+        created: other.creation_timestamp().map_or(0, |it| it.0.as_second()),
+        holds: other.status().is_some_and(|it| it.id.is_some()),
+    };
+    let claims: Vec<Claim> = manifests.state().into_iter().filter(wants_it).map(claim).collect();
+    keeper(&claims).filter(|it| Some(&it.uid) != manifest.uid().as_ref()).cloned()
+}
+
+fn kept_by(keeper: &Claim) -> Report {
+    let message = format!("{} declares the same object and keeps it: delete one of the two", keeper.name);
+    Report {
+        outcome: Outcome::Waiting(Waiting { reason: reason::HELD_BY_OTHER, message }),
+        id: None,
+        done: 0,
+    }
 }
 
 fn not_reachable<K: Kind>(object: &Object<K>) -> Report {
@@ -203,9 +238,9 @@ async fn control_plane_exists(manifest: &impl AppState, shared: &Shared) -> Resu
 async fn delete<K: Kind>(
     manifest: K::Manifest,
     plane: Option<Arc<Plane>>,
-    context: &Context,
+    context: &Context<K>,
 ) -> Result<Action, kube::Error> {
-    let Context { shared, retries } = context;
+    let Context { shared, retries, .. } = context;
     let uid = manifest.uid().unwrap_or_default();
     if !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
         retries.forget(&uid);

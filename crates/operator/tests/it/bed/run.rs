@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use testbed::{BedInfo, Coderd, Flavour};
 use tokio::time::timeout;
 
-use super::{MANIFESTS, get, license, licensed};
+use super::{MANIFESTS, counted::Counted, get, license, licensed};
 
 /// Far more than anything here takes; only a failure ever waits this long.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -45,6 +45,12 @@ impl Drop for Stage {
 
 impl Stage {
     async fn new(coderd: Coderd) -> Self {
+        let url = coderd.owner.url.clone();
+        Self::at(coderd, &url).await
+    }
+
+    /// The same with another address for the coderd.
+    async fn at(coderd: Coderd, url: &str) -> Self {
         let bed = testbed::shared().unwrap();
         let client = bed.client().await.unwrap();
         install(&client).await;
@@ -52,8 +58,7 @@ impl Stage {
         let operator = start(bed, &namespace);
         let stage = Self { client, namespace, coderd, operator };
         stage.write_token(&stage.coderd.owner.token).await;
-        let external =
-            json!({"url": stage.coderd.owner.url, "credentialsSecretRef": {"name": "coder-automation"}});
+        let external = json!({"url": url, "credentialsSecretRef": {"name": "coder-automation"}});
         stage
             .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "metadata": {"name": "main"}, "spec": {"external": external, "interval": "10s"}}))
@@ -102,14 +107,38 @@ impl Stage {
     }
 }
 
+/// Starts the operator as a user of its own, by whom the audit log can tell its requests.
 fn start(bed: &BedInfo, namespace: &str) -> Child {
+    let mut kubeconfig: Value =
+        serde_json::from_str(&std::fs::read_to_string(&bed.kubeconfig).unwrap()).unwrap();
+    kubeconfig["users"][0]["user"]["as"] = json!(operator_user(namespace));
+    kubeconfig["users"][0]["user"]["as-groups"] = json!(["system:masters"]);
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("{namespace}.kubeconfig"));
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
     Command::new(env!("CARGO_BIN_EXE_coder-operator"))
         .args(["run", "--namespace", namespace])
-        .env("KUBECONFIG", &bed.kubeconfig)
+        .env("KUBECONFIG", &path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+fn operator_user(namespace: &str) -> String {
+    format!("operator-of-{namespace}")
+}
+
+/// The writes that the operator of a namespace has sent to the API server, Leases left out.
+fn writes(namespace: &str) -> Vec<Value> {
+    let log = std::fs::read_to_string(&testbed::shared().unwrap().audit_log).unwrap();
+    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_write = |it: &Value| {
+        it["impersonatedUser"]["username"] == operator_user(namespace)
+            && ["create", "update", "patch", "delete"].iter().any(|verb| it["verb"] == *verb)
+            && it["objectRef"]["resource"] != "leases"
+    };
+    entries.filter(is_write).collect()
 }
 
 async fn install(client: &Client) {
@@ -293,4 +322,58 @@ async fn an_object_of_a_control_plane_that_is_gone_is_let_go_and_one_of_a_silent
         names.as_array().unwrap().iter().any(|it| it["name"] == "alpha"),
         "what could not be reached is left"
     );
+}
+
+#[tokio::test]
+async fn of_two_manifests_for_one_object_the_older_keeps_it_and_the_other_says_who() {
+    let stage = Stage::new(licensed().await).await;
+    stage.apply(&group(&json!({"quotaAllowance": 1}))).await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    let mut second = group(&json!({"quotaAllowance": 2}));
+    second["metadata"]["name"] = json!("pretender");
+    stage.apply(&second).await;
+    let told =
+        stage.wait::<CoderGroup>("pretender", "told", |it| says(it, "Ready", "False", "HeldByOther")).await;
+    assert!(
+        told["status"]["conditions"][0]["message"].as_str().unwrap().starts_with("developers "),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_converged_costs_no_write_to_either_side() {
+    let coderd = licensed().await;
+    let counted = Counted::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &counted.url).await;
+    stage.apply(&group(&json!({"quotaAllowance": 7, "displayName": "Developers"}))).await;
+    let appearance =
+        json!({"controlPlaneRef": {"name": "main"}, "applicationName": "Mission Cloud", "interval": "10s"});
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderAppearance",
+        "metadata": {"name": "appearance"}, "spec": appearance}))
+        .await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    stage.wait::<api::CoderAppearance>("appearance", "ready", is_ready).await;
+    stage.wait::<CoderControlPlane>("main", "ready", |it| says(it, "Ready", "True", "UpToDate")).await;
+    let looks = |path: &'static str| move |it: &(Method, String)| it.0 == Method::GET && it.1.ends_with(path);
+    let seen = |path: &'static str| counted.requests().iter().filter(|it| looks(path)(it)).count();
+    // Events come beside the status; one more look at everything, and all that the changes caused has been sent.
+    let (groups, appearances) = (seen("/groups"), seen("/appearance"));
+    let passes = |more: usize| seen("/groups") >= groups + more && seen("/appearance") >= appearances + more;
+    until(|| passes(1)).await;
+    let (kubernetes, coder) = (writes(&stage.namespace).len(), counted.writes());
+    until(|| passes(4)).await;
+    assert_eq!(counted.writes(), coder, "{:?}", counted.requests());
+    let written = writes(&stage.namespace);
+    assert_eq!(written.len(), kubernetes, "{:#?}", written.last());
+}
+
+/// Asks until it is so.
+async fn until(is: impl Fn() -> bool) {
+    let so = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(LIMIT, so).await.unwrap();
 }
