@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{DEFAULT_ORGANIZATION, reason};
+use api::{DEFAULT_ORGANIZATION, EVERYONE, reason};
 use client::{
     Client, Error,
     deployment::{BuildInfo, Entitlements},
@@ -206,6 +206,8 @@ impl Named for Organization {
 impl Promises {
     pub fn organization(&mut self, name: &str) {
         self.organizations.insert(name.to_lowercase());
+        // It comes with every organization.
+        self.group(name, EVERYONE);
     }
 
     pub fn group(&mut self, organization: &str, name: &str) {

@@ -41,13 +41,16 @@ pub(crate) fn all() -> Vec<Value> {
     all
 }
 
-/// The field that is changed by hand, the call that does it with `{id}` for the id of the object, and its body with `$`
-/// as the field's value. A document is replaced as a whole, so the rest is read first.
+/// A change that a person makes through Coder's API.
 pub(crate) struct Hand {
+    /// The field as manifests call it.
     pub(crate) field: &'static str,
+    /// The same as coderd calls it.
     pub(crate) remote_field: &'static str,
+    /// Where it is written; `{id}` stands for the id that we recorded.
     pub(crate) path: &'static str,
     pub(crate) value: Value,
+    /// Whether a write replaces all of it, so that the rest has to be read first.
     pub(crate) is_document: bool,
 }
 

@@ -1,6 +1,6 @@
 //! What is ours, when it becomes so, and what becomes of it in the end.
 
-use engine::{Decision, Outcome, Refusal, Verdict, World, kinds, world::Promises};
+use engine::{Contact, Decision, Outcome, Refusal, Verdict, World, kinds, world::Promises};
 use serde_json::{Value, json};
 
 use crate::{
@@ -169,4 +169,26 @@ async fn a_group_that_is_gone_already_is_deleted() {
     sheet.set("groups", json!({}));
     let report = subject.carry_out(&assessment, &world).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+}
+
+#[tokio::test]
+async fn what_took_the_place_of_what_we_held_is_not_deleted() {
+    let sheet = Sheet::new(&json!({
+        "organizations": organizations(),
+        "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
+        "group_sync": {ORGANIZATION: {"field": "groups", "mapping": {}, "regex_filter": null}},
+        "role_sync": {ORGANIZATION: {"field": "groups", "mapping": {}}},
+        "organization_sync": {"field": "groups", "mapping": {}, "organization_assign_default": true},
+        "appearance": {"application_name": "Theirs"},
+    }));
+    let world = World::new(sheet.client(), Promises::default());
+    for kind in kinds::names() {
+        let mut manifest = examples::of(&kind);
+        manifest["spec"]["deletionPolicy"] = "Delete".into();
+        let mut subject = subject(&holding(&manifest, uuid::Uuid::from_u128(7)));
+        let assessment = subject.assess_deletion(&world).await;
+        assert_eq!(assessment.contact, Some(Contact::Foreign), "{kind}");
+        subject.carry_out(&assessment, &world).await;
+        assert_eq!(sheet.writes().len(), 0, "{kind}");
+    }
 }

@@ -36,7 +36,7 @@ const FIELDS: [(&str, &str); 14] = [
 ];
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {

@@ -51,7 +51,12 @@ impl Deployment {
 
     /// A world that has read nothing yet.
     pub(super) fn world(&self) -> World {
-        World::new(self.client.clone(), Promises::default())
+        self.world_with(Promises::default())
+    }
+
+    /// The same for a set of manifests that count on each other.
+    pub(super) fn world_with(&self, promises: Promises) -> World {
+        World::new(self.client.clone(), promises)
     }
 
     /// What was asked since the last time.

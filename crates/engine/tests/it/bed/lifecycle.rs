@@ -1,6 +1,6 @@
 //! From create to delete, for every registered kind.
 
-use engine::{Contact, Decision, Outcome, Verdict};
+use engine::{Contact, Decision, Door, Outcome, Verdict};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::deployment::{Deployment, applied, change_by_hand, licensed, one_of_every_kind, request};
 use crate::{
     examples::{all, by_hand},
-    support::{assess, holding, pass, subject},
+    support::{assess, holding, pass, promises, subject},
 };
 
 /// What is held and as declared: nothing is planned and nothing is written.
@@ -169,4 +169,35 @@ async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() 
         };
         assert_eq!(contact, Contact::Absent, "{}", manifest["kind"]);
     }
+}
+
+#[tokio::test]
+async fn a_whole_set_is_planned_before_any_of_it_exists_and_applied_as_it_was_planned() {
+    let (_coderd, deployment) = licensed().await;
+    let manifests = all();
+    let world = deployment.world_with(promises(&manifests));
+    let mut shown = Vec::new();
+    for manifest in &manifests {
+        let mut subject = subject(manifest);
+        let assessment = subject.assess(&world, Door::CommandLine).await;
+        assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
+        shown.push((subject, assessment.plan.hash));
+    }
+    assert_eq!(deployment.writes(), Vec::<String>::new());
+    world.forget().await;
+    for (mut subject, hash) in shown {
+        let assessment = subject.assess(&world, Door::CommandLine).await;
+        assert_eq!(assessment.plan.hash, hash, "{}", subject.target());
+        let report = subject.carry_out(&assessment, &world).await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{}: {:?}", subject.target(), report.outcome);
+    }
+    deployment.asked();
+    let world = deployment.world_with(promises(&manifests));
+    for manifest in &manifests {
+        let mut subject = subject(manifest);
+        let assessment = subject.assess(&world, Door::CommandLine).await;
+        assert_eq!(assessment.plan.steps, [], "{}", subject.target());
+        subject.carry_out(&assessment, &world).await;
+    }
+    assert_eq!(deployment.writes(), Vec::<String>::new());
 }
