@@ -24,7 +24,7 @@ use secrecy::SecretString;
 use super::{
     Shared, drive,
     pace::{Retries, spread},
-    planes::PlaneName,
+    planes::{Origin, PlaneName},
 };
 
 struct Context {
@@ -88,7 +88,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         shared.planes.remove(&name);
         retries.after_failure(&uid, None)
     };
-    let status = status(&plane, found.as_ref().map(|(build, _)| build));
+    let status = status(&plane, found.as_ref().map(|it| &it.build));
     if plane.status.as_ref() != Some(&status) {
         let mut written = (*plane).clone();
         written.status = Some(status);
@@ -96,14 +96,21 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         planes.replace_status(&name.1, &PostParams::default(), &written).await?;
     }
     // Known only now: who goes on because of it finds the status as it is.
-    if let Ok((_, client)) = found {
-        shared.planes.insert(name, client);
+    if let Ok(Proved { origin, client, build: _ }) = found {
+        shared.planes.insert(name, origin, client);
     }
     Ok(Action::requeue(delay))
 }
 
+/// A control plane that can be used.
+struct Proved {
+    origin: Origin,
+    client: Client,
+    build: BuildInfo,
+}
+
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
-async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<(BuildInfo, Client), Obstacle> {
+async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Obstacle> {
     let invalid = |message: String| Obstacle { reason: reason::INVALID, message };
     let external = plane.spec.external.as_ref();
     let external = external
@@ -115,15 +122,11 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<(BuildInfo,
         None => None,
         Some((name, key)) => Some(secret(shared, &namespace, name, key).await?),
     };
-    let transport =
-        HttpTransport::new(HttpOptions { authority }).map_err(|error| invalid(error.to_string()))?;
-    let token = String::from_utf8(token).map_err(|_| invalid("the token is no text".to_owned()))?;
-    let client = Client::new(ClientOptions {
-        url: external.url.parse().map_err(|error| invalid(format!("spec.external.url: {error}")))?,
-        token: Some(SecretString::from(token.trim().to_owned())),
-        transport: Arc::new(transport),
-    });
-    let client = client.map_err(|error| invalid(error.to_string()))?;
+    let origin = Origin::new(&[external.url.as_bytes(), &token, authority.as_deref().unwrap_or_default()]);
+    let client = match shared.planes.client(&(namespace, plane.name_any()), &origin) {
+        Some(client) => client,
+        None => connect(&external.url, token, authority).map_err(invalid)?,
+    };
     let remote = |error: client::Error| Obstacle {
         reason: engine::outcome::reason_of(error.class()),
         message: error.to_string(),
@@ -141,7 +144,18 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<(BuildInfo,
         return Err(Obstacle { reason: reason::DEPLOYMENT_CHANGED, message });
     }
     client.current_user().await.map_err(remote)?;
-    Ok((build, client))
+    Ok(Proved { origin, client, build })
+}
+
+fn connect(url: &str, token: Vec<u8>, authority: Option<Vec<u8>>) -> Result<Client, String> {
+    let transport = HttpTransport::new(HttpOptions { authority }).map_err(|error| error.to_string())?;
+    let token = String::from_utf8(token).map_err(|_| "the token is no text".to_owned())?;
+    let options = ClientOptions {
+        url: url.parse().map_err(|error| format!("spec.external.url: {error}"))?,
+        token: Some(SecretString::from(token.trim().to_owned())),
+        transport: Arc::new(transport),
+    };
+    Client::new(options).map_err(|error| error.to_string())
 }
 
 async fn secret(shared: &Shared, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, Obstacle> {

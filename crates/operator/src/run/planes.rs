@@ -8,6 +8,7 @@ use std::{
 
 use client::Client;
 use engine::{World, world::Promises};
+use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{Mutex, broadcast},
     time::Instant,
@@ -19,17 +20,32 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
 
+/// What a client was made from. As long as it is the same, so is the client, with its budget and its connections.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Origin([u8; 32]);
+
+impl Origin {
+    pub(super) fn new(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
 /// A control plane that answered with credentials that work.
-#[derive(Debug)]
 pub(super) struct Plane {
+    origin: Origin,
     world: World,
     read: Mutex<Instant>,
 }
 
 impl Plane {
-    fn new(client: Client) -> Self {
+    fn new(origin: Origin, client: Client) -> Self {
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        Self { world: World::new(client, Promises::default()), read: Mutex::new(Instant::now()) }
+        Self { origin, world: World::new(client, Promises::default()), read: Mutex::new(Instant::now()) }
     }
 
     /// What the deployment has, read not long ago.
@@ -52,7 +68,6 @@ impl Plane {
 }
 
 /// The control planes, by name.
-#[derive(Debug)]
 pub(super) struct Planes {
     planes: RwLock<HashMap<PlaneName, Arc<Plane>>>,
     changed: broadcast::Sender<()>,
@@ -69,9 +84,17 @@ impl Planes {
         self.planes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Makes a control plane known, in place of an earlier one of that name.
-    pub(super) fn insert(&self, name: PlaneName, client: Client) {
-        let plane = Arc::new(Plane::new(client));
+    /// The client of a control plane, if it was made from the same.
+    pub(super) fn client(&self, name: &PlaneName, origin: &Origin) -> Option<Client> {
+        self.get(name).filter(|it| it.origin == *origin).map(|it| it.world.client().clone())
+    }
+
+    /// Makes a control plane known, unless it is already; an earlier one of that name with other credentials goes.
+    pub(super) fn insert(&self, name: PlaneName, origin: Origin, client: Client) {
+        if self.client(&name, &origin).is_some() {
+            return;
+        }
+        let plane = Arc::new(Plane::new(origin, client));
         self.planes.write().unwrap_or_else(PoisonError::into_inner).insert(name, plane);
         // Nobody listening is nobody waiting.
         self.changed.send(()).ok();
