@@ -61,8 +61,17 @@ pub trait Kind: Debug + Send + Sync + 'static {
         world: &World,
     ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
 
+    /// Pure: whether it is as the server makes it by itself, and so counts as absent: a document that always exists.
+    fn is_default(observed: &Self::Observed) -> bool;
+
     /// Pure: how the object stands to us.
-    fn contact(observed: &Self::Observed, held: Option<Uuid>) -> Contact;
+    fn contact(observed: &Self::Observed, held: Option<Uuid>) -> Contact {
+        match Self::id(observed) {
+            Some(id) if Some(id) == held => Contact::Held,
+            Some(_) if !Self::is_default(observed) => Contact::Foreign,
+            Some(_) | None => Contact::Absent,
+        }
+    }
 
     /// Pure: the id to record once the world is as declared; a document has the id of what it belongs to.
     fn id(observed: &Self::Observed) -> Option<Uuid>;

@@ -78,6 +78,17 @@ impl<E> Plan<E> {
         Self { steps: vec![step] }
     }
 
+    /// What becomes of the remote object of a manifest that is deleted, where that is its policy.
+    pub fn deletion(impact: Impact, effect: E) -> Self {
+        Self::of(Step {
+            action: Action::Delete,
+            impact,
+            reason: "the manifest is deleted, and its deletionPolicy is Delete".to_owned(),
+            changes: Vec::new(),
+            effect,
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

@@ -3,7 +3,7 @@
 mod text;
 
 use anyhow::{Context as _, Result};
-use engine::{Assessment, Decision, Outcome, PlanView, Refusal, Trouble, Verdict};
+use engine::{Assessment, Decision, Outcome, PlanView, Verdict, status::message};
 use serde::Serialize;
 
 use crate::{args::Output, manifests::Placed};
@@ -50,9 +50,11 @@ impl Row {
             }
             Verdict::Decided(Decision::Refuse(refusal)) => {
                 let outcome = Outcome::Refused(*refusal);
-                (State::Refused, Some(outcome.reason()), Some(refusal_words(*refusal, &assessment.plan.hash)))
+                (State::Refused, Some(outcome.reason()), Some(message(&outcome, &assessment.plan)))
             }
-            Verdict::Stopped(outcome) => (state_of(outcome), Some(outcome.reason()), Some(words(outcome))),
+            Verdict::Stopped(outcome) => {
+                (state_of(outcome), Some(outcome.reason()), Some(message(outcome, &assessment.plan)))
+            }
         };
         Self {
             kind: reference.kind,
@@ -75,35 +77,6 @@ fn state_of(outcome: &Outcome) -> State {
         Outcome::Refused(_) => State::Refused,
         Outcome::Invalid(_) => State::Invalid,
         Outcome::Failed(_) => State::Failed,
-    }
-}
-
-/// An outcome in words for a person.
-pub(crate) fn words(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Equal | Outcome::Applied => "as declared".to_owned(),
-        Outcome::Observed => "differs, and is only observed".to_owned(),
-        Outcome::Waiting(waiting) | Outcome::Failed(Trouble::Waiting(waiting)) => waiting.message.clone(),
-        Outcome::Refused(refusal) => refusal_words(*refusal, ""),
-        Outcome::Invalid(invalid) => format!("{}: {}", invalid.field, invalid.message),
-        Outcome::Failed(Trouble::Remote(error)) => error.to_string(),
-    }
-}
-
-fn refusal_words(refusal: Refusal, hash: &str) -> String {
-    match refusal {
-        Refusal::NotEqual => "it exists and differs: set adoptionPolicy to Adopt to take it over".to_owned(),
-        Refusal::NotOurs => "it exists, and adoptionPolicy is Never".to_owned(),
-        Refusal::NotApproved => {
-            format!(
-                "approval is Manual: annotate the manifest with {}: {hash}",
-                api::annotation::APPROVED_PLAN
-            )
-        }
-        Refusal::Destructive => format!(
-            "people's data would go: set allowDestructive, or annotate the manifest with {}: {hash}",
-            api::annotation::APPROVED_PLAN
-        ),
     }
 }
 

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::mapping::APPEARANCE;
 use crate::{
-    decide::Contact,
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
@@ -96,12 +95,8 @@ impl Kind for Appearance {
         })
     }
 
-    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
-        match () {
-            () if Some(observed.id) == held => Contact::Held,
-            () if observed.is_default() => Contact::Absent,
-            () => Contact::Foreign,
-        }
+    fn is_default(observed: &Observed) -> bool {
+        observed.is_default()
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
@@ -131,21 +126,17 @@ impl Kind for Appearance {
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<UpdateAppearance> {
-        if observed.is_default() {
+        if Self::is_default(observed) {
             return Plan::empty();
         }
-        Plan::of(Step {
-            action: Action::Delete,
-            impact: Impact::Safe,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to Coder's own"
-                .to_owned(),
-            changes: Vec::new(),
-            effect: UpdateAppearance {
+        Plan::deletion(
+            Impact::Safe,
+            UpdateAppearance {
                 application_name: String::new(),
                 logo_url: String::new(),
                 announcement_banners: Vec::new(),
             },
-        })
+        )
     }
 
     async fn apply(effect: &UpdateAppearance, world: &World) -> Result<Option<Uuid>, Trouble> {

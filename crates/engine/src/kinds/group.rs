@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::mapping::TEMPLATE_RBAC;
 use crate::{
-    decide::Contact,
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
@@ -122,13 +121,8 @@ impl Kind for Group {
         Ok(Observed { found, members, declared })
     }
 
-    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
-        match &observed.found {
-            None => Contact::Absent,
-            Some(found) if Some(found.id) == held => Contact::Held,
-            Some(found) if is_everyone(found) && is_untouched(found) => Contact::Absent,
-            Some(_) => Contact::Foreign,
-        }
+    fn is_default(observed: &Observed) -> bool {
+        observed.found.as_ref().is_some_and(|it| is_everyone(it) && is_untouched(it))
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
@@ -203,13 +197,7 @@ impl Kind for Group {
         // `Everyone`, which has its organization's id, cannot be deleted.
         let deletable = observed.found.as_ref().filter(|it| !is_everyone(it));
         let Some(found) = deletable else { return Plan::empty() };
-        Plan::of(Step {
-            action: Action::Delete,
-            impact: Impact::Destructive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete".to_owned(),
-            changes: Vec::new(),
-            effect: Effect::Delete(found.clone()),
-        })
+        Plan::deletion(Impact::Destructive, Effect::Delete(found.clone()))
     }
 
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::mapping::{self, Mapping, Names, TEMPLATE_RBAC};
 use crate::{
-    decide::Contact,
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
@@ -94,12 +93,8 @@ impl Kind for GroupSync {
         Ok(Observed { organization, id: Some(home.id), document, mapping })
     }
 
-    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
-        match () {
-            () if observed.id.is_some() && observed.id == held => Contact::Held,
-            () if observed.document == Document::default() => Contact::Absent,
-            () => Contact::Foreign,
-        }
+    fn is_default(observed: &Observed) -> bool {
+        observed.document == Document::default()
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
@@ -147,21 +142,17 @@ impl Kind for GroupSync {
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
-        if observed.document == Document::default() {
+        if Self::is_default(observed) {
             return Plan::empty();
         }
-        Plan::of(Step {
-            action: Action::Delete,
-            impact: Impact::Disruptive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization"
-                .to_owned(),
-            changes: Vec::new(),
-            effect: Effect {
+        Plan::deletion(
+            Impact::Disruptive,
+            Effect {
                 organization: observed.organization.clone(),
                 document: Document::default(),
                 mapping: Mapping::Kept(BTreeMap::new()),
             },
-        })
+        )
     }
 
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use super::mapping::MULTIPLE_ORGANIZATIONS;
 use crate::{
-    decide::Contact,
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
@@ -80,13 +79,8 @@ impl Kind for Organization {
         Ok(Observed { found: ours.or_else(named).cloned() })
     }
 
-    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
-        match &observed.found {
-            None => Contact::Absent,
-            Some(found) if Some(found.id) == held => Contact::Held,
-            Some(found) if found.is_default && found.is_untouched() => Contact::Absent,
-            Some(_) => Contact::Foreign,
-        }
+    fn is_default(observed: &Observed) -> bool {
+        observed.found.as_ref().is_some_and(|it| it.is_default && it.is_untouched())
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
@@ -141,13 +135,7 @@ impl Kind for Organization {
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
         // Coder refuses to delete the default organization; letting go of it is all that can be done.
         let Some(found) = observed.found.as_ref().filter(|it| !it.is_default) else { return Plan::empty() };
-        Plan::of(Step {
-            action: Action::Delete,
-            impact: Impact::Destructive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete".to_owned(),
-            changes: Vec::new(),
-            effect: Effect::Delete(found.id),
-        })
+        Plan::deletion(Impact::Destructive, Effect::Delete(found.id))
     }
 
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {

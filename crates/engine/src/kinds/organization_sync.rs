@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
 use crate::{
-    decide::Contact,
     diff::Diff,
     gate::Gate,
     kind::{Invalid, Kind},
@@ -101,12 +100,8 @@ impl Kind for OrganizationSync {
         Ok(Observed { id: world.deployment_id().await?, document, mapping, declared })
     }
 
-    fn contact(observed: &Observed, held: Option<Uuid>) -> Contact {
-        match () {
-            () if Some(observed.id) == held => Contact::Held,
-            () if observed.document == Document::default() => Contact::Absent,
-            () => Contact::Foreign,
-        }
+    fn is_default(observed: &Observed) -> bool {
+        observed.document == Document::default()
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
@@ -141,17 +136,13 @@ impl Kind for OrganizationSync {
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
-        if observed.document == Document::default() {
+        if Self::is_default(observed) {
             return Plan::empty();
         }
-        Plan::of(Step {
-            action: Action::Delete,
-            impact: Impact::Disruptive,
-            reason: "the manifest is deleted, and its deletionPolicy is Delete: back to no synchronization"
-                .to_owned(),
-            changes: Vec::new(),
-            effect: Effect { document: Document::default(), mapping: Mapping::Kept(BTreeMap::new()) },
-        })
+        Plan::deletion(
+            Impact::Disruptive,
+            Effect { document: Document::default(), mapping: Mapping::Kept(BTreeMap::new()) },
+        )
     }
 
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{Assessment, Decision, Door, Outcome, Report, Verdict, World};
+use engine::{Assessment, Decision, Door, Outcome, Report, Verdict, World, status::message};
 use tokio::time::{Instant, sleep};
 
 use super::{Session, exit_of, exit_of_outcome};
@@ -65,7 +65,7 @@ async fn carry_out(session: &Session, placed: &mut Placed, shown: &Assessment, w
     let now = placed.subject.assess(world, Door::CommandLine).await;
     if !is_to_apply(&now) {
         if let Verdict::Stopped(outcome) = &now.verdict {
-            say(&format!("{reference}: {}", crate::render::words(outcome)));
+            say(&format!("{reference}: {}", message(outcome, &now.plan)));
         }
         return exit_of(&now, Exit::Success);
     }
@@ -83,7 +83,7 @@ async fn carry_out(session: &Session, placed: &mut Placed, shown: &Assessment, w
     let Report { outcome, id: _, done } = placed.subject.carry_out(&now, world).await;
     if !outcome.is_ready() {
         let steps = now.plan.steps.len();
-        say(&format!("{reference}: {done} of {steps} steps were done: {}", crate::render::words(&outcome)));
+        say(&format!("{reference}: {done} of {steps} steps were done: {}", message(&outcome, &now.plan)));
     }
     exit_of_outcome(&outcome)
 }
