@@ -1,5 +1,6 @@
 //! The doors against real coderds: the command line here, the controllers below.
 
+mod lease;
 mod run;
 
 use reqwest::Method;

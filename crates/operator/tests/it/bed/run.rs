@@ -29,10 +29,10 @@ use super::{MANIFESTS, get, license, licensed};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// An operator in a namespace of its own, for one coderd.
-struct Stage {
+pub(super) struct Stage {
     client: Client,
-    namespace: String,
-    coderd: Coderd,
+    pub(super) namespace: String,
+    pub(super) coderd: Coderd,
     operator: Child,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    async fn new(coderd: Coderd) -> Self {
+    pub(super) async fn new(coderd: Coderd) -> Self {
         let bed = testbed::shared().unwrap();
         let client = bed.client().await.unwrap();
         install(&client).await;
@@ -72,7 +72,7 @@ impl Stage {
         self.api::<Secret>().patch("coder-automation", &apply, &Patch::Apply(secret)).await.unwrap();
     }
 
-    async fn apply(&self, manifest: &Value) {
+    pub(super) async fn apply(&self, manifest: &Value) {
         let kind = manifest["kind"].as_str().unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coder.com", "v1alpha1", kind));
         let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Waits until an object says that; panics with what it says instead.
-    async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
+    pub(super) async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -112,7 +112,7 @@ fn start(bed: &BedInfo, namespace: &str) -> Child {
         .unwrap()
 }
 
-async fn install(client: &Client) {
+pub(super) async fn install(client: &Client) {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
     for crd in api::crds() {
         let name = crd.name_any();
@@ -127,12 +127,12 @@ fn says(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
     conditions.into_iter().any(|it| it["type"] == kind && it["status"] == status && it["reason"] == reason)
 }
 
-fn is_ready(object: &Value) -> bool {
+pub(super) fn is_ready(object: &Value) -> bool {
     says(object, "Ready", "True", "UpToDate")
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
-fn group(spec: &Value) -> Value {
+pub(super) fn group(spec: &Value) -> Value {
     let mut whole = json!({"controlPlaneRef": {"name": "main"}, "interval": "10s", "name": "developers"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "developers"}, "spec": whole})
