@@ -1,6 +1,6 @@
 //! The words of the command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use url::Url;
@@ -49,13 +49,29 @@ pub(crate) enum Verb {
         input: Input,
     },
     /// Keep deployments equal to the manifests in a cluster, until told to end
-    Run {
-        /// The namespace to look at; all of them when absent
-        #[arg(long)]
-        namespace: Option<String>,
-    },
+    Run(Run),
     /// Print the definitions of the kinds, for `kubectl apply -f -`
     Crds,
+}
+
+/// How the controllers run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The namespace to look at; all of them when absent
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Act only while holding the Lease `coder-operator`, so that of several operators one acts
+    #[arg(long)]
+    pub(crate) leader_elect: bool,
+    /// Where that Lease is; the namespace that is looked at, or else the pod's own, when absent
+    #[arg(long, requires = "leader_elect")]
+    pub(crate) lease_namespace: Option<String>,
+    /// Answer /healthz and /readyz here; nowhere when absent
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8081")]
+    pub(crate) health_address: Option<SocketAddr>,
+    /// Answer /metrics here, which may be the same address; nowhere when absent
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    pub(crate) metrics_address: Option<SocketAddr>,
 }
 
 /// What to compare with what.

@@ -1,20 +1,21 @@
 //! Control planes that run elsewhere: their address, their credentials, and whether both work.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context as _, Result};
 use api::{CoderControlPlane, CoderControlPlaneStatus, condition, reason};
 use client::{Client, ClientOptions, HttpOptions, HttpTransport, deployment::BuildInfo};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::{
-    Api, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{PartialObjectMeta, PostParams},
     runtime::{
-        controller::{Action, Controller},
+        controller::{self, Action, Controller},
         reflector::ObjectRef,
         watcher,
     },
@@ -22,7 +23,7 @@ use kube::{
 use secrecy::SecretString;
 
 use super::{
-    Shared, drive,
+    Shared, again, drive,
     pace::{Retries, spread},
     planes::{Origin, PlaneName},
 };
@@ -53,10 +54,16 @@ pub(super) async fn run(shared: Arc<Shared>) {
     });
     let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
         reconcile,
-        |_, _: &kube::Error, _| Action::requeue(std::time::Duration::from_secs(5)),
+        |_, _: &kube::Error, context| again(CoderControlPlane::kind(&()), &context.shared),
         context,
     );
-    drive(controller).await;
+    let passes = controller.inspect(move |pass| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = pass {
+            let name = (gone.namespace.clone().unwrap_or_default(), gone.name.clone());
+            shared.metrics.forget(&name);
+        }
+    });
+    drive(passes).await;
 }
 
 /// The Secrets that a control plane refers to.
@@ -74,13 +81,16 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
     let uid = plane.uid().unwrap_or_default();
     if plane.metadata.deletion_timestamp.is_some() {
         shared.planes.remove(&name);
+        shared.metrics.forget(&name);
         retries.forget(&uid);
         return Ok(Action::await_change());
     }
     if plane.spec.is_suspended() {
         return Ok(Action::await_change());
     }
+    let started = Instant::now();
     let found = prove(&plane, shared).await;
+    shared.metrics.tried(&name, found.is_ok());
     let delay = if found.is_ok() {
         retries.forget(&uid);
         spread(plane.spec.interval(), &uid)
@@ -95,6 +105,8 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
         planes.replace_status(&name.1, &PostParams::default(), &written).await?;
     }
+    let reason = found.as_ref().map_or_else(|it| it.reason, |_| reason::UP_TO_DATE);
+    shared.metrics.reconciled(CoderControlPlane::kind(&()), reason, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(Proved { origin, client, build: _ }) = found {
         shared.planes.insert(name, origin, client);

@@ -1,6 +1,9 @@
 //! The controller of one kind: the engine's stages around a manifest in a cluster.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use api::{AppState, DeletionPolicy, Status, annotation, finalizer, reason};
 use engine::{
@@ -23,7 +26,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Shared,
+    Shared, again,
     control_plane::requested,
     drive,
     pace::{Retries, spread},
@@ -65,7 +68,11 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
             waiting(of_groups.clone(), it.namespace())
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
-        .run(reconcile::<K>, |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(5)), context);
+        .run(
+            reconcile::<K>,
+            |_, _: &kube::Error, context| again(K::Manifest::kind(&()), &context.shared),
+            context,
+        );
     drive(controller).await;
 }
 
@@ -79,6 +86,7 @@ async fn reconcile<K: Kind>(
     context: Arc<Context<K>>,
 ) -> Result<Action, kube::Error> {
     let Context { shared, retries, manifests } = &*context;
+    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
     let manifest = (*manifest).clone();
     let uid = manifest.uid().unwrap_or_default();
     let plane =
@@ -106,8 +114,13 @@ async fn reconcile<K: Kind>(
     };
     let failed = matches!(report.outcome, Outcome::Failed(_));
     tell(&object, assessment.as_ref(), &report, shared).await;
+    if let Some(assessment) = &assessment {
+        shared.metrics.planned(&kind, &assessment.plan, report.done);
+    }
     let waits = matches!(report.outcome, Outcome::Waiting(_));
+    let reason = report.outcome.reason();
     write_status(&object, assessment.as_ref(), report, shared).await?;
+    shared.metrics.reconciled(kind, reason, started.elapsed());
     if failed {
         return Ok(Action::requeue(retries.after_failure(&uid, retry_after)));
     }
@@ -241,6 +254,7 @@ async fn delete<K: Kind>(
     context: &Context<K>,
 ) -> Result<Action, kube::Error> {
     let Context { shared, retries, .. } = context;
+    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
     let uid = manifest.uid().unwrap_or_default();
     if !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
         retries.forget(&uid);
@@ -256,7 +270,9 @@ async fn delete<K: Kind>(
         Some(plane) => {
             let world = plane.world_now().await;
             let assessment = object.assess_deletion(world).await;
-            object.carry_out(&assessment, world).await.outcome
+            let report = object.carry_out(&assessment, world).await;
+            shared.metrics.steps(&kind, &assessment.plan, report.done);
+            report.outcome
         }
         None => not_reachable(&object).outcome,
     };
@@ -266,6 +282,7 @@ async fn delete<K: Kind>(
         // What is gone is not waited for; what does not answer is, for a while, unless somebody says otherwise.
         if !(is_gone || is_late || forced) {
             crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
+            shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
             return Ok(Action::requeue(retries.after_failure(&uid, None)));
         }
         let note = format!("{target} is left behind: {words}");
@@ -273,6 +290,7 @@ async fn delete<K: Kind>(
         publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
     }
     set_finalizer::<K>(&object.manifest, shared, false).await?;
+    shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
     retries.forget(&uid);
     Ok(Action::await_change())
 }

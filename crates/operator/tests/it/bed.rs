@@ -1,6 +1,7 @@
 //! The doors against real coderds: the command line here, the controllers below.
 
 mod counted;
+mod lease;
 mod run;
 
 use reqwest::Method;

@@ -29,10 +29,10 @@ use super::{MANIFESTS, counted::Counted, get, license, licensed};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// An operator in a namespace of its own, for one coderd.
-struct Stage {
+pub(super) struct Stage {
     client: Client,
-    namespace: String,
-    coderd: Coderd,
+    pub(super) namespace: String,
+    pub(super) coderd: Coderd,
     operator: Child,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    async fn new(coderd: Coderd) -> Self {
+    pub(super) async fn new(coderd: Coderd) -> Self {
         let url = coderd.owner.url.clone();
         Self::at(coderd, &url).await
     }
@@ -77,7 +77,7 @@ impl Stage {
         self.api::<Secret>().patch("coder-automation", &apply, &Patch::Apply(secret)).await.unwrap();
     }
 
-    async fn apply(&self, manifest: &Value) {
+    pub(super) async fn apply(&self, manifest: &Value) {
         let kind = manifest["kind"].as_str().unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coder.com", "v1alpha1", kind));
         let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// Waits until an object says that; panics with what it says instead.
-    async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
+    pub(super) async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -141,7 +141,7 @@ fn writes(namespace: &str) -> Vec<Value> {
     entries.filter(is_write).collect()
 }
 
-async fn install(client: &Client) {
+pub(super) async fn install(client: &Client) {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
     for crd in api::crds() {
         let name = crd.name_any();
@@ -156,12 +156,12 @@ fn says(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
     conditions.into_iter().any(|it| it["type"] == kind && it["status"] == status && it["reason"] == reason)
 }
 
-fn is_ready(object: &Value) -> bool {
+pub(super) fn is_ready(object: &Value) -> bool {
     says(object, "Ready", "True", "UpToDate")
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
-fn group(spec: &Value) -> Value {
+pub(super) fn group(spec: &Value) -> Value {
     let mut whole = json!({"controlPlaneRef": {"name": "main"}, "interval": "10s", "name": "developers"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "developers"}, "spec": whole})

@@ -1,0 +1,305 @@
+//! Leadership: of several operators that could act, one does.
+//!
+//! What to do is decided by [`decide`], which is pure. The [`Candidate`] around it reads and writes the Lease, every write on
+//! the version that it read, so that of two who try one is refused. How long a Lease is good for is measured on our own clock
+//! from when we saw it renewed: the clocks of machines differ. The rest of `run` sees an [`Election`].
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::terminal::say;
+
+/// The name of the Lease.
+const NAME: &str = "coder-operator";
+/// How long others wait for a leader that is not heard of.
+const DURATION: Duration = Duration::from_secs(15);
+/// How often a leader renews.
+const RENEW: Duration = Duration::from_secs(5);
+/// When a leader that could not renew stops: well before anybody else may start.
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// How often those who wait look.
+const LOOK: Duration = Duration::from_secs(2);
+/// How soon what failed is tried again, and how long one try may take: a leader has two before it gives up.
+const RETRY: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where we stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leadership {
+    /// Somebody else leads, or nobody yet.
+    Waiting,
+    Leading,
+    /// We led, and may not any more. There is no way back from here but a new start.
+    Lost,
+}
+
+/// What to do about a Lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    /// Take it: nobody has it, or who had it is gone.
+    Acquire,
+    /// It is ours, and due.
+    Renew,
+    /// Nothing for that long.
+    Wait(Duration),
+}
+
+/// Decides what `me` does about a lease that has been as it is since `seen`.
+fn decide(lease: Option<&LeaseSpec>, me: &str, seen: Instant, now: Instant) -> Decision {
+    let Some(lease) = lease else { return Decision::Acquire };
+    let age = now.saturating_duration_since(seen);
+    let left = |limit: Duration| limit.checked_sub(age).filter(|it| !it.is_zero());
+    match lease.holder_identity.as_deref().unwrap_or_default() {
+        "" => Decision::Acquire,
+        holder if holder == me => left(RENEW).map_or(Decision::Renew, Decision::Wait),
+        // The holder says how long to wait for it; its build may have another opinion than ours.
+        _ => left(duration(lease)).map_or(Decision::Acquire, Decision::Wait),
+    }
+}
+
+fn duration(lease: &LeaseSpec) -> Duration {
+    let told = lease.lease_duration_seconds.and_then(|it| u64::try_from(it).ok());
+    told.map_or(DURATION, Duration::from_secs)
+}
+
+/// The lease in our hands: what `me` writes to take or to keep it.
+fn claimed(before: Option<&LeaseSpec>, me: &str, now: Timestamp) -> LeaseSpec {
+    let before = before.cloned().unwrap_or_default();
+    let is_ours = before.holder_identity.as_deref() == Some(me);
+    let transitions = before.lease_transitions.unwrap_or_default();
+    LeaseSpec {
+        holder_identity: Some(me.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        acquire_time: if is_ours { before.acquire_time } else { Some(MicroTime(now)) },
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(if is_ours { transitions } else { transitions.saturating_add(1) }),
+        ..before
+    }
+}
+
+/// A lease that nobody holds, for the next one to take at once.
+fn released(before: &LeaseSpec, now: Timestamp) -> LeaseSpec {
+    LeaseSpec { holder_identity: Some(String::new()), renew_time: Some(MicroTime(now)), ..before.clone() }
+}
+
+/// Our part in an election, from the first try to the release.
+#[derive(Debug)]
+pub(super) struct Election {
+    leadership: watch::Receiver<Leadership>,
+    stop: CancellationToken,
+    candidate: JoinHandle<()>,
+}
+
+impl Election {
+    /// Stands for the Lease in a namespace.
+    pub(super) fn begin(client: Client, namespace: &str) -> Self {
+        let candidate = Candidate::new(client, namespace);
+        say(&format!("waiting to lead as {}, by lease {namespace}/{NAME}", candidate.me));
+        let leadership = candidate.leadership.subscribe();
+        let stop = CancellationToken::new();
+        let candidate = tokio::spawn(candidate.run(stop.clone()));
+        Self { leadership, stop, candidate }
+    }
+
+    /// Returns when we lead; or, with false, when the candidate is gone.
+    pub(super) async fn won(&mut self) -> bool {
+        self.leadership.wait_for(|it| *it == Leadership::Leading).await.is_ok()
+    }
+
+    /// Returns when we led and may not any more. A candidate that is gone, for whatever reason, renews nothing.
+    pub(super) async fn lost(&mut self) {
+        self.leadership.wait_for(|it| *it == Leadership::Lost).await.ok();
+    }
+
+    /// Stops standing, and releases the Lease if it is ours.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        if let Err(error) = self.candidate.await {
+            say(&format!("lease {NAME}: not released: {error}"));
+        }
+    }
+}
+
+/// The Lease as we last saw it.
+#[derive(Debug)]
+struct Seen {
+    lease: Option<Lease>,
+    /// Since when it has been like that, as far as we know.
+    at: Instant,
+}
+
+impl Seen {
+    fn spec(&self) -> Option<&LeaseSpec> {
+        self.lease.as_ref()?.spec.as_ref()
+    }
+
+    /// Takes in what was read. Only another spec is news: a label that somebody adds keeps no leader alive.
+    fn look(&mut self, lease: Option<Lease>, now: Instant) {
+        let before = self.spec().cloned();
+        self.lease = lease;
+        if self.spec() != before.as_ref() {
+            self.at = now;
+        }
+    }
+}
+
+/// One operator that leads or would.
+#[derive(Debug)]
+struct Candidate {
+    leases: Api<Lease>,
+    me: String,
+    seen: Seen,
+    /// Whether what we saw has to be read again before it is written.
+    is_stale: bool,
+    leadership: watch::Sender<Leadership>,
+}
+
+impl Candidate {
+    /// A candidate for the Lease in a namespace, with a name that no other process has or will have.
+    fn new(client: Client, namespace: &str) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| NAME.to_owned());
+        Self {
+            leases: Api::namespaced(client, namespace),
+            me: format!("{host}_{}", Uuid::new_v4()),
+            seen: Seen { lease: None, at: Instant::now() },
+            is_stale: true,
+            leadership: watch::Sender::new(Leadership::Waiting),
+        }
+    }
+
+    /// Tries to lead, and leads, until told to stop or until leadership is lost. A Lease that is ours is released at the end.
+    async fn run(mut self, stop: CancellationToken) {
+        // When the last write that kept the Lease was sent: others count from its arrival, which is later.
+        let mut held: Option<Instant> = None;
+        while !stop.is_cancelled() {
+            let patience = held.map_or(PATIENCE, |it| PATIENCE.min(GIVE_UP.saturating_sub(it.elapsed())));
+            let sent = Instant::now();
+            let pause = match timeout(patience, self.step()).await {
+                Ok(Ok(Decision::Wait(left))) => left,
+                Ok(Ok(Decision::Acquire | Decision::Renew)) => {
+                    held = Some(sent);
+                    RENEW
+                }
+                Ok(Err(error)) => {
+                    say(&format!("lease {NAME}: {error}"));
+                    self.is_stale = true;
+                    RETRY
+                }
+                Err(_) => {
+                    say(&format!("lease {NAME}: no answer within {patience:?}"));
+                    self.is_stale = true;
+                    RETRY
+                }
+            };
+            if self.publish(held) == Leadership::Lost {
+                return;
+            }
+            let limit = held.map_or(LOOK, |it| RENEW.min(GIVE_UP.saturating_sub(it.elapsed())));
+            tokio::select! {
+                () = tokio::time::sleep(pause.min(limit)) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        if timeout(PATIENCE, self.release()).await.is_err() {
+            say(&format!("lease {NAME}: not released: no answer"));
+        }
+    }
+
+    /// Tells where we stand after a step.
+    fn publish(&self, held: Option<Instant>) -> Leadership {
+        let is_ours = self.holds();
+        let next = match held {
+            None => Leadership::Waiting,
+            Some(at) if is_ours && at.elapsed() < GIVE_UP => Leadership::Leading,
+            Some(_) => Leadership::Lost,
+        };
+        self.leadership.send_if_modified(|it| std::mem::replace(it, next) != next);
+        next
+    }
+
+    fn holds(&self) -> bool {
+        self.seen.spec().and_then(|it| it.holder_identity.as_deref()) == Some(self.me.as_str())
+    }
+
+    /// Looks, decides, and does it. What was not done because somebody was faster is looked at once more.
+    async fn step(&mut self) -> kube::Result<Decision> {
+        if self.is_stale || !self.holds() {
+            self.look().await?;
+        }
+        loop {
+            let decision = decide(self.seen.spec(), &self.me, self.seen.at, Instant::now());
+            if matches!(decision, Decision::Wait(_)) {
+                return Ok(decision);
+            }
+            match self.claim().await {
+                Ok(lease) => {
+                    self.seen.look(Some(lease), Instant::now());
+                    return Ok(decision);
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => self.look().await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn look(&mut self) -> kube::Result<()> {
+        let lease = self.leases.get_opt(NAME).await?;
+        let before = self.seen.at;
+        self.seen.look(lease, Instant::now());
+        if self.holds() {
+            // A write of ours that was not answered did arrive. It proves nothing about now: the next one is due as before.
+            self.seen.at = before;
+        }
+        self.is_stale = false;
+        Ok(())
+    }
+
+    /// Writes the Lease as ours, on the version that we saw.
+    async fn claim(&self) -> kube::Result<Lease> {
+        let spec = Some(claimed(self.seen.spec(), &self.me, Timestamp::now()));
+        if let Some(lease) = &self.seen.lease {
+            let lease = Lease { spec, ..lease.clone() };
+            self.leases.replace(NAME, &PostParams::default(), &lease).await
+        } else {
+            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            self.leases.create(&PostParams::default(), &Lease { metadata, spec }).await
+        }
+    }
+
+    /// Lets the Lease go, if it is ours. It is read first: a write that was not answered may have arrived.
+    async fn release(&mut self) {
+        let done = match self.look().await {
+            Ok(()) if self.holds() => self.write_released().await,
+            other => other,
+        };
+        if let Err(error) = done {
+            say(&format!("lease {NAME}: not released, so others wait {DURATION:?}: {error}"));
+        }
+    }
+
+    async fn write_released(&self) -> kube::Result<()> {
+        let Some(lease) = &self.seen.lease else { return Ok(()) };
+        let spec = lease.spec.as_ref().map(|it| released(it, Timestamp::now()));
+        let lease = Lease { spec, ..lease.clone() };
+        self.leases.replace(NAME, &PostParams::default(), &lease).await.map(drop)
+    }
+}

@@ -1,0 +1,212 @@
+//! Leadership and what the operator tells of itself, with real processes and a real API server.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use api::CoderGroup;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    licensed,
+    run::{Stage, group, install, is_ready},
+};
+
+/// Far more than anything here takes; only a failure ever waits this long.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A running operator that answers at a port of its own.
+struct Operator {
+    process: Child,
+    url: String,
+    said: Receiver<String>,
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Operator {
+    fn start(namespace: &str, args: &[&str]) -> Self {
+        let bed = testbed::shared().unwrap();
+        let here = "127.0.0.1:0";
+        let mut process = Command::new(env!("CARGO_BIN_EXE_coder-operator"))
+            .args(["run", "--namespace", namespace, "--health-address", here, "--metrics-address", here])
+            .args(args)
+            .env("KUBECONFIG", &bed.kubeconfig)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|it| it.strip_prefix("health and metrics at ").map(str::to_owned));
+        let (sender, said) = channel();
+        // Read to the end, so that it never stands still for want of a reader.
+        std::thread::spawn(move || lines.for_each(|line| sender.send(line).unwrap_or_default()));
+        Self { process, url: address.unwrap(), said }
+    }
+
+    fn elected(namespace: &str) -> Self {
+        Self::start(namespace, &["--leader-elect"])
+    }
+
+    async fn get(&self, path: &str) -> Option<(u16, String)> {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("{}{path}", self.url)).send().await.ok()?;
+        Some((answer.status().as_u16(), answer.text().await.ok()?))
+    }
+
+    async fn leads(&self) -> bool {
+        self.get("/readyz").await.is_some_and(|(status, _)| status == 200)
+    }
+
+    fn tell(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let since = Instant::now();
+        while since.elapsed() < LIMIT {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        unreachable!("it did not end")
+    }
+}
+
+/// How long it took until one of them leads, and which.
+async fn leader(operators: &[&Operator]) -> (usize, Duration) {
+    let since = Instant::now();
+    while since.elapsed() < LIMIT {
+        for (number, operator) in operators.iter().enumerate() {
+            if operator.leads().await {
+                return (number, since.elapsed());
+            }
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    unreachable!("nobody leads")
+}
+
+async fn place() -> (Client, String) {
+    let bed = testbed::shared().unwrap();
+    let client = bed.client().await.unwrap();
+    install(&client).await;
+    (client, bed.namespace("lease").await.unwrap())
+}
+
+async fn holder(client: &Client, namespace: &str) -> Option<String> {
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+    leases.get("coder-operator").await.unwrap().spec.unwrap().holder_identity
+}
+
+#[tokio::test]
+async fn of_two_operators_one_leads_and_the_other_follows_when_it_dies() {
+    let (client, namespace) = place().await;
+    let mut operators = vec![Operator::elected(&namespace), Operator::elected(&namespace)];
+    let (first, _) = leader(&[&operators[0], &operators[1]]).await;
+    let mut dead = operators.remove(first);
+    let waits = operators.remove(0);
+    let held = holder(&client, &namespace).await;
+    // Longer than the lease lasts: it is renewed.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(17) {
+        assert!(dead.leads().await && !waits.leads().await, "one leads, and it is the same one");
+        sleep(Duration::from_millis(250)).await;
+    }
+    assert_eq!(waits.get("/healthz").await.unwrap().0, 200, "who waits is in good health");
+    assert!(waits.get("/metrics").await.unwrap().1.contains("coder_operator_leader 0"));
+    assert!(dead.get("/metrics").await.unwrap().1.contains("coder_operator_leader 1"));
+    dead.process.kill().unwrap();
+    dead.ended().await;
+    let (_, took) = leader(&[&waits]).await;
+    assert!(took > Duration::from_secs(7), "a leader may be alive that was heard of {took:?} ago");
+    assert!(took < Duration::from_secs(25), "{took:?}");
+    assert_ne!(holder(&client, &namespace).await, held);
+}
+
+#[tokio::test]
+async fn a_leader_that_is_told_to_end_releases_the_lease_at_once() {
+    let (client, namespace) = place().await;
+    let mut first = Operator::elected(&namespace);
+    leader(&[&first]).await;
+    let second = Operator::elected(&namespace);
+    first.tell("-TERM");
+    let (_, took) = leader(&[&second]).await;
+    assert!(took < Duration::from_secs(6), "nobody waits for a lease that was released: {took:?}");
+    assert_eq!(first.ended().await.code(), Some(0));
+    let mut second = second;
+    second.tell("-TERM");
+    assert_eq!(second.ended().await.code(), Some(0));
+    assert_eq!(holder(&client, &namespace).await.as_deref(), Some(""));
+}
+
+#[tokio::test]
+async fn a_leader_that_is_replaced_ends_and_says_why() {
+    let (client, namespace) = place().await;
+    let mut operator = Operator::elected(&namespace);
+    leader(&[&operator]).await;
+    let leases = Api::<Lease>::namespaced(client.clone(), &namespace);
+    let taken = json!({"spec": {"holderIdentity": "another"}});
+    leases.patch("coder-operator", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+    assert_eq!(operator.ended().await.code(), Some(1));
+    assert!(operator.said.iter().any(|it| it.contains("leadership was lost")));
+    assert_eq!(holder(&client, &namespace).await.as_deref(), Some("another"), "it is not ours to release");
+}
+
+#[tokio::test]
+async fn a_leader_that_was_frozen_does_not_lead_when_it_wakes() {
+    let (_, namespace) = place().await;
+    let mut first = Operator::elected(&namespace);
+    leader(&[&first]).await;
+    let second = Operator::elected(&namespace);
+    first.tell("-STOP");
+    leader(&[&second]).await;
+    first.tell("-CONT");
+    assert_eq!(first.ended().await.code(), Some(1));
+    assert!(second.leads().await);
+}
+
+#[tokio::test]
+async fn what_was_done_is_counted_and_no_secret_is_shown() {
+    let stage = Stage::new(licensed().await).await;
+    // A second one beside it, that counts: two that act are harmless.
+    let operator = Operator::start(&stage.namespace, &[]);
+    assert!(leader(&[&operator]).await.1 < LIMIT);
+    stage.apply(&group(&json!({"quotaAllowance": 4}))).await;
+    stage.wait::<CoderGroup>("developers", "ready", |it: &Value| is_ready(it)).await;
+    let expected = [
+        "coder_operator_reconciles_total{kind=\"CoderGroup\",reason=\"UpToDate\"}".to_owned(),
+        "coder_operator_reconcile_duration_seconds_count{kind=\"CoderControlPlane\"}".to_owned(),
+        format!("coder_operator_control_plane_up{{namespace=\"{}\",name=\"main\"}} 1", stage.namespace),
+        "coder_operator_control_plane_last_success_timestamp_seconds{".to_owned(),
+        "coder_operator_leader 1".to_owned(),
+    ];
+    let since = Instant::now();
+    let mut text = String::new();
+    while since.elapsed() < LIMIT && !expected.iter().all(|it| text.contains(it)) {
+        text = operator.get("/metrics").await.unwrap().1;
+        sleep(Duration::from_millis(250)).await;
+    }
+    for words in expected {
+        assert!(text.contains(&words), "{words} is not in:\n{text}");
+    }
+    assert!(!text.contains(&stage.coderd.owner.token));
+    assert_eq!(operator.get("/healthz").await.unwrap().0, 200);
+    assert_eq!(operator.get("/nothing").await.unwrap().0, 404);
+}
