@@ -25,13 +25,17 @@ use kube::{
     },
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::{args::Run, terminal::say};
 use admin::{Addresses, Phase, Progress};
 use lease::Election;
 use metrics::{KindName, Metrics};
 use planes::Planes;
+
+/// How long controllers may take to end; a pod has half a minute.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What controllers share.
 pub(crate) struct Shared {
@@ -130,7 +134,7 @@ async fn told_to_end(mut terminated: Signal) {
 
 /// The controllers, and how to end them.
 struct Controllers {
-    tasks: TaskTracker,
+    tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
@@ -146,7 +150,7 @@ impl Controllers {
             namespace,
             stop: stop.clone(),
         });
-        let tasks = TaskTracker::new();
+        let mut tasks = JoinSet::new();
         tasks.spawn(control_plane::run(Arc::clone(&shared)));
         let mut start = Start { shared: &shared, controllers: Vec::new() };
         kinds::visit(&mut start);
@@ -156,11 +160,14 @@ impl Controllers {
         Self { tasks, stop }
     }
 
-    /// Lets what is under way come to its end, and starts nothing more.
-    async fn end(self) {
+    /// Lets what is under way come to its end, and starts nothing more. What has not ended in time is cut off: a
+    /// controller that is still reading its first list does not hear that it should stop.
+    async fn end(mut self) {
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(ENDS_WITHIN, ended).await.is_err() {
+            self.tasks.shutdown().await;
+        }
     }
 }
 
