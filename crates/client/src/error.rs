@@ -150,14 +150,21 @@ impl Error {
     pub fn request_id(&self) -> Option<&str> {
         self.0.request_id.as_deref()
     }
+
+    /// What was attempted and what came of it, without what is different each time: the same failure twice is the same
+    /// text, so that a status that holds it stays as it is.
+    pub fn words(&self) -> String {
+        let Failure { attempt, problem, .. } = &*self.0;
+        format!("{} {} at {}: {problem}", attempt.method, attempt.path, attempt.host)
+    }
 }
 
 impl std::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { attempt, problem, retry_after, request_id } = &*self.0;
-        write!(formatter, "{} {} at {}: {problem}", attempt.method, attempt.path, attempt.host)?;
+        let Failure { attempt: _, problem: _, retry_after, request_id } = &*self.0;
+        formatter.write_str(&self.words())?;
         let mut notes = Vec::new();
         if let Some(pause) = retry_after {
             notes.push(format!("again in {} s", pause.as_secs_f64().ceil()));

@@ -92,7 +92,7 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
             format!("people's data would go: set allowDestructive, or {}", approve())
         }
         Outcome::Invalid(invalid) => format!("{}: {}", invalid.field, invalid.message),
-        Outcome::Failed(Trouble::Remote(error)) => error.to_string(),
+        Outcome::Failed(Trouble::Remote(error)) => error.words(),
     }
 }
 

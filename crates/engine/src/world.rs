@@ -38,6 +38,8 @@ pub struct World {
     members: SharedByOrganization<Vec<MemberRef>>,
     roles: SharedByOrganization<Vec<AssignableRole>>,
     promises: Promises,
+    /// The deployment that this has to be, where that is known.
+    expected: Option<Uuid>,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.
@@ -66,7 +68,14 @@ impl World {
             members: Mutex::default(),
             roles: Mutex::default(),
             promises,
+            expected: None,
         }
+    }
+
+    /// The same, which stops everything as soon as another deployment answers.
+    #[must_use]
+    pub fn expecting(self, deployment: Uuid) -> Self {
+        Self { expected: Some(deployment), ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -93,6 +102,11 @@ impl World {
     /// Whether a kind can be kept on this deployment now.
     pub async fn pass(&self, gate: Gate) -> Result<(), Trouble> {
         match self.deployment().await {
+            Ok(known) if self.expected.is_some_and(|it| it != known.0.deployment_id) => Err(Waiting {
+                reason: reason::DEPLOYMENT_CHANGED,
+                message: format!("another deployment answers: {}", known.0.deployment_id),
+            }
+            .into()),
             Ok(known) => Ok(gate::check(gate, &known.0, &known.1)?),
             Err(error) if error.route_missing() => Err(gate::without_licences(gate).into()),
             Err(error) => Err(error.into()),

@@ -56,7 +56,14 @@ impl Session {
         let loaded =
             manifests::load(&self.input.files).map_err(|error| Failure { error, exit: Exit::Usage })?;
         match loaded {
-            Ok(Manifests { subjects, notes }) => {
+            Ok(Manifests { mut subjects, notes }) => {
+                for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
+                    self.note(&format!(
+                        "{}: {} is suspended",
+                        suspended.place,
+                        suspended.subject.reference()
+                    ));
+                }
                 for note in &notes {
                     self.note(note);
                 }

@@ -105,7 +105,11 @@ fn a_command_in_the_bed_ends_with_a_killed_owner() {
     let mut line = String::new();
     BufReader::new(owner.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let folder = Path::new(line.trim()).parent().unwrap().to_owned();
-    assert!(processes(&folder).contains(&"sleep\n".to_owned()));
+    let deadline = Instant::now() + LIMIT;
+    while !processes(&folder).contains(&"sleep\n".to_owned()) {
+        assert!(Instant::now() < deadline, "the command never started: {:?}", processes(&folder));
+        std::thread::sleep(Duration::from_millis(20));
+    }
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert_nothing_stays(&folder);

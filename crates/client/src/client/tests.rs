@@ -74,6 +74,7 @@ async fn an_error_says_what_was_attempted_where_and_what_came_back() {
     assert_eq!(error.class(), Class::Conflict);
     assert_eq!(error.status().map(|it| it.as_u16()), Some(409));
     assert_eq!(error.request_id(), Some("5c4a"));
+    assert!(!error.words().contains("5c4a"), "the same failure twice is the same text");
     assert_eq!(error.validations().len(), 1);
     assert!(!error.is_retryable());
 }

@@ -61,6 +61,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
             let name = (gone.namespace.clone().unwrap_or_default(), gone.name.clone());
             shared.metrics.forget(&name);
+            shared.planes.remove(&name);
         }
     });
     drive(passes).await;
@@ -95,9 +96,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         retries.forget(&uid);
         spread(plane.spec.interval(), &uid)
     } else {
-        shared.planes.remove(&name);
         retries.after_failure(&uid, None)
     };
+    // One that does not answer just now keeps its client, with its budget and its circuit.
+    let is_silent = |it: &Obstacle| it.reason == reason::UNREACHABLE || it.reason == reason::RATE_LIMITED;
+    if found.as_ref().is_err_and(|it| !is_silent(it)) {
+        shared.planes.remove(&name);
+    }
     let status = status(&plane, found.as_ref().map(|it| &it.build));
     if plane.status.as_ref() != Some(&status) {
         let mut written = (*plane).clone();
@@ -108,8 +113,8 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
     let reason = found.as_ref().map_or_else(|it| it.reason, |_| reason::UP_TO_DATE);
     shared.metrics.reconciled(CoderControlPlane::kind(&()), reason, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
-    if let Ok(Proved { origin, client, build: _ }) = found {
-        shared.planes.insert(name, origin, client);
+    if let Ok(Proved { origin, client, build }) = found {
+        shared.planes.insert(name, origin, client, build.deployment_id);
     }
     Ok(Action::requeue(delay))
 }
@@ -141,7 +146,7 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Obs
     };
     let remote = |error: client::Error| Obstacle {
         reason: engine::outcome::reason_of(error.class()),
-        message: error.to_string(),
+        message: error.words(),
     };
     let build = client.build_info().await.map_err(remote)?;
     let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());

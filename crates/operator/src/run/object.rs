@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{AppState, DeletionPolicy, Status, annotation, finalizer, reason};
+use api::{AppState, DeletionPolicy, Mode, Status, annotation, finalizer, reason};
 use engine::{
     Assessment, Door, Kind, Object, Outcome, Report, Trouble, Verdict, Waiting,
     ownership::{Claim, keeper},
@@ -199,9 +199,17 @@ async fn write_status<K: Kind>(
         return Ok(());
     }
     let mut written = object.manifest.clone();
-    written.set_status(next);
     let objects =
         Api::<K::Manifest>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
+    if next.id.is_some() && next.id != object.manifest.status().and_then(|it| it.id.clone()) {
+        // What we have just taken or made must be ours whatever else happens to the manifest meanwhile, its deletion
+        // included: the id goes first, on any version of this very object.
+        let id = json!({"metadata": {"uid": written.uid()}, "status": {"id": next.id}});
+        let recorded =
+            objects.patch_status(&written.name_any(), &PatchParams::default(), &Patch::Merge(id)).await?;
+        written.meta_mut().resource_version = recorded.resource_version();
+    }
+    written.set_status(next);
     // With the version that was read: of two writers one is refused and looks again.
     objects.replace_status(&written.name_any(), &PostParams::default(), &written).await?;
     Ok(())
@@ -264,7 +272,11 @@ async fn delete<K: Kind>(
     let since = manifest.meta().deletion_timestamp.as_ref().map(|it| it.0);
     let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
     let is_late = age.is_some_and(|it| it > DELETION_DEADLINE);
-    let is_gone = plane.is_none() && !control_plane_exists(&manifest, shared).await?;
+    let is_gone = !control_plane_exists(&manifest, shared).await?;
+    let policy = manifest.policy();
+    let takes_away = policy.deletion_policy() == DeletionPolicy::Delete
+        && policy.mode() == Mode::Enforce
+        && manifest.status().is_some_and(|it| it.id.is_some());
     let mut object = Object::<K>::new(manifest);
     let outcome = match plane {
         Some(plane) => {
@@ -274,7 +286,9 @@ async fn delete<K: Kind>(
             shared.metrics.steps(&kind, &assessment.plan, report.done);
             report.outcome
         }
-        None => not_reachable(&object).outcome,
+        None if takes_away => not_reachable(&object).outcome,
+        // There is nothing to take away, so there is nobody to wait for.
+        None => Outcome::Equal,
     };
     if !outcome.is_ready() {
         let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));

@@ -9,6 +9,8 @@ use std::{
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(2);
+/// The longest pause that a server is granted.
+const LONGEST_WISH: Duration = Duration::from_mins(5);
 /// An interval is this much shorter or longer, so that objects do not come all at once.
 const JITTER_PER_CENT: u32 = 10;
 
@@ -25,7 +27,8 @@ impl Retries {
         let count = failures.entry(uid.to_owned()).or_default();
         let delay = back_off(*count);
         *count = count.saturating_add(1);
-        spread(delay.max(wanted.unwrap_or_default()), uid)
+        // A server, or something on the way to it, may ask for any number of seconds.
+        spread(delay.max(wanted.unwrap_or_default().min(LONGEST_WISH)), uid)
     }
 
     /// Forgets the failures of an object that came to an end, or went.
@@ -72,5 +75,7 @@ mod tests {
     fn a_server_that_asks_for_more_time_gets_it() {
         let delay = Retries::default().after_failure("a", Some(Duration::from_mins(1)));
         assert!(delay >= Duration::from_secs(54));
+        let endless = Retries::default().after_failure("a", Some(Duration::MAX));
+        assert!(endless < Duration::from_mins(6), "{endless:?}");
     }
 }

@@ -13,6 +13,7 @@ use tokio::{
     sync::{Mutex, broadcast},
     time::Instant,
 };
+use uuid::Uuid;
 
 /// How old a list may be that an object is compared with.
 const FRESH: Duration = Duration::from_secs(10);
@@ -38,14 +39,16 @@ impl Origin {
 /// A control plane that answered with credentials that work.
 pub(super) struct Plane {
     origin: Origin,
+    deployment: Uuid,
     world: World,
     read: Mutex<Instant>,
 }
 
 impl Plane {
-    fn new(origin: Origin, client: Client) -> Self {
+    fn new(origin: Origin, client: Client, deployment: Uuid) -> Self {
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        Self { origin, world: World::new(client, Promises::default()), read: Mutex::new(Instant::now()) }
+        let world = World::new(client, Promises::default()).expecting(deployment);
+        Self { origin, deployment, world, read: Mutex::new(Instant::now()) }
     }
 
     /// What the deployment has, read not long ago.
@@ -90,22 +93,25 @@ impl Planes {
     }
 
     /// Makes a control plane known, unless it is already; an earlier one of that name with other credentials goes.
-    pub(super) fn insert(&self, name: PlaneName, origin: Origin, client: Client) {
-        if self.client(&name, &origin).is_some() {
+    pub(super) fn insert(&self, name: PlaneName, origin: Origin, client: Client, deployment: Uuid) {
+        if self.get(&name).is_some_and(|it| it.origin == origin && it.deployment == deployment) {
             return;
         }
-        let plane = Arc::new(Plane::new(origin, client));
+        let plane = Arc::new(Plane::new(origin, client, deployment));
         self.planes.write().unwrap_or_else(PoisonError::into_inner).insert(name, plane);
         // Nobody listening is nobody waiting.
         self.changed.send(()).ok();
     }
 
-    /// Forgets a control plane. Says whether it was known.
-    pub(super) fn remove(&self, name: &PlaneName) -> bool {
-        self.planes.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+    /// Forgets a control plane. What belongs to it says so.
+    pub(super) fn remove(&self, name: &PlaneName) {
+        let known = self.planes.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if known.is_some() {
+            self.changed.send(()).ok();
+        }
     }
 
-    /// Speaks up whenever a control plane becomes known: what waits for one goes on at once.
+    /// Speaks up whenever a control plane becomes known, or unknown: what waits for one goes on at once.
     pub(super) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + 'static {
         futures::stream::unfold(self.changed.subscribe(), |mut changes| async {
             match changes.recv().await {

@@ -34,7 +34,7 @@ pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) 
     let mut worst = Exit::Success;
     for (placed, shown) in subjects.iter_mut().zip(&shown) {
         let exit = loop {
-            let exit = carry_out(session, placed, shown, &world).await;
+            let exit = carry_out(session, placed, shown, &world, yes).await;
             if exit != Exit::Waiting || Instant::now() >= deadline {
                 break exit;
             }
@@ -60,7 +60,13 @@ fn is_confirmed(changes: usize) -> Result<bool, Failure> {
 }
 
 /// Looks once more at one object, and does what was shown, if that still is what there is to do.
-async fn carry_out(session: &Session, placed: &mut Placed, shown: &Assessment, world: &World) -> Exit {
+async fn carry_out(
+    session: &Session,
+    placed: &mut Placed,
+    shown: &Assessment,
+    world: &World,
+    yes: bool,
+) -> Exit {
     let reference = placed.subject.reference();
     let now = placed.subject.assess(world, Door::CommandLine).await;
     if !is_to_apply(&now) {
@@ -69,11 +75,11 @@ async fn carry_out(session: &Session, placed: &mut Placed, shown: &Assessment, w
         }
         return exit_of(&now, Exit::Success);
     }
-    let was_shown =
-        now.plan.hash == shown.plan.hash || matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_)));
+    let was_shown = now.plan.hash == shown.plan.hash
+        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_)));
     if !was_shown {
         say(&format!(
-            "{reference}: changed by somebody else since the plan was shown; nothing was done, run it again"
+            "{reference}: there is another plan now than the one that was shown; nothing was done, run it again"
         ));
         return Exit::Failure;
     }
