@@ -116,7 +116,7 @@ fn exec(command: &[String]) -> Result<ExitCode> {
 fn build_own_binaries() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--quiet", "--workspace", "--bins"])
+        .args(["build", "--workspace", "--bins"])
         .current_dir(root())
         .stdout(Stdio::null())
         .status()
