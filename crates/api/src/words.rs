@@ -80,6 +80,8 @@ pub mod reason {
     pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
     /// A Secret or one of its keys is missing.
     pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
+    /// Kubernetes does not let us read a Secret, or does not answer.
+    pub const SECRET_UNREADABLE: &str = "SecretUnreadable";
     /// Coder does not accept the credential.
     pub const UNAUTHORIZED: &str = "Unauthorized";
     /// The account may not do this.

@@ -11,9 +11,11 @@
 pub mod assess;
 pub mod decide;
 pub mod diff;
+pub mod endpoint;
 pub mod gate;
 pub mod kind;
 pub mod kinds;
+pub mod lookup;
 mod names;
 pub mod outcome;
 pub mod ownership;
@@ -23,7 +25,9 @@ pub mod world;
 
 pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};
 pub use decide::{Contact, Decision, Door, Refusal};
+pub use endpoint::{Credentials, Endpoint};
 pub use kind::{Invalid, Kind};
+pub use lookup::Lookup;
 pub use outcome::{Outcome, Trouble, Waiting};
 pub use plan::{Action, Change, Impact, Plan, PlanView, Step};
 pub use world::World;

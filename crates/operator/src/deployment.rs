@@ -1,10 +1,11 @@
-//! The deployment that a person names on the command line.
+//! Clients of deployments: of the one that a person names on the command line, and of those that manifests declare.
 
 use std::{fs, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use client::{Client, ClientOptions, HttpOptions, HttpTransport};
-use secrecy::SecretString;
+use engine::Endpoint;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{args::Input, exit::Failure};
 
@@ -25,6 +26,14 @@ pub(crate) fn client(input: &Input) -> Result<Client, Failure> {
     let options =
         ClientOptions { url: input.url.clone(), token: Some(token), transport: Arc::new(transport) };
     Client::new(options).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// A client of a declared deployment, with a token or, to make one, without. The error says what is wrong with the declaration.
+pub(crate) fn reach(endpoint: &Endpoint, token: Option<SecretString>) -> Result<Client, String> {
+    let authority = endpoint.authority.as_ref().map(|it| it.expose_secret().to_vec());
+    let transport = HttpTransport::new(HttpOptions { authority }).map_err(|error| error.to_string())?;
+    let options = ClientOptions { url: endpoint.url.clone(), token, transport: Arc::new(transport) };
+    Client::new(options).map_err(|error| error.to_string())
 }
 
 fn token(input: &Input) -> Result<SecretString, Failure> {

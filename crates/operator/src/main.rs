@@ -3,6 +3,7 @@
 //! Standard output is data, standard error is for people. Nothing here knows what a kind is: that is the engine's.
 
 mod args;
+mod cluster;
 mod deployment;
 mod exit;
 mod manifests;

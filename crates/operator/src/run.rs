@@ -17,8 +17,7 @@ use anyhow::{Context as _, Result};
 use engine::{Kind, kinds};
 use futures::{StreamExt as _, future::BoxFuture};
 use kube::{
-    Client, Config,
-    config::Kubeconfig,
+    Client,
     runtime::{
         controller::Action,
         events::{Recorder, Reporter},
@@ -28,7 +27,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{args::Run, terminal::say};
+use crate::{args::Run, cluster, terminal::say};
 use admin::{Addresses, Phase, Progress};
 use lease::Election;
 use metrics::{KindName, Metrics};
@@ -61,7 +60,7 @@ impl Shared {
 }
 
 pub(crate) async fn run(args: Run) -> Result<()> {
-    let client = connect().await?;
+    let client = cluster::connect().await?;
     let mut told = Box::pin(told_to_end(signal(SignalKind::terminate()).context("listen for SIGTERM")?));
     let (metrics, progress) = (Arc::new(Metrics::default()), Progress::default());
     let addresses = Addresses { health: args.health_address, metrics: args.metrics_address };
@@ -169,21 +168,6 @@ impl Controllers {
             self.tasks.shutdown().await;
         }
     }
-}
-
-/// A client of the cluster. A proxy is used for it only where the kubeconfig names one: the variables are for coderd.
-async fn connect() -> Result<Client> {
-    let mut config = Config::infer().await.context("find a cluster: set KUBECONFIG, or run in a pod")?;
-    let named = Kubeconfig::read().ok().and_then(|it| {
-        let context =
-            it.contexts.iter().find(|context| Some(&context.name) == it.current_context.as_ref())?;
-        let cluster = &context.context.as_ref()?.cluster;
-        it.clusters.iter().find(|found| found.name == *cluster)?.cluster.as_ref()?.proxy_url.clone()
-    });
-    if named.is_none() {
-        config.proxy_url = None;
-    }
-    Client::try_from(config).context("make a client of the cluster")
 }
 
 /// Starts a controller for every kind that it is shown.

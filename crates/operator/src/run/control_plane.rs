@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use anyhow::{Context as _, Result};
 use api::{CoderControlPlane, CoderControlPlaneStatus, condition, reason};
-use client::{Client, ClientOptions, HttpOptions, HttpTransport, deployment::BuildInfo};
+use client::{Client, deployment::BuildInfo};
+use engine::{Credentials, Waiting, endpoint::endpoint};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -20,23 +20,18 @@ use kube::{
         watcher,
     },
 };
-use secrecy::SecretString;
+use secrecy::ExposeSecret;
 
 use super::{
     Shared, again, drive,
     pace::{Retries, spread},
     planes::{Origin, PlaneName},
 };
+use crate::{cluster::Cluster, deployment::reach};
 
 struct Context {
     shared: Arc<Shared>,
     retries: Retries,
-}
-
-/// Why a control plane cannot be used, for its condition.
-struct Obstacle {
-    reason: &'static str,
-    message: String,
 }
 
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -99,7 +94,8 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         retries.after_failure(&uid, None)
     };
     // One that does not answer just now keeps its client, with its budget and its circuit.
-    let is_silent = |it: &Obstacle| it.reason == reason::UNREACHABLE || it.reason == reason::RATE_LIMITED;
+    let silent = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
+    let is_silent = |it: &Waiting| silent.contains(&it.reason);
     if found.as_ref().is_err_and(|it| !is_silent(it)) {
         shared.planes.remove(&name);
     }
@@ -127,24 +123,22 @@ struct Proved {
 }
 
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
-async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Obstacle> {
-    let invalid = |message: String| Obstacle { reason: reason::INVALID, message };
-    let external = plane.spec.external.as_ref();
-    let external = external
-        .ok_or_else(|| invalid("spec.external: a control plane that we run is not known yet".to_owned()))?;
-    let namespace = plane.namespace().unwrap_or_default();
-    let token =
-        secret(shared, &namespace, &external.credentials_secret_ref.name, external.token_key()).await?;
-    let authority = match external.ca() {
-        None => None,
-        Some((name, key)) => Some(secret(shared, &namespace, name, key).await?),
+async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
+    let endpoint = endpoint(plane, &Cluster(shared.client.clone())).await?;
+    let Credentials::Token(token) = &endpoint.credentials else {
+        let message = "an account is not enough yet: add a token".to_owned();
+        return Err(Waiting { reason: reason::SECRET_NOT_FOUND, message });
     };
-    let origin = Origin::new(&[external.url.as_bytes(), &token, authority.as_deref().unwrap_or_default()]);
-    let client = match shared.planes.client(&(namespace, plane.name_any()), &origin) {
+    let authority = endpoint.authority.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    let origin =
+        Origin::new(&[endpoint.url.as_str().as_bytes(), token.expose_secret().as_bytes(), authority]);
+    let name = (plane.namespace().unwrap_or_default(), plane.name_any());
+    let client = match shared.planes.client(&name, &origin) {
         Some(client) => client,
-        None => connect(&external.url, token, authority).map_err(invalid)?,
+        None => reach(&endpoint, Some(token.clone()))
+            .map_err(|message| Waiting { reason: reason::INVALID, message })?,
     };
-    let remote = |error: client::Error| Obstacle {
+    let remote = |error: client::Error| Waiting {
         reason: engine::outcome::reason_of(error.class()),
         message: error.words(),
     };
@@ -158,37 +152,14 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Obs
             api::annotation::ACCEPT_DEPLOYMENT,
             build.deployment_id
         );
-        return Err(Obstacle { reason: reason::DEPLOYMENT_CHANGED, message });
+        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
     }
     client.current_user().await.map_err(remote)?;
     Ok(Proved { origin, client, build })
 }
 
-fn connect(url: &str, token: Vec<u8>, authority: Option<Vec<u8>>) -> Result<Client, String> {
-    let transport = HttpTransport::new(HttpOptions { authority }).map_err(|error| error.to_string())?;
-    let token = String::from_utf8(token).map_err(|_| "the token is no text".to_owned())?;
-    let options = ClientOptions {
-        url: url.parse().map_err(|error| format!("spec.external.url: {error}"))?,
-        token: Some(SecretString::from(token.trim().to_owned())),
-        transport: Arc::new(transport),
-    };
-    Client::new(options).map_err(|error| error.to_string())
-}
-
-async fn secret(shared: &Shared, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, Obstacle> {
-    let secrets = Api::<Secret>::namespaced(shared.client.clone(), namespace);
-    let read = secrets.get_opt(name).await.with_context(|| format!("read Secret {name}"));
-    let found =
-        read.map_err(|error| Obstacle { reason: reason::SECRET_NOT_FOUND, message: format!("{error:#}") })?;
-    let value = found.and_then(|it| it.data?.remove(key)).map(|it| it.0).filter(|it| !it.is_empty());
-    value.ok_or_else(|| Obstacle {
-        reason: reason::SECRET_NOT_FOUND,
-        message: format!("there is no Secret {name} with a value under {key}: create it"),
-    })
-}
-
 /// The status after a pass. It equals the one before when nothing is different.
-fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Obstacle>) -> CoderControlPlaneStatus {
+fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> CoderControlPlaneStatus {
     let before = plane.status.clone().unwrap_or_default();
     let make = |kind: &str, reason: &str, message: &str| {
         let status = if found.is_ok() { "True" } else { "False" };

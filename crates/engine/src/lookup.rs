@@ -1,0 +1,90 @@
+//! What manifests refer to, wherever it is kept: in a cluster, or in files beside the manifests.
+
+use std::{collections::BTreeMap, fmt};
+
+use api::{CoderControlPlane, reason};
+use futures::future::BoxFuture;
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+
+use crate::outcome::Waiting;
+
+/// Where references are followed. Two of them are all that a door needs to be the same engine.
+pub trait Lookup: Send + Sync {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values>;
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane>;
+}
+
+/// What was found; nothing when it does not exist.
+pub type Answer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
+
+/// It may exist, and cannot be read just now. The words say why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable(pub String);
+
+/// The values of a Secret, which nobody sees by accident.
+pub struct Values(BTreeMap<String, SecretSlice<u8>>);
+
+impl Values {
+    pub fn new(values: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        Self(values.into_iter().map(|(key, value)| (key, value.into())).collect())
+    }
+
+    /// A value that is not empty.
+    pub fn get(&self, key: &str) -> Option<&SecretSlice<u8>> {
+        self.0.get(key).filter(|it| !it.expose_secret().is_empty())
+    }
+
+    /// A value as text, without the blanks and line ends that editors leave around it.
+    pub fn text(&self, key: &str) -> Option<SecretString> {
+        let text = str::from_utf8(self.get(key)?.expose_secret()).ok()?.trim();
+        (!text.is_empty()).then(|| SecretString::from(text))
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+/// The values of a Secret that has to be there.
+pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<Values, Waiting> {
+    match lookup.secret(namespace, name).await {
+        Ok(Some(values)) => Ok(values),
+        Ok(None) => Err(Waiting {
+            reason: reason::SECRET_NOT_FOUND,
+            message: format!("there is no Secret {name}: create it"),
+        }),
+        Err(Unreadable(why)) => Err(Waiting {
+            reason: reason::SECRET_UNREADABLE,
+            message: format!("Secret {name} cannot be read: {why}"),
+        }),
+    }
+}
+
+/// A key of a Secret is missing, or holds nothing that can be used.
+pub fn no_value(name: &str, key: &str) -> Waiting {
+    Waiting {
+        reason: reason::SECRET_NOT_FOUND,
+        message: format!("Secret {name} has no text under {key}: add it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_trimmed_and_an_empty_one_is_none() {
+        let values = Values::new([
+            ("token".to_owned(), b" hunter2\n".to_vec()),
+            ("blank".to_owned(), b" \n".to_vec()),
+            ("bytes".to_owned(), vec![0xff]),
+        ]);
+        assert_eq!(values.text("token").unwrap().expose_secret(), "hunter2");
+        assert!(
+            values.text("blank").is_none() && values.text("bytes").is_none() && values.text("no").is_none()
+        );
+        assert!(!format!("{values:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,49 @@
+//! The cluster as a door sees it: a client of it, and the objects that manifests refer to.
+
+use anyhow::{Context as _, Result};
+use api::CoderControlPlane;
+use engine::lookup::{Answer, Lookup, Unreadable, Values};
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, Config, config::Kubeconfig};
+
+/// A client of the cluster. A proxy is used for it only where the kubeconfig names one: the variables are for coderd.
+pub(crate) async fn connect() -> Result<Client> {
+    let mut config = Config::infer().await.context("find a cluster: set KUBECONFIG, or run in a pod")?;
+    let named = Kubeconfig::read().ok().and_then(|it| {
+        let context =
+            it.contexts.iter().find(|context| Some(&context.name) == it.current_context.as_ref())?;
+        let cluster = &context.context.as_ref()?.cluster;
+        it.clusters.iter().find(|found| found.name == *cluster)?.cluster.as_ref()?.proxy_url.clone()
+    });
+    if named.is_none() {
+        config.proxy_url = None;
+    }
+    Client::try_from(config).context("make a client of the cluster")
+}
+
+/// Follows references in a cluster.
+pub(crate) struct Cluster(pub(crate) Client);
+
+impl Lookup for Cluster {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
+        async {
+            let found = Api::<Secret>::namespaced(self.0.clone(), namespace).get_opt(name).await;
+            let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
+            Ok(found.map_err(unreadable)?.map(|it| Values::new(values(it))))
+        }
+        .boxed()
+    }
+
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
+        async { Api::namespaced(self.0.clone(), namespace).get_opt(name).await.map_err(unreadable) }.boxed()
+    }
+}
+
+fn unreadable(error: kube::Error) -> Unreadable {
+    Unreadable(match error {
+        // What the server says of itself; the rest of the answer is for programs.
+        kube::Error::Api(status) => status.message.clone(),
+        other => format!("{:#}", anyhow::Error::from(other)),
+    })
+}
