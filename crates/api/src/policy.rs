@@ -17,7 +17,7 @@ pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// Stops everything but deletion while true. Nothing is read or changed, and the status stays as it is.
+    /// Stops everything but deletion while true. Nothing is read or changed, and the status says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// How often the remote object is compared with this manifest, as `5m`, `90s` or `1h30m`; at least `10s`, by

@@ -58,6 +58,8 @@ pub mod reason {
     pub const DRIFT_FOUND: &str = "DriftFound";
     /// What was found is what is declared.
     pub const NO_DRIFT: &str = "NoDrift";
+    /// The deployment could not be compared with the manifest.
+    pub const NOT_OBSERVED: &str = "NotObserved";
     /// `approval: Manual`, and nobody has approved this plan.
     pub const APPROVAL_REQUIRED: &str = "ApprovalRequired";
     /// A step would destroy people's data, and nobody has allowed that.

@@ -75,6 +75,11 @@ impl Client {
         self.call(&routes::LIST_GROUPS).parameter("organization", &organization).list().await
     }
 
+    /// Reads a group, whichever organization it is in.
+    pub async fn group(&self, group: Uuid) -> Result<Group, Error> {
+        self.call(&routes::GROUP).parameter("group", &group).read().await
+    }
+
     pub async fn create_group(&self, organization: Uuid, wanted: &CreateGroup) -> Result<Group, Error> {
         self.call(&routes::CREATE_GROUP).parameter("organization", &organization).body(wanted).read().await
     }

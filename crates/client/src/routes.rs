@@ -126,6 +126,7 @@ routes! {
 
     LIST_GROUPS = get("/api/v2/organizations/{organization}/groups").reads::<Vec<Group>>();
     CREATE_GROUP = post("/api/v2/organizations/{organization}/groups").sends::<CreateGroup>().reads::<Group>();
+    GROUP = get("/api/v2/groups/{group}").reads::<Group>();
     // Not repeatable: a member who is added twice fails the whole call.
     UPDATE_GROUP = patch("/api/v2/groups/{group}").sends::<UpdateGroup>().reads::<Group>();
     DELETE_GROUP = delete("/api/v2/groups/{group}");

@@ -35,6 +35,9 @@ pub struct Assessment {
     pub contact: Option<Contact>,
     /// The id of the remote object.
     pub id: Option<Uuid>,
+    /// Where the object is made in several steps: the plan that is left after the first. While it stands in the status, an
+    /// object that has come up with just this left to do is our own, though the answer to our call was lost.
+    pub rest: Option<String>,
     /// The steps to the declared state; empty when nothing differs or nothing could be found out.
     pub plan: PlanView,
     pub verdict: Verdict,
@@ -125,8 +128,12 @@ impl<K: Kind> Object<K> {
             Err(trouble) => return Assessment::stopped(&target, trouble.into()),
         };
         let plan = K::plan(&desired, &observed);
-        let contact = K::contact(&observed, held);
         let view = plan.view(&target);
+        let creating = self.manifest.status().and_then(|it| it.creating.as_ref());
+        let contact = match K::contact(&observed, held) {
+            Contact::Foreign if creating == Some(&view.hash) => Contact::Held,
+            other => other,
+        };
         let decision = decide(&Situation {
             policy: self.manifest.policy(),
             door,
@@ -135,10 +142,12 @@ impl<K: Kind> Object<K> {
             hash: &view.hash,
             approved: self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
         });
+        let rest = plan.after_creation(&target);
         self.plan = Some(plan);
         Assessment {
             contact: Some(contact),
             id: K::id(&observed),
+            rest,
             plan: view,
             verdict: Verdict::Decided(decision),
         }
@@ -153,16 +162,17 @@ impl<K: Kind> Object<K> {
         let held = self.held();
         let is_retained =
             policy.deletion_policy() == DeletionPolicy::Retain || policy.mode() == Mode::Observe;
-        if is_retained || held.is_none() {
+        let Some(id) = held.filter(|_| !is_retained) else {
             return Assessment::nothing(&target, None);
-        }
+        };
         let desired = match K::desire(&self.manifest) {
-            Ok(desired) => K::without_references(desired),
+            Ok(desired) => desired,
             Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
         };
         let observed = async {
             world.pass(K::GATE).await?;
-            K::observe(&desired, held, world).await
+            let home = K::home(id, world).await?;
+            K::observe(&K::for_deletion(desired, home), held, world).await
         };
         let observed = match observed.await {
             Ok(observed) => observed,
@@ -182,6 +192,7 @@ impl<K: Kind> Object<K> {
         Assessment {
             contact: Some(contact),
             id: K::id(&observed),
+            rest: None,
             plan: view,
             verdict: Verdict::Decided(Decision::Apply),
         }
@@ -277,12 +288,12 @@ impl Assessment {
 
     fn nothing(target: &str, contact: Option<Contact>) -> Self {
         let plan = Plan::<()>::empty().view(target);
-        Self { contact, id: None, plan, verdict: Verdict::Decided(Decision::Nothing) }
+        Self { contact, id: None, rest: None, plan, verdict: Verdict::Decided(Decision::Nothing) }
     }
 
     fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
-        Self { contact: None, id: None, plan, verdict: Verdict::Stopped(outcome) }
+        Self { contact: None, id: None, rest: None, plan, verdict: Verdict::Stopped(outcome) }
     }
 }
 

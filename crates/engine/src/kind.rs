@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use api::AppState;
+use client::organizations::Organization;
 use uuid::Uuid;
 
 use crate::{
@@ -48,9 +49,18 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
 
-    /// Pure: the same without the things that it refers to. For a deletion, which must not wait for what may be gone
-    /// already.
-    fn without_references(desired: Self::Desired) -> Self::Desired {
+    /// Finds the organization that an object of ours is in by now, for a deletion: names may have changed since. Nothing
+    /// for kinds that are in none, and when it is gone.
+    fn home(
+        _held: Uuid,
+        _world: &World,
+    ) -> impl Future<Output = Result<Option<Organization>, Trouble>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Pure: the same without the things that it refers to, and in the organization that it is in. For a deletion, which
+    /// must not wait for what may be gone already.
+    fn for_deletion(desired: Self::Desired, _home: Option<Organization>) -> Self::Desired {
         desired
     }
 

@@ -9,6 +9,8 @@
 //! Entry points: [`Object::assess`] and [`Object::carry_out`] for one manifest, [`kinds::parse`] for its kind.
 
 pub mod assess;
+pub mod conditions;
+pub mod contention;
 pub mod decide;
 pub mod diff;
 pub mod endpoint;

@@ -1,12 +1,18 @@
 //! The status that a pass leaves behind. Pure: the time is an argument, and the same pass twice is the same status.
 
-use api::{Difference, Status, condition, reason};
+use api::{
+    Difference, Status,
+    condition::{DRIFTED, READY, RECONCILING, STALLED},
+    reason,
+};
+use client::Class;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 use crate::{
-    decide::{Contact, Decision, Refusal},
+    conditions::{Conditions, Truth},
+    decide::{Contact, Refusal},
     outcome::{Outcome, Trouble},
     plan::{Change, PlanView, StepView},
 };
@@ -41,6 +47,7 @@ pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
         observed_generation: *generation,
         conditions: conditions(&before.conditions, pass, differs),
         id: id.clone().or(before.id),
+        creating: before.creating.filter(|_| id.is_none() && may_have_happened(outcome)),
         plan: pending.then(|| shown(plan, target)),
         drift: if differs { plan.changes().take(SHOWN).map(difference).collect() } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
@@ -49,31 +56,49 @@ pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
 }
 
 fn conditions(before: &[Condition], pass: &Pass<'_>, differs: bool) -> Vec<Condition> {
-    let Pass { outcome, plan, .. } = pass;
+    let Pass { generation, contact, outcome, plan, now, .. } = pass;
     let message = message(outcome, plan);
-    let make = |kind: &str, status: bool, reason: &str, message: &str| {
-        let status = if status { "True" } else { "False" };
-        let since = before.iter().find(|it| it.type_ == kind && it.status == status);
-        Condition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            observed_generation: pass.generation,
-            last_transition_time: since.map_or(Time(pass.now), |it| it.last_transition_time.clone()),
-        }
+    let ready = outcome.is_ready().into();
+    let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
+    let made = match contact {
+        None => made.with(DRIFTED, Truth::Unknown, reason::NOT_OBSERVED, ""),
+        Some(_) if differs => made.with(DRIFTED, Truth::True, reason::DRIFT_FOUND, &plan.summary),
+        Some(_) => made.with(DRIFTED, Truth::False, reason::NO_DRIFT, ""),
     };
-    let mut conditions = vec![make(condition::READY, outcome.is_ready(), outcome.reason(), &message)];
-    let (drift, words) =
-        if differs { (reason::DRIFT_FOUND, plan.summary.as_str()) } else { (reason::NO_DRIFT, "") };
-    conditions.push(make(condition::DRIFTED, differs, drift, words));
     // These two are there only while they are true: that is how tools tell progress from its lack.
-    if outcome.is_stalled() {
-        conditions.push(make(condition::STALLED, true, outcome.reason(), &message));
+    let made = if outcome.is_stalled() {
+        made.with(STALLED, Truth::True, outcome.reason(), &message)
     } else if !outcome.is_ready() && !matches!(outcome, Outcome::Observed) {
-        conditions.push(make(condition::RECONCILING, true, outcome.reason(), &message));
+        made.with(RECONCILING, Truth::True, outcome.reason(), &message)
+    } else {
+        made
+    };
+    made.made()
+}
+
+/// The status of an object that nobody has looked at yet, so that it does not seem healthy by being empty. Nothing when
+/// there is one already.
+pub fn begun(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Option<Status> {
+    if before.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY)) {
+        return None;
     }
-    conditions
+    let words = "not compared with the deployment yet";
+    let conditions = Conditions::new(&[], generation, now)
+        .with(READY, Truth::Unknown, reason::PROGRESSING, words)
+        .with(RECONCILING, Truth::True, reason::PROGRESSING, words)
+        .made();
+    Some(Status { observed_generation: generation, conditions, ..before.cloned().unwrap_or_default() })
+}
+
+/// The status of an object that is suspended: what was last found out is left standing, and nothing is claimed.
+pub fn suspended(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Status {
+    let before = before.cloned().unwrap_or_default();
+    let words = "suspended: nothing is read or changed";
+    let conditions = Conditions::new(&before.conditions, generation, now)
+        .with(READY, Truth::Unknown, reason::SUSPENDED, words)
+        .with(DRIFTED, Truth::Unknown, reason::SUSPENDED, "")
+        .made();
+    Status { observed_generation: generation, conditions, ..before }
 }
 
 /// An outcome in words that say what to do.
@@ -96,14 +121,10 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
     }
 }
 
-/// What a decision that writes nothing comes to.
-pub fn outcome_of(decision: Decision) -> Option<Outcome> {
-    match decision {
-        Decision::Nothing => Some(Outcome::Equal),
-        Decision::Observe => Some(Outcome::Observed),
-        Decision::Refuse(refusal) => Some(Outcome::Refused(refusal)),
-        Decision::Apply => None,
-    }
+/// Whether a write that failed may have had its effect all the same.
+fn may_have_happened(outcome: &Outcome) -> bool {
+    let Outcome::Failed(Trouble::Remote(error)) = outcome else { return false };
+    matches!(error.class(), Class::Transient | Class::Unexpected)
 }
 
 fn shown(plan: &PlanView, target: &str) -> api::Plan {

@@ -158,6 +158,11 @@ impl World {
         })
     }
 
+    /// An organization under whichever name it has by now; nothing when it is gone.
+    pub(crate) async fn organization_by_id(&self, id: Uuid) -> Result<Option<Organization>, Error> {
+        Ok(self.organizations().await?.iter().find(|it| it.id == id).cloned())
+    }
+
     /// An organization that an object belongs to: without it the object waits.
     pub async fn home(&self, name: &str) -> Result<Option<Organization>, Trouble> {
         match self.organization(name).await? {

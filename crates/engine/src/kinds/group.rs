@@ -6,6 +6,7 @@ use api::{CoderGroup, EVERYONE};
 use client::Class;
 use client::groups::{CreateGroup, Group as Remote, GroupMember, UpdateGroup};
 use client::members::MemberRef;
+use client::organizations::Organization;
 use uuid::Uuid;
 
 use super::mapping::TEMPLATE_RBAC;
@@ -100,8 +101,17 @@ impl Kind for Group {
         })
     }
 
-    fn without_references(desired: Desired) -> Desired {
-        Desired { members: None, ..desired }
+    async fn home(held: Uuid, world: &World) -> Result<Option<Organization>, Trouble> {
+        match world.client().group(held).await {
+            Ok(group) => Ok(world.organization_by_id(group.organization_id).await?),
+            Err(error) if error.class() == Class::Missing => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn for_deletion(desired: Desired, home: Option<Organization>) -> Desired {
+        let organization = home.map_or(desired.organization, |it| it.name);
+        Desired { organization, members: None, ..desired }
     }
 
     async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {

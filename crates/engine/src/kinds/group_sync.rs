@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::CoderGroupSync;
-use client::idp_sync::GroupSync as Document;
+use client::{idp_sync::GroupSync as Document, organizations::Organization};
 use uuid::Uuid;
 
 use super::mapping::{self, Mapping, Names, TEMPLATE_RBAC};
@@ -70,8 +70,13 @@ impl Kind for GroupSync {
         })
     }
 
-    fn without_references(desired: Desired) -> Desired {
-        Desired { mapping: None, ..desired }
+    async fn home(held: Uuid, world: &World) -> Result<Option<Organization>, Trouble> {
+        Ok(world.organization_by_id(held).await?)
+    }
+
+    fn for_deletion(desired: Desired, home: Option<Organization>) -> Desired {
+        let organization = home.map_or(desired.organization, |it| it.name);
+        Desired { organization, mapping: None, ..desired }
     }
 
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::CoderOrganizationSync;
-use client::idp_sync::OrganizationSync as Document;
+use client::{idp_sync::OrganizationSync as Document, organizations::Organization};
 use uuid::Uuid;
 
 use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
@@ -66,7 +66,7 @@ impl Kind for OrganizationSync {
         })
     }
 
-    fn without_references(desired: Desired) -> Desired {
+    fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
         Desired { mapping: None, ..desired }
     }
 

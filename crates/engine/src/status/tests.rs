@@ -12,21 +12,24 @@ fn plan() -> PlanView {
     .view("group alpha/developers")
 }
 
+/// A pass over an object that we hold and that is as declared.
+fn held(plan: &PlanView) -> Pass<'_> {
+    Pass {
+        generation: Some(2),
+        contact: Some(Contact::Held),
+        plan,
+        target: "group alpha/developers",
+        outcome: &Outcome::Equal,
+        id: Some("id".to_owned()),
+        changed: false,
+        requested: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
 fn pass(before: Option<&Status>, outcome: &Outcome, plan: &PlanView, second: i64) -> Status {
-    next(
-        before,
-        &Pass {
-            generation: Some(2),
-            contact: Some(Contact::Held),
-            plan,
-            target: "group alpha/developers",
-            outcome,
-            id: Some("id".to_owned()),
-            changed: matches!(outcome, Outcome::Applied),
-            requested: None,
-            now: Timestamp::from_second(second).unwrap(),
-        },
-    )
+    let now = Timestamp::from_second(second).unwrap();
+    next(before, &Pass { outcome, changed: matches!(outcome, Outcome::Applied), now, ..held(plan) })
 }
 
 fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
@@ -96,4 +99,47 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
         },
     );
     assert_eq!(lost.id.take().as_deref(), Some("id"));
+}
+
+#[test]
+fn where_nothing_was_found_out_nothing_is_claimed_of_drift() {
+    let empty = Plan::<()>::empty().view("t");
+    let waiting = Outcome::Waiting(crate::Waiting { reason: "NotEntitled", message: String::new() });
+    let stopped = Pass { contact: None, outcome: &waiting, ..held(&empty) };
+    assert_eq!(condition(&next(None, &stopped), "Drifted").unwrap().status, "Unknown");
+    assert_eq!(condition(&next(None, &held(&empty)), "Drifted").unwrap().status, "False");
+}
+
+#[test]
+fn an_object_does_not_seem_healthy_before_anybody_has_looked() {
+    let begun_now = |before| begun(before, Some(1), Timestamp::UNIX_EPOCH);
+    let first = begun_now(None).unwrap();
+    assert_eq!(condition(&first, "Ready").unwrap().status, "Unknown");
+    assert_eq!(condition(&first, "Reconciling").unwrap().status, "True");
+    assert_eq!(begun_now(Some(&first)), None);
+    // A backup may bring back an id alone: it is kept.
+    let restored = Status { id: Some("id".to_owned()), ..Status::default() };
+    assert_eq!(begun_now(Some(&restored)).unwrap().id.as_deref(), Some("id"));
+}
+
+#[test]
+fn a_suspended_object_claims_nothing_and_keeps_what_it_holds() {
+    let before = pass(None, &Outcome::Observed, &plan(), 1);
+    let now = Timestamp::from_second(2).unwrap();
+    let after = suspended(Some(&before), Some(3), now);
+    assert_eq!(condition(&after, "Ready").unwrap().status, "Unknown");
+    assert_eq!(condition(&after, "Ready").unwrap().reason, "Suspended");
+    assert_eq!((after.observed_generation, after.id.as_deref()), (Some(3), Some("id")));
+    assert_eq!(suspended(Some(&after), Some(3), Timestamp::from_second(99).unwrap()), after);
+}
+
+#[test]
+fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
+    let empty = Plan::<()>::empty().view("t");
+    let before = Status { creating: Some("rest".to_owned()), ..Status::default() };
+    let made = next(Some(&before), &held(&empty));
+    assert_eq!(made.creating, None);
+    let waiting = Outcome::Waiting(crate::Waiting { reason: "NotEntitled", message: String::new() });
+    let refused = next(Some(&before), &Pass { id: None, outcome: &waiting, ..held(&empty) });
+    assert_eq!(refused.creating, None);
 }

@@ -192,3 +192,67 @@ async fn what_took_the_place_of_what_we_held_is_not_deleted() {
         assert_eq!(sheet.writes().len(), 0, "{kind}");
     }
 }
+
+#[tokio::test]
+async fn what_is_in_a_renamed_organization_is_found_by_its_id_when_it_is_deleted() {
+    let mut renamed = organizations();
+    renamed[0]["name"] = "omega".into();
+    let sheet = Sheet::new(&json!({
+        "organizations": renamed,
+        "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
+        "group_sync": {ORGANIZATION: {"field": "groups", "mapping": {}, "regex_filter": null}},
+        "role_sync": {ORGANIZATION: {"field": "groups", "mapping": {}}},
+    }));
+    let world = World::new(sheet.client(), Promises::default());
+    for (kind, id) in
+        [("CoderGroup", GROUP), ("CoderGroupSync", ORGANIZATION), ("CoderRoleSync", ORGANIZATION)]
+    {
+        let mut manifest = examples::of(kind);
+        manifest["spec"]["deletionPolicy"] = "Delete".into();
+        let mut subject = subject(&holding(&manifest, id));
+        let assessment = subject.assess_deletion(&world).await;
+        let report = subject.carry_out(&assessment, &world).await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{kind}: {:?}", report.outcome);
+    }
+    assert_eq!(sheet.state()["groups"][ORGANIZATION], json!([]));
+    assert_eq!(sheet.state()["group_sync"][ORGANIZATION]["field"], "");
+    assert_eq!(sheet.state()["role_sync"][ORGANIZATION]["field"], "");
+}
+
+#[tokio::test]
+async fn what_our_own_first_step_left_is_ours_and_what_looks_otherwise_is_not() {
+    let sheet = Sheet::new(&json!({
+        "organizations": organizations(),
+        "members": {ORGANIZATION: [{"user_id": GROUP, "username": "alice", "email": "alice@example.com"}]},
+    }));
+    let world = World::new(sheet.client(), Promises::default());
+    let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "dev"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "organization": "alpha", "members": ["alice"]}});
+    let rest = assess(&manifest, &world).await.rest.unwrap();
+    // The call came through, and its answer did not.
+    let half = |fields: Value| {
+        let mut group =
+            json!({"id": GROUP, "organization_id": ORGANIZATION, "name": "dev", "display_name": ""});
+        group.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({ORGANIZATION: [group]})
+    };
+    sheet.set("groups", half(json!({})));
+    world.forget().await;
+    assert_eq!(
+        assess(&manifest, &world).await.contact,
+        Some(Contact::Foreign),
+        "nothing says that it is ours"
+    );
+    manifest["status"] = json!({"creating": rest});
+    let found = assess(&manifest, &world).await;
+    assert_eq!((found.contact, found.id.unwrap().to_string()), (Some(Contact::Held), GROUP.to_owned()));
+    let bob = json!({"id": ORGANIZATION, "username": "bob", "email": "bob@example.com"});
+    sheet.set("groups", half(json!({"members": [bob]})));
+    world.forget().await;
+    let found = assess(&manifest, &world).await;
+    assert!(
+        matches!(found.verdict, Verdict::Decided(Decision::Refuse(Refusal::NotEqual))),
+        "{:?}",
+        found.verdict
+    );
+}

@@ -112,6 +112,16 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
         ("PATCH" | "DELETE", ["organizations", id]) => change(&mut state["organizations"], method, id, body),
         ("GET", ["organizations", id, "groups"]) => (200, list(&state["groups"][*id])),
         ("POST", ["organizations", id, "groups"]) => create_group(state, id, body),
+        ("GET", ["groups", id]) => {
+            let mut groups =
+                state["groups"].as_object().unwrap().values().filter_map(Value::as_array).flatten();
+            match groups.find(|it| it["id"] == *id) {
+                Some(found) => (200, found.clone()),
+                None => {
+                    (404, json!({"message": "Resource not found or you do not have access to this resource"}))
+                }
+            }
+        }
         ("PATCH" | "DELETE", ["groups", id]) => change_group(state, method, id, body),
         ("GET", ["organizations", id, "paginated-members"]) => {
             let members = list(&state["members"][*id]);
