@@ -6,10 +6,13 @@
 mod admin;
 mod control_plane;
 mod lease;
+mod memory;
 mod metrics;
 mod object;
 mod pace;
 mod planes;
+mod record;
+mod trigger;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,22 +1,27 @@
 //! Control planes that run elsewhere: their address, their credentials, and whether both work.
 
+pub(super) mod departure;
+
 use std::{sync::Arc, time::Instant};
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, condition, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, condition, finalizer, reason};
 use client::{Client, deployment::BuildInfo};
-use engine::{Credentials, Waiting, endpoint::endpoint};
+use engine::{
+    Credentials, Waiting,
+    conditions::{Conditions, Truth},
+    endpoint::endpoint,
+};
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::Secret,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{PartialObjectMeta, PostParams},
     runtime::{
+        PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
-        reflector::ObjectRef,
+        events::EventType,
+        reflector::{self, ObjectRef},
         watcher,
     },
 };
@@ -24,42 +29,70 @@ use secrecy::ExposeSecret;
 
 use super::{
     Shared, again, drive,
-    pace::{Retries, spread},
-    planes::{Origin, PlaneName},
+    memory::Memory,
+    pace::spread,
+    planes::{Origin, Plane, PlaneName},
+    record::{has_finalizer, publish, set_finalizer},
+    trigger,
 };
 use crate::{cluster::Cluster, deployment::reach};
+use departure::{Departure, leaving};
+
+/// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
+const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
 
 struct Context {
     shared: Arc<Shared>,
-    retries: Retries,
+    memory: Memory,
 }
 
 pub(super) async fn run(shared: Arc<Shared>) {
-    let context = Arc::new(Context { shared: Arc::clone(&shared), retries: Retries::default() });
-    let controller = Controller::new(shared.api::<CoderControlPlane>(), watcher::Config::default());
-    let known = controller.store();
-    // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
-    let secrets = shared.api::<PartialObjectMeta<Secret>>();
-    let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
-        let refers = |plane: &Arc<CoderControlPlane>| {
-            plane.namespace() == secret.namespace()
-                && names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
-        };
-        known.state().into_iter().filter(refers).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
-    });
-    let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
-        reconcile,
-        |_, _: &kube::Error, context| again(CoderControlPlane::kind(&()), &context.shared),
-        context,
-    );
+    let context = Arc::new(Context { shared: Arc::clone(&shared), memory: Memory::default() });
+    let (known, writer) = reflector::store();
+    let changes = watcher(shared.api::<CoderControlPlane>(), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
+    let (of_secrets, of_planes) = (known.clone(), known.clone());
+    let controller = Controller::for_stream(changes, known)
+        // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
+        .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |secret| {
+            let refers = |plane: &Arc<CoderControlPlane>| {
+                plane.namespace() == secret.namespace()
+                    && names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
+            };
+            of_secrets
+                .state()
+                .into_iter()
+                .filter(refers)
+                .map(|it| ObjectRef::from_obj(&*it))
+                .collect::<Vec<_>>()
+        })
+        // What waits for the last of its dependents goes when that is gone.
+        .reconcile_on(shared.planes.changes().flat_map(move |_| {
+            let leaving = |it: &Arc<CoderControlPlane>| it.metadata.deletion_timestamp.is_some();
+            let leaving = of_planes.state().into_iter().filter(leaving);
+            futures::stream::iter(leaving.map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>())
+        }))
+        .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
+        .run(
+            reconcile,
+            |_, _: &kube::Error, context| again(CoderControlPlane::kind(&()), &context.shared),
+            Arc::clone(&context),
+        );
     let passes = controller.inspect(move |pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
-            let name = (gone.namespace.clone().unwrap_or_default(), gone.name.clone());
-            shared.metrics.forget(&name);
-            shared.planes.remove(&name);
+            forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()), &context);
         }
     });
     drive(passes).await;
+}
+
+fn forget(name: &PlaneName, context: &Context) {
+    context.memory.forget(name);
+    context.shared.metrics.forget(name);
+    context.shared.planes.forget(name);
 }
 
 /// The Secrets that a control plane refers to.
@@ -72,58 +105,102 @@ fn names(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
 }
 
 async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Result<Action, kube::Error> {
-    let Context { shared, retries } = &*context;
-    let name: PlaneName = (plane.namespace().unwrap_or_default(), plane.name_any());
-    let uid = plane.uid().unwrap_or_default();
+    let Context { shared, memory } = &*context;
+    let (name, uid) = (name_of(&plane), plane.uid().unwrap_or_default());
     if plane.metadata.deletion_timestamp.is_some() {
-        shared.planes.remove(&name);
-        shared.metrics.forget(&name);
-        retries.forget(&uid);
-        return Ok(Action::await_change());
+        return depart(&plane, &context).await;
     }
     if plane.spec.is_suspended() {
+        shared.planes.block(&name, reason::SUSPENDED, true);
+        let words = "suspended: nothing is read or changed, and nothing that belongs to it is";
+        write_status(&plane, said(&plane, Truth::Unknown, reason::SUSPENDED, words), shared).await?;
+        return Ok(Action::await_change());
+    }
+    if !has_finalizer(&*plane, finalizer::CONTROL_PLANE) {
+        set_finalizer(&*plane, finalizer::CONTROL_PLANE, true, shared).await?;
         return Ok(Action::await_change());
     }
     let started = Instant::now();
     let found = prove(&plane, shared).await;
     shared.metrics.tried(&name, found.is_ok());
     let delay = if found.is_ok() {
-        retries.forget(&uid);
+        memory.succeeded(&name, &uid);
         spread(plane.spec.interval(), &uid)
     } else {
-        retries.after_failure(&uid, None)
+        memory.after_failure(&name, &uid, None)
     };
-    // One that does not answer just now keeps its client, with its budget and its circuit.
-    let silent = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
-    let is_silent = |it: &Waiting| silent.contains(&it.reason);
-    if found.as_ref().is_err_and(|it| !is_silent(it)) {
-        shared.planes.remove(&name);
+    let known = shared.planes.last_known(&name).is_some();
+    if let Some(why) = found.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
+        // A Secret may be deleted together with what it is needed for; one with other words in it is meant.
+        shared.planes.block(&name, why.reason, why.reason == reason::SECRET_NOT_FOUND);
     }
-    let status = status(&plane, found.as_ref().map(|it| &it.build));
-    if plane.status.as_ref() != Some(&status) {
-        let mut written = (*plane).clone();
-        written.status = Some(status);
-        let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
-        planes.replace_status(&name.1, &PostParams::default(), &written).await?;
-    }
+    write_status(&plane, status(&plane, found.as_ref().map(|it| &it.build)), shared).await?;
     let reason = found.as_ref().map_or_else(|it| it.reason, |_| reason::UP_TO_DATE);
     shared.metrics.reconciled(CoderControlPlane::kind(&()), reason, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(Proved { origin, client, build }) = found {
-        shared.planes.insert(name, origin, client, build.deployment_id);
+        shared.planes.admit(&name, origin, client, build.deployment_id);
     }
     Ok(Action::requeue(delay))
 }
 
+fn name_of(plane: &CoderControlPlane) -> PlaneName {
+    (plane.namespace().unwrap_or_default(), plane.name_any())
+}
+
+/// Lets a control plane go, after everything that needs it for its own deletion.
+async fn depart(plane: &CoderControlPlane, context: &Context) -> Result<Action, kube::Error> {
+    let Context { shared, memory } = context;
+    let (name, uid) = (name_of(plane), plane.uid().unwrap_or_default());
+    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
+        forget(&name, context);
+        return Ok(Action::await_change());
+    }
+    shared.planes.block(&name, reason::DELETING, true);
+    let (age, is_forced) = leaving(plane);
+    let dependents = departure::dependents(&shared.client, &name).await?;
+    match departure::decide(&dependents, age, is_forced) {
+        Departure::Wait(awaited) => {
+            let words = format!("waits until these are deleted: {}", shortened(&awaited));
+            write_status(plane, said(plane, Truth::False, reason::DELETING, &words), shared).await?;
+            // Each of them tells when it is gone; this is for those that do not.
+            Ok(Action::requeue(memory.after_failure(&name, &uid, None)))
+        }
+        Departure::Go(left) => {
+            if !left.is_empty() {
+                let note = format!("gone before what belongs to it: {}", shortened(&left));
+                crate::terminal::say(&format!("control plane {}/{}: {note}", name.0, name.1));
+                publish(plane, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
+            }
+            set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
+            forget(&name, context);
+            Ok(Action::await_change())
+        }
+    }
+}
+
+/// A list as far as a person reads it.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}
+
 /// A control plane that can be used.
-struct Proved {
+pub(super) struct Proved {
     origin: Origin,
     client: Client,
     build: BuildInfo,
 }
 
+impl Proved {
+    pub(super) fn into_plane(self) -> Plane {
+        Plane::new(self.origin, self.client, self.build.deployment_id)
+    }
+}
+
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
-async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
+pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
     let endpoint = endpoint(plane, &Cluster(shared.client.clone())).await?;
     let Credentials::Token(token) = &endpoint.credentials else {
         let message = "an account is not enough yet: add a token".to_owned();
@@ -158,37 +235,50 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Wai
     Ok(Proved { origin, client, build })
 }
 
-/// The status after a pass. It equals the one before when nothing is different.
-fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> CoderControlPlaneStatus {
+/// Writes the status, if it is another one.
+async fn write_status(
+    plane: &CoderControlPlane,
+    next: CoderControlPlaneStatus,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    if plane.status.as_ref() == Some(&next) {
+        return Ok(());
+    }
+    let written = CoderControlPlane { status: Some(next), ..plane.clone() };
+    let planes =
+        Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
+    planes.replace_status(&plane.name_any(), &PostParams::default(), &written).await?;
+    Ok(())
+}
+
+/// The status before with other conditions.
+fn said(plane: &CoderControlPlane, truth: Truth, reason: &str, message: &str) -> CoderControlPlaneStatus {
     let before = plane.status.clone().unwrap_or_default();
-    let make = |kind: &str, reason: &str, message: &str| {
-        let status = if found.is_ok() { "True" } else { "False" };
-        let since = before.conditions.iter().find(|it| it.type_ == kind && it.status == status);
-        Condition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            observed_generation: plane.metadata.generation,
-            last_transition_time: since
-                .map_or_else(|| Time(Timestamp::now()), |it| it.last_transition_time.clone()),
-        }
-    };
-    let (reason, message) = match &found {
-        Ok(_) => (reason::UP_TO_DATE, "answers, and takes the credentials"),
-        Err(obstacle) => (obstacle.reason, obstacle.message.as_str()),
-    };
-    let conditions =
-        vec![make(condition::READY, reason, message), make(condition::OPERATOR_ACCESS, reason, message)];
+    let conditions = Conditions::new(&before.conditions, plane.metadata.generation, Timestamp::now())
+        .with(condition::READY, truth, reason, message)
+        .with(condition::OPERATOR_ACCESS, truth, reason, message);
     CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
-        conditions,
+        conditions: conditions.made(),
+        last_handled_reconcile_at: requested(plane).or_else(|| before.last_handled_reconcile_at.clone()),
+        ..before
+    }
+}
+
+/// The status after a pass. It equals the one before when nothing is different.
+fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> CoderControlPlaneStatus {
+    let (reason, message) = match found {
+        Ok(_) => (reason::UP_TO_DATE, "answers, and takes the credentials"),
+        Err(waiting) => (waiting.reason, waiting.message.as_str()),
+    };
+    let before = said(plane, found.is_ok().into(), reason, message);
+    CoderControlPlaneStatus {
         url: plane.spec.external.as_ref().map(|it| it.url.clone()),
-        version: found.as_ref().ok().map(|it| it.version.clone()).or(before.version),
-        deployment_id: found.as_ref().ok().map(|it| it.deployment_id.to_string()).or(before.deployment_id),
+        version: found.ok().map(|it| it.version.clone()).or(before.version),
+        deployment_id: found.ok().map(|it| it.deployment_id.to_string()).or(before.deployment_id),
         operator_access_ready: Some(found.is_ok()),
         phase: Some(if found.is_ok() { "Ready" } else { "Pending" }.to_owned()),
-        last_handled_reconcile_at: requested(plane).or(before.last_handled_reconcile_at),
+        ..before
     }
 }
 

@@ -1,24 +1,28 @@
 //! The controller of one kind: the engine's stages around a manifest in a cluster.
 
+mod deletion;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{AppState, DeletionPolicy, Mode, Status, annotation, finalizer, reason};
+use api::{AppState, DeletionPolicy, Status, finalizer, reason};
 use engine::{
-    Assessment, Door, Kind, Object, Outcome, Report, Trouble, Verdict, Waiting,
-    ownership::{Claim, keeper},
+    Assessment, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict, Waiting,
+    ownership::{Claim, keeper_by_id, keeper_by_name},
     status::{self, Pass},
 };
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    api::PostParams,
     runtime::{
-        controller::{Action, Controller},
-        events::{Event, EventType},
-        reflector::{ObjectRef, Store},
+        PredicateConfig, WatchStreamExt as _,
+        controller::{self, Action, Controller},
+        events::EventType,
+        reflector::{self, ObjectRef, Store},
         watcher,
     },
 };
@@ -29,51 +33,77 @@ use super::{
     Shared, again,
     control_plane::requested,
     drive,
-    pace::{Retries, spread},
-    planes::Plane,
+    memory::{Memory, ObjectName},
+    pace::spread,
+    planes::{Plane, PlaneName, Standing},
+    record::{has_finalizer, mark, publish, set_finalizer},
+    trigger,
 };
+use crate::cluster::Cluster;
 
-/// How long an object that is being deleted waits for a deployment that does not answer.
-const DELETION_DEADLINE: Duration = Duration::from_mins(15);
 /// How soon an object that waits is looked at again, should no watch have told.
 const SAFETY_NET: Duration = Duration::from_mins(2);
 
 struct Context<K: Kind> {
     shared: Arc<Shared>,
-    retries: Retries,
+    memory: Memory,
     /// Every manifest of the kind, for those that want the same object.
     manifests: Store<K::Manifest>,
 }
 
 pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
-    let controller = Controller::new(shared.api::<K::Manifest>(), watcher::Config::default());
+    let (manifests, writer) = reflector::store();
+    let changes = watcher(shared.api::<K::Manifest>(), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(trigger::of::<K::Manifest>(), PredicateConfig::default());
     let context = Arc::new(Context::<K> {
         shared: Arc::clone(&shared),
-        retries: Retries::default(),
-        manifests: controller.store(),
+        memory: Memory::default(),
+        manifests: manifests.clone(),
     });
-    let (of_organizations, of_groups) = (controller.store(), controller.store());
-    let waiting = |store: Store<K::Manifest>, namespace: Option<String>| {
-        let is_it =
-            move |it: &Arc<K::Manifest>| it.namespace() == namespace && waits_for_reference(it.status());
-        store.state().into_iter().filter(is_it).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
-    };
-    let controller = controller
-        .reconcile_all_on(shared.planes.changes())
+    let (of_planes, of_organizations, of_groups) = (manifests.clone(), manifests.clone(), manifests.clone());
+    let controller = Controller::for_stream(changes, manifests)
+        .reconcile_on(shared.planes.changes().flat_map(move |changed| {
+            let belongs =
+                move |it: &K::Manifest| changed.as_ref().is_none_or(|it_is| *it_is == plane_of::<K>(it));
+            futures::stream::iter(those::<K>(&of_planes, belongs))
+        }))
         // What waits for an organization or a group goes on when one changes.
         .watches(shared.api::<api::CoderOrganization>(), watcher::Config::default(), move |it| {
-            waiting(of_organizations.clone(), it.namespace())
+            waiting::<K>(&of_organizations, it.metadata.namespace.as_deref())
         })
         .watches(shared.api::<api::CoderGroup>(), watcher::Config::default(), move |it| {
-            waiting(of_groups.clone(), it.namespace())
+            waiting::<K>(&of_groups, it.metadata.namespace.as_deref())
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
             reconcile::<K>,
             |_, _: &kube::Error, context| again(K::Manifest::kind(&()), &context.shared),
-            context,
+            Arc::clone(&context),
         );
-    drive(controller).await;
+    let passes = controller.inspect(move |pass| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = pass {
+            context.memory.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+        }
+    });
+    drive(passes).await;
+}
+
+/// Those manifests.
+fn those<K: Kind>(
+    manifests: &Store<K::Manifest>,
+    are: impl Fn(&K::Manifest) -> bool,
+) -> Vec<ObjectRef<K::Manifest>> {
+    manifests.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
+}
+
+/// The manifests of a namespace that wait for something that they refer to.
+fn waiting<K: Kind>(manifests: &Store<K::Manifest>, namespace: Option<&str>) -> Vec<ObjectRef<K::Manifest>> {
+    those::<K>(manifests, |it| {
+        it.meta().namespace.as_deref() == namespace && waits_for_reference(it.status())
+    })
 }
 
 fn waits_for_reference(status: Option<&Status>) -> bool {
@@ -81,108 +111,176 @@ fn waits_for_reference(status: Option<&Status>) -> bool {
     conditions.any(|it| it.type_ == api::condition::READY && it.reason == reason::REFERENCE_NOT_FOUND)
 }
 
+fn name_of<K: Kind>(manifest: &K::Manifest) -> ObjectName {
+    (manifest.namespace().unwrap_or_default(), manifest.name_any())
+}
+
+fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {
+    (manifest.namespace().unwrap_or_default(), manifest.control_plane().to_owned())
+}
+
 async fn reconcile<K: Kind>(
     manifest: Arc<K::Manifest>,
     context: Arc<Context<K>>,
 ) -> Result<Action, kube::Error> {
-    let Context { shared, retries, manifests } = &*context;
-    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
-    let manifest = (*manifest).clone();
-    let uid = manifest.uid().unwrap_or_default();
-    let plane =
-        shared.planes.get(&(manifest.namespace().unwrap_or_default(), manifest.control_plane().to_owned()));
+    let shared = &context.shared;
+    let started = Instant::now();
+    let mut manifest = (*manifest).clone();
     if manifest.meta().deletion_timestamp.is_some() {
-        return delete::<K>(manifest, plane, &context).await;
+        return deletion::delete::<K>(manifest, &context).await;
     }
     if manifest.policy().is_suspended() {
+        let next = status::suspended(manifest.status(), manifest.meta().generation, Timestamp::now());
+        write_status(&manifest, next, shared).await?;
         return Ok(Action::await_change());
     }
     let deletes = manifest.policy().deletion_policy() == DeletionPolicy::Delete;
-    if deletes && !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
-        set_finalizer::<K>(&manifest, shared, true).await?;
+    if deletes && !has_finalizer(&manifest, finalizer::FINALIZER) {
+        set_finalizer(&manifest, finalizer::FINALIZER, true, shared).await?;
         return Ok(Action::await_change());
     }
+    if let Some(first) = status::begun(manifest.status(), manifest.meta().generation, Timestamp::now()) {
+        manifest = write_status(&manifest, first, shared).await?;
+    }
     let mut object = Object::<K>::new(manifest);
-    let (assessment, report) = match (other_keeper::<K>(&object.manifest, manifests), plane) {
-        (Some(keeper), _) => (None, kept_by(&keeper)),
-        (None, Some(plane)) => pass(&mut object, &plane).await,
-        (None, None) => (None, not_reachable(&object)),
+    let name = plane_of::<K>(&object.manifest);
+    let (assessment, report) = match shared.planes.standing(&name) {
+        Some(Standing::Usable(plane)) => pass(&mut object, &plane, &context).await?,
+        Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
+        None => match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
+            Ok(None) => (None, not_declared(&name)),
+            // Nobody has looked at it since we started; whoever does will tell.
+            Ok(Some(_)) | Err(_) => return Ok(Action::requeue(SAFETY_NET)),
+        },
     };
-    let retry_after = match &report.outcome {
-        Outcome::Failed(Trouble::Remote(error)) => error.retry_after(),
-        _ => None,
-    };
-    let failed = matches!(report.outcome, Outcome::Failed(_));
-    tell(&object, assessment.as_ref(), &report, shared).await;
+    conclude(&object, assessment, report, started, &context).await
+}
+
+/// Tells what became of an object, and says when it is looked at again.
+async fn conclude<K: Kind>(
+    object: &Object<K>,
+    assessment: Option<Assessment>,
+    report: Report,
+    started: Instant,
+    context: &Context<K>,
+) -> Result<Action, kube::Error> {
+    let Context { shared, memory, .. } = context;
+    let (kind, manifest) = (K::Manifest::kind(&()), &object.manifest);
+    tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
         shared.metrics.planned(&kind, &assessment.plan, report.done);
     }
-    let waits = matches!(report.outcome, Outcome::Waiting(_));
-    let reason = report.outcome.reason();
-    write_status(&object, assessment.as_ref(), report, shared).await?;
-    shared.metrics.reconciled(kind, reason, started.elapsed());
-    if failed {
-        return Ok(Action::requeue(retries.after_failure(&uid, retry_after)));
+    let next = next_status(object, assessment.as_ref(), &report);
+    write_status(manifest, next, shared).await?;
+    shared.metrics.reconciled(kind, report.outcome.reason(), started.elapsed());
+    let (name, uid) = (name_of::<K>(manifest), manifest.uid().unwrap_or_default());
+    if let Outcome::Failed(trouble) = &report.outcome {
+        let wanted = if let Trouble::Remote(error) = trouble { error.retry_after() } else { None };
+        return Ok(Action::requeue(memory.after_failure(&name, &uid, wanted)));
     }
-    retries.forget(&uid);
-    let interval = spread(object.manifest.policy().interval(), &uid);
+    memory.succeeded(&name, &uid);
+    let interval = spread(manifest.policy().interval(), &uid);
+    let waits = matches!(report.outcome, Outcome::Waiting(_));
     Ok(Action::requeue(if waits { interval.min(SAFETY_NET) } else { interval }))
 }
 
 /// The stages. What is to be written is decided once more on what the deployment has now.
-async fn pass<K: Kind>(object: &mut Object<K>, plane: &Plane) -> (Option<Assessment>, Report) {
+async fn pass<K: Kind>(
+    object: &mut Object<K>,
+    plane: &Plane,
+    context: &Context<K>,
+) -> Result<(Option<Assessment>, Report), kube::Error> {
+    let (mine, same_words, others) = claims::<K>(&object.manifest, &context.manifests);
+    if let Some(keeper) = keeper_by_name(&mine, &same_words) {
+        return Ok((None, kept_by(keeper)));
+    }
     let mut assessment = object.assess(plane.world().await, Door::Controller).await;
-    if matches!(assessment.verdict, Verdict::Decided(engine::Decision::Apply)) {
+    let id = assessment.id.map(|it| it.to_string());
+    if let Some(keeper) = id.and_then(|id| keeper_by_id(&id, &mine, &others)) {
+        return Ok((None, kept_by(keeper)));
+    }
+    if is_to_apply(&assessment) {
+        if let Some(quarrel) = quarrel::<K>(object, &assessment, context) {
+            return Ok((Some(assessment), waits(quarrel)));
+        }
         assessment = object.assess(plane.world_now().await, Door::Controller).await;
     }
+    let creating = object.manifest.status().and_then(|it| it.creating.as_ref());
+    if is_to_apply(&assessment) && assessment.rest.is_some() && assessment.rest.as_ref() != creating {
+        // Before the first of several steps: should its answer be lost, what it made is known to be ours.
+        let fields = json!({"creating": assessment.rest});
+        object.manifest = mark(&object.manifest, &fields, &context.shared).await?;
+    }
     let report = object.carry_out(&assessment, plane.world().await).await;
-    (Some(assessment), report)
+    if report.done > 0 {
+        let mut done = assessment.plan.clone();
+        done.steps.truncate(report.done);
+        let (manifest, now) = (&object.manifest, Timestamp::now());
+        context.memory.with(&name_of::<K>(manifest), &manifest.uid().unwrap_or_default(), |it| {
+            it.mended.record(manifest.meta().generation, &done, now);
+        });
+    }
+    Ok((Some(assessment), report))
 }
 
-/// Another manifest that wants the same object and has the better claim.
-fn other_keeper<K: Kind>(manifest: &K::Manifest, manifests: &Store<K::Manifest>) -> Option<Claim> {
-    let target = K::target(manifest).to_lowercase();
-    let wants_it = |other: &Arc<K::Manifest>| {
-        other.namespace() == manifest.namespace()
-            && other.control_plane() == manifest.control_plane()
-            && K::target(other).to_lowercase() == target
+fn is_to_apply(assessment: &Assessment) -> bool {
+    matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
+}
+
+/// Whether somebody else keeps undoing what this plan would do.
+fn quarrel<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Waiting> {
+    let (manifest, now) = (&object.manifest, Timestamp::now());
+    context.memory.with(&name_of::<K>(manifest), &manifest.uid().unwrap_or_default(), |it| {
+        it.mended.contended(manifest.meta().generation, &assessment.plan, now)
+    })
+}
+
+/// What this manifest claims; what others claim in the same words; and what others claim at all.
+fn claims<K: Kind>(
+    manifest: &K::Manifest,
+    manifests: &Store<K::Manifest>,
+) -> (Claim, Vec<Claim>, Vec<Claim>) {
+    let claim = |it: &K::Manifest| Claim {
+        name: it.name_any(),
+        uid: it.uid().unwrap_or_default(),
+        created: it.creation_timestamp().map_or(0, |it| it.0.as_second()),
+        held: it.status().and_then(|it| it.id.clone()),
     };
-    let claim = |other: Arc<K::Manifest>| Claim {
-        name: other.name_any(),
-        uid: other.uid().unwrap_or_default(),
-        created: other.creation_timestamp().map_or(0, |it| it.0.as_second()),
-        holds: other.status().is_some_and(|it| it.id.is_some()),
-    };
-    let claims: Vec<Claim> = manifests.state().into_iter().filter(wants_it).map(claim).collect();
-    keeper(&claims).filter(|it| Some(&it.uid) != manifest.uid().as_ref()).cloned()
+    let (plane, target) = (plane_of::<K>(manifest), K::target(manifest).to_lowercase());
+    let others = manifests.state().into_iter();
+    let others = others.filter(|it| it.uid() != manifest.uid() && plane_of::<K>(it) == plane);
+    let (mut same_words, mut all) = (Vec::new(), Vec::new());
+    for other in others {
+        if K::target(&other).to_lowercase() == target {
+            same_words.push(claim(&other));
+        }
+        all.push(claim(&other));
+    }
+    (claim(manifest), same_words, all)
 }
 
 fn kept_by(keeper: &Claim) -> Report {
     let message = format!("{} declares the same object and keeps it: delete one of the two", keeper.name);
-    Report {
-        outcome: Outcome::Waiting(Waiting { reason: reason::HELD_BY_OTHER, message }),
-        id: None,
-        done: 0,
-    }
+    waits(Waiting { reason: reason::HELD_BY_OTHER, message })
 }
 
-fn not_reachable<K: Kind>(object: &Object<K>) -> Report {
-    let message =
-        format!("control plane {} is not there, or cannot be talked to yet", object.manifest.control_plane());
-    let waiting = Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message };
+fn not_declared((_, name): &PlaneName) -> Report {
+    let message = format!("there is no control plane {name} in this namespace: create it");
+    waits(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message })
+}
+
+fn not_ready((_, name): &PlaneName, why: &str) -> Report {
+    let message = format!("control plane {name} cannot be used: {why}; its own status says more");
+    waits(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message })
+}
+
+fn waits(waiting: Waiting) -> Report {
     Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 }
 }
 
-/// Writes the status, if it is another one.
-async fn write_status<K: Kind>(
-    object: &Object<K>,
-    assessment: Option<&Assessment>,
-    report: Report,
-    shared: &Shared,
-) -> Result<(), kube::Error> {
+fn next_status<K: Kind>(object: &Object<K>, assessment: Option<&Assessment>, report: &Report) -> Status {
     let empty = engine::Plan::<()>::empty().view("");
-    let target = K::target(&object.manifest);
-    let asked = requested(&object.manifest);
+    let (target, asked) = (K::target(&object.manifest), requested(&object.manifest));
     let pass = Pass {
         generation: object.manifest.meta().generation,
         contact: assessment.and_then(|it| it.contact),
@@ -194,25 +292,24 @@ async fn write_status<K: Kind>(
         requested: asked.as_deref(),
         now: Timestamp::now(),
     };
-    let next = status::next(object.manifest.status(), &pass);
-    if object.manifest.status() == Some(&next) {
-        return Ok(());
+    status::next(object.manifest.status(), &pass)
+}
+
+/// Writes the status, if it is another one, and gives back the object as it is then.
+async fn write_status<M: AppState>(manifest: &M, next: Status, shared: &Shared) -> Result<M, kube::Error> {
+    let mut written = manifest.clone();
+    if manifest.status() == Some(&next) {
+        return Ok(written);
     }
-    let mut written = object.manifest.clone();
-    let objects =
-        Api::<K::Manifest>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
-    if next.id.is_some() && next.id != object.manifest.status().and_then(|it| it.id.clone()) {
-        // What we have just taken or made must be ours whatever else happens to the manifest meanwhile, its deletion
-        // included: the id goes first, on any version of this very object.
-        let id = json!({"metadata": {"uid": written.uid()}, "status": {"id": next.id}});
-        let recorded =
-            objects.patch_status(&written.name_any(), &PatchParams::default(), &Patch::Merge(id)).await?;
-        written.meta_mut().resource_version = recorded.resource_version();
+    if next.id.is_some() && next.id != manifest.status().and_then(|it| it.id.clone()) {
+        // What we have just taken or made is ours from now on: the id goes first.
+        written.meta_mut().resource_version =
+            mark(manifest, &json!({"id": next.id}), shared).await?.resource_version();
     }
     written.set_status(next);
     // With the version that was read: of two writers one is refused and looks again.
-    objects.replace_status(&written.name_any(), &PostParams::default(), &written).await?;
-    Ok(())
+    let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
+    objects.replace_status(&written.name_any(), &PostParams::default(), &written).await
 }
 
 /// Events for what was changed, field by field; none when nothing was.
@@ -231,99 +328,4 @@ async fn tell<K: Kind>(
         let action = format!("{:?}", step.action);
         publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
     }
-}
-
-/// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,
-/// has been said elsewhere.
-async fn publish(
-    about: &impl kube::Resource<DynamicType = ()>,
-    type_: EventType,
-    words: (&str, &str),
-    note: &str,
-    shared: &Shared,
-) {
-    let (reason, action) = (words.0.to_owned(), words.1.to_owned());
-    let note = Some(note.chars().take(1000).collect());
-    let event = Event { type_, reason, note, action, secondary: None };
-    shared.recorder.publish(&event, &about.object_ref(&())).await.ok();
-}
-
-/// Whether the control plane is still declared, reachable or not.
-async fn control_plane_exists(manifest: &impl AppState, shared: &Shared) -> Result<bool, kube::Error> {
-    let namespace = manifest.namespace().unwrap_or_default();
-    let planes = Api::<api::CoderControlPlane>::namespaced(shared.client.clone(), &namespace);
-    Ok(planes.get_opt(manifest.control_plane()).await?.is_some())
-}
-
-/// Lets an object go, and takes the remote one away where that is the policy.
-async fn delete<K: Kind>(
-    manifest: K::Manifest,
-    plane: Option<Arc<Plane>>,
-    context: &Context<K>,
-) -> Result<Action, kube::Error> {
-    let Context { shared, retries, .. } = context;
-    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
-    let uid = manifest.uid().unwrap_or_default();
-    if !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
-        retries.forget(&uid);
-        return Ok(Action::await_change());
-    }
-    let forced = manifest.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
-    let since = manifest.meta().deletion_timestamp.as_ref().map(|it| it.0);
-    let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
-    let is_late = age.is_some_and(|it| it > DELETION_DEADLINE);
-    let is_gone = !control_plane_exists(&manifest, shared).await?;
-    let policy = manifest.policy();
-    let takes_away = policy.deletion_policy() == DeletionPolicy::Delete
-        && policy.mode() == Mode::Enforce
-        && manifest.status().is_some_and(|it| it.id.is_some());
-    let mut object = Object::<K>::new(manifest);
-    let outcome = match plane {
-        Some(plane) => {
-            let world = plane.world_now().await;
-            let assessment = object.assess_deletion(world).await;
-            let report = object.carry_out(&assessment, world).await;
-            shared.metrics.steps(&kind, &assessment.plan, report.done);
-            report.outcome
-        }
-        None if takes_away => not_reachable(&object).outcome,
-        // There is nothing to take away, so there is nobody to wait for.
-        None => Outcome::Equal,
-    };
-    if !outcome.is_ready() {
-        let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
-        let target = K::target(&object.manifest);
-        // What is gone is not waited for; what does not answer is, for a while, unless somebody says otherwise.
-        if !(is_gone || is_late || forced) {
-            crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
-            shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
-            return Ok(Action::requeue(retries.after_failure(&uid, None)));
-        }
-        let note = format!("{target} is left behind: {words}");
-        crate::terminal::say(&note);
-        publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
-    }
-    set_finalizer::<K>(&object.manifest, shared, false).await?;
-    shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
-    retries.forget(&uid);
-    Ok(Action::await_change())
-}
-
-/// Adds or removes our finalizer, on the version of the object that was read.
-async fn set_finalizer<K: Kind>(
-    manifest: &K::Manifest,
-    shared: &Shared,
-    on: bool,
-) -> Result<(), kube::Error> {
-    let mut finalizers = manifest.finalizers().to_vec();
-    finalizers.retain(|it| it != finalizer::FINALIZER);
-    if on {
-        finalizers.push(finalizer::FINALIZER.to_owned());
-    }
-    let patch =
-        json!({"metadata": {"resourceVersion": manifest.resource_version(), "finalizers": finalizers}});
-    let objects =
-        Api::<K::Manifest>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
-    objects.patch(&manifest.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
 }

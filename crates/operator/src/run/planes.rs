@@ -45,7 +45,7 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    fn new(origin: Origin, client: Client, deployment: Uuid) -> Self {
+    pub(super) fn new(origin: Origin, client: Client, deployment: Uuid) -> Self {
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
         let world = World::new(client, Promises::default()).expecting(deployment);
         Self { origin, deployment, world, read: Mutex::new(Instant::now()) }
@@ -70,52 +70,107 @@ impl Plane {
     }
 }
 
+/// What is known of a control plane.
+#[derive(Default)]
+struct Entry {
+    plane: Option<Arc<Plane>>,
+    /// Why nothing but deletions may use it.
+    blocked: Option<&'static str>,
+}
+
+/// How a control plane stands to what belongs to it.
+pub(super) enum Standing {
+    Usable(Arc<Plane>),
+    /// It is declared, and cannot be used for this reason.
+    Blocked(&'static str),
+}
+
 /// The control planes, by name.
 pub(super) struct Planes {
-    planes: RwLock<HashMap<PlaneName, Arc<Plane>>>,
-    changed: broadcast::Sender<()>,
+    entries: RwLock<HashMap<PlaneName, Entry>>,
+    changed: broadcast::Sender<PlaneName>,
 }
 
 impl Default for Planes {
     fn default() -> Self {
-        Self { planes: RwLock::default(), changed: broadcast::channel(16).0 }
+        Self { entries: RwLock::default(), changed: broadcast::channel(64).0 }
     }
 }
 
 impl Planes {
-    pub(super) fn get(&self, name: &PlaneName) -> Option<Arc<Plane>> {
-        self.planes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    /// Nothing when nobody has looked at it yet.
+    pub(super) fn standing(&self, name: &PlaneName) -> Option<Standing> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(name)?;
+        match (&entry.plane, entry.blocked) {
+            (_, Some(reason)) => Some(Standing::Blocked(reason)),
+            (Some(plane), None) => Some(Standing::Usable(Arc::clone(plane))),
+            (None, None) => None,
+        }
+    }
+
+    /// A control plane that was once usable and may be still, for deletions.
+    pub(super) fn last_known(&self, name: &PlaneName) -> Option<Arc<Plane>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.plane.clone()
     }
 
     /// The client of a control plane, if it was made from the same.
     pub(super) fn client(&self, name: &PlaneName, origin: &Origin) -> Option<Client> {
-        self.get(name).filter(|it| it.origin == *origin).map(|it| it.world.client().clone())
+        self.last_known(name).filter(|it| it.origin == *origin).map(|it| it.world.client().clone())
     }
 
-    /// Makes a control plane known, unless it is already; an earlier one of that name with other credentials goes.
-    pub(super) fn insert(&self, name: PlaneName, origin: Origin, client: Client, deployment: Uuid) {
-        if self.get(&name).is_some_and(|it| it.origin == origin && it.deployment == deployment) {
-            return;
-        }
-        let plane = Arc::new(Plane::new(origin, client, deployment));
-        self.planes.write().unwrap_or_else(PoisonError::into_inner).insert(name, plane);
-        // Nobody listening is nobody waiting.
-        self.changed.send(()).ok();
+    /// Makes a control plane usable; an earlier one of that name with other credentials goes.
+    pub(super) fn admit(&self, name: &PlaneName, origin: Origin, client: Client, deployment: Uuid) {
+        self.change(name, |entry| {
+            let is_known =
+                entry.plane.as_ref().is_some_and(|it| it.origin == origin && it.deployment == deployment);
+            if !is_known {
+                entry.plane = Some(Arc::new(Plane::new(origin, client, deployment)));
+            }
+            entry.blocked.take().is_some() || !is_known
+        });
     }
 
-    /// Forgets a control plane. What belongs to it says so.
-    pub(super) fn remove(&self, name: &PlaneName) {
-        let known = self.planes.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    /// Lets nothing but deletions use a control plane. Those go on with the client that is known, if it is `kept`.
+    pub(super) fn block(&self, name: &PlaneName, reason: &'static str, kept: bool) {
+        self.change(name, |entry| {
+            if !kept {
+                entry.plane = None;
+            }
+            entry.blocked.replace(reason) != Some(reason)
+        });
+    }
+
+    /// A control plane is not declared any more.
+    pub(super) fn forget(&self, name: &PlaneName) {
+        let known = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if known.is_some() {
-            self.changed.send(()).ok();
+            self.tell(name);
         }
     }
 
-    /// Speaks up whenever a control plane becomes known, or unknown: what waits for one goes on at once.
-    pub(super) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + 'static {
+    /// Something that belonged to a control plane has been let go: it may be what the control plane waits for.
+    pub(super) fn tell(&self, name: &PlaneName) {
+        // Nobody listening is nobody waiting.
+        self.changed.send(name.clone()).ok();
+    }
+
+    fn change(&self, name: &PlaneName, change: impl FnOnce(&mut Entry) -> bool) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let is_other = change(entries.entry(name.clone()).or_default());
+        drop(entries);
+        if is_other {
+            self.tell(name);
+        }
+    }
+
+    /// Names a control plane whenever something is different about it: what waits for it goes on at once. Whoever was too
+    /// slow to hear everything hears nothing in particular, and has to look at all.
+    pub(super) fn changes(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
         futures::stream::unfold(self.changed.subscribe(), |mut changes| async {
             match changes.recv().await {
-                Ok(()) | Err(broadcast::error::RecvError::Lagged(_)) => Some(((), changes)),
+                Ok(name) => Some((Some(name), changes)),
+                Err(broadcast::error::RecvError::Lagged(_)) => Some((None, changes)),
                 Err(broadcast::error::RecvError::Closed) => None,
             }
         })

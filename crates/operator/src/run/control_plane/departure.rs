@@ -1,0 +1,119 @@
+//! A control plane goes last: what belongs to it and is being deleted too still needs its address and its credentials.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{AppState as _, annotation, finalizer};
+use engine::{Kind, kinds};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
+
+use crate::run::planes::PlaneName;
+
+/// How long a deletion may wait for somebody else.
+pub(in crate::run) const DEADLINE: Duration = Duration::from_mins(15);
+/// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
+const SETTLES_WITHIN: Duration = Duration::from_secs(10);
+
+/// Something that needs the control plane for its own deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Dependent {
+    pub(super) name: String,
+    pub(super) is_leaving: bool,
+}
+
+/// Whether a control plane may go.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// It waits for these.
+    Wait(Vec<String>),
+    /// It goes, and these have not been taken away.
+    Go(Vec<String>),
+}
+
+/// Decides whether a control plane may go that has been leaving for a while.
+pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced: bool) -> Departure {
+    let named = |it: &Dependent| it.name.clone();
+    let leaving: Vec<String> = dependents.iter().filter(|it| it.is_leaving).map(named).collect();
+    if is_forced || leaving_for >= DEADLINE {
+        return Departure::Go(leaving);
+    }
+    if leaving_for < SETTLES_WITHIN && !dependents.is_empty() {
+        return Departure::Wait(dependents.iter().map(named).collect());
+    }
+    if leaving.is_empty() { Departure::Go(Vec::new()) } else { Departure::Wait(leaving) }
+}
+
+/// How long an object has been leaving, and whether somebody says that it should go at once.
+pub(in crate::run) fn leaving(object: &impl kube::ResourceExt) -> (Duration, bool) {
+    let since = object.meta().deletion_timestamp.as_ref().map(|it| it.0);
+    let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
+    let is_forced = object.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
+    (age.unwrap_or_default(), is_forced)
+}
+
+/// Everything that belongs to a control plane and holds on to something in it, as the API server has it now.
+pub(super) async fn dependents(client: &Client, plane: &PlaneName) -> Result<Vec<Dependent>, kube::Error> {
+    let mut lists = Lists { client, plane: Arc::new(plane.clone()), found: Vec::new() };
+    kinds::visit(&mut lists);
+    Ok(futures::future::try_join_all(lists.found).await?.into_iter().flatten().collect())
+}
+
+/// Lists every kind that it is shown.
+struct Lists<'a> {
+    client: &'a Client,
+    plane: Arc<PlaneName>,
+    found: Vec<BoxFuture<'static, Result<Vec<Dependent>, kube::Error>>>,
+}
+
+impl kinds::Visitor for Lists<'_> {
+    fn visit<K: Kind>(&mut self) {
+        let objects = Api::<K::Manifest>::namespaced(self.client.clone(), &self.plane.0);
+        let plane = Arc::clone(&self.plane);
+        self.found.push(Box::pin(async move {
+            let found = objects.list(&ListParams::default()).await?.items;
+            let holds = |it: &K::Manifest| {
+                it.control_plane() == plane.1 && it.finalizers().iter().any(|it| it == finalizer::FINALIZER)
+            };
+            let dependent = |it: K::Manifest| Dependent {
+                name: format!("{} {}", K::Manifest::kind(&()), it.name_any()),
+                is_leaving: it.meta().deletion_timestamp.is_some(),
+            };
+            Ok(found.into_iter().filter(holds).map(dependent).collect())
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+    const LATER: Duration = Duration::from_mins(1);
+
+    fn dependent(is_leaving: bool) -> Dependent {
+        Dependent { name: "CoderGroup alpha".to_owned(), is_leaving }
+    }
+
+    fn alpha() -> Vec<String> {
+        vec!["CoderGroup alpha".to_owned()]
+    }
+
+    #[test]
+    fn what_nothing_depends_on_goes_at_once() {
+        assert_eq!(decide(&[], Duration::ZERO, false), Departure::Go(vec![]));
+    }
+
+    #[test]
+    fn it_waits_for_what_is_being_deleted_too_until_the_deadline() {
+        assert_eq!(decide(&[dependent(true)], LATER, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[dependent(true)], DEADLINE, false), Departure::Go(alpha()));
+        assert_eq!(decide(&[dependent(true)], SOON, true), Departure::Go(alpha()));
+    }
+
+    #[test]
+    fn it_does_not_wait_for_what_stays_once_that_is_settled() {
+        assert_eq!(decide(&[dependent(false)], SOON, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[dependent(false)], LATER, false), Departure::Go(vec![]));
+    }
+}

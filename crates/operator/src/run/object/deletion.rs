@@ -1,0 +1,135 @@
+//! Lets an object go, and takes the remote one away where that is the policy.
+
+use std::{sync::Arc, time::Instant};
+
+use api::{AppState as _, DeletionPolicy, Mode, finalizer, reason};
+use engine::{Kind, Lookup as _, Object, Outcome, Waiting, status};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    runtime::{controller::Action, events::EventType},
+};
+
+use super::{Context, name_of, plane_of};
+use crate::{
+    cluster::Cluster,
+    run::{
+        Shared,
+        control_plane::{
+            departure::{DEADLINE, leaving},
+            prove,
+        },
+        planes::{Plane, PlaneName},
+        record::{has_finalizer, publish, set_finalizer},
+    },
+};
+
+/// Why nothing can be taken away.
+enum Obstacle {
+    /// What it would take is gone, and will not come back.
+    Gone(Waiting),
+    /// It may work later.
+    NotNow(Outcome),
+}
+
+pub(super) async fn delete<K: Kind>(
+    manifest: K::Manifest,
+    context: &Context<K>,
+) -> Result<Action, kube::Error> {
+    let Context { shared, memory, .. } = context;
+    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
+    let (name, uid) = (name_of::<K>(&manifest), manifest.uid().unwrap_or_default());
+    if !has_finalizer(&manifest, finalizer::FINALIZER) {
+        memory.forget(&name);
+        return Ok(Action::await_change());
+    }
+    let (age, is_forced) = leaving(&manifest);
+    let mut object = Object::<K>::new(manifest);
+    let taken = take_away(&mut object, shared).await;
+    let reason = match &taken {
+        Ok(outcome) | Err(Obstacle::NotNow(outcome)) => outcome.reason(),
+        Err(Obstacle::Gone(waiting)) => waiting.reason,
+    };
+    shared.metrics.reconciled(kind, reason, started.elapsed());
+    let target = K::target(&object.manifest);
+    let left = match taken {
+        Ok(_) => None,
+        Err(Obstacle::Gone(why)) => Some(why.message),
+        Err(Obstacle::NotNow(outcome)) => {
+            let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+            // What does not answer is waited for, for a while, unless there is nowhere to come back to.
+            if !(is_forced || age > DEADLINE || is_terminating(&name.0, shared).await) {
+                crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
+                return Ok(Action::requeue(memory.after_failure(&name, &uid, None)));
+            }
+            Some(words)
+        }
+    };
+    if let Some(words) = left {
+        let note = format!("{target} is left behind: {words}");
+        crate::terminal::say(&note);
+        publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
+    }
+    set_finalizer(&object.manifest, finalizer::FINALIZER, false, shared).await?;
+    memory.forget(&name);
+    // The control plane may be waiting for just this.
+    shared.planes.tell(&plane_of::<K>(&object.manifest));
+    Ok(Action::await_change())
+}
+
+/// Takes the remote object away, where there is one of ours and the policy says so.
+async fn take_away<K: Kind>(object: &mut Object<K>, shared: &Shared) -> Result<Outcome, Obstacle> {
+    let manifest = &object.manifest;
+    let policy = manifest.policy();
+    let has_to = policy.deletion_policy() == DeletionPolicy::Delete
+        && policy.mode() == Mode::Enforce
+        && manifest.status().is_some_and(|it| it.id.is_some());
+    if !has_to {
+        // There is nothing to take away, so there is nobody to wait for.
+        return Ok(Outcome::Equal);
+    }
+    let plane = plane(&plane_of::<K>(manifest), shared).await?;
+    let world = plane.world_now().await;
+    let assessment = object.assess_deletion(world).await;
+    let report = object.carry_out(&assessment, world).await;
+    shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
+    if report.outcome.is_ready() { Ok(report.outcome) } else { Err(Obstacle::NotNow(report.outcome)) }
+}
+
+/// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
+/// is good enough for a deletion.
+async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
+    if let Some(known) = shared.planes.last_known(name) {
+        return Ok(known);
+    }
+    let not_now = |waiting| Obstacle::NotNow(Outcome::Waiting(waiting));
+    let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
+        Ok(Some(declared)) => declared,
+        Ok(None) => {
+            let message = format!("its control plane {} is gone", name.1);
+            return Err(Obstacle::Gone(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message }));
+        }
+        Err(unreadable) => {
+            let message = format!("control plane {} cannot be read: {}", name.1, unreadable.0);
+            return Err(not_now(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }));
+        }
+    };
+    match prove(&declared, shared).await {
+        Ok(proved) => Ok(Arc::new(proved.into_plane())),
+        Err(missing) if missing.reason == reason::SECRET_NOT_FOUND => Err(Obstacle::Gone(missing)),
+        // Nobody mends the credentials of a control plane that is going.
+        Err(refused)
+            if refused.reason == reason::UNAUTHORIZED && declared.meta().deletion_timestamp.is_some() =>
+        {
+            Err(Obstacle::Gone(refused))
+        }
+        Err(waiting) => Err(not_now(waiting)),
+    }
+}
+
+/// Whether the namespace itself is going: nothing may hold it up.
+async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
+    let namespaces = Api::<Namespace>::all(shared.client.clone());
+    let found = namespaces.get_metadata_opt(namespace).await;
+    found.is_ok_and(|it| it.is_none_or(|it| it.metadata.deletion_timestamp.is_some()))
+}

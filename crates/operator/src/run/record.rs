@@ -1,0 +1,70 @@
+//! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
+
+use api::AppState;
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    runtime::events::{Event, EventType},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Shared;
+
+/// The longest text that an event takes.
+const LONGEST_NOTE: usize = 1000;
+
+/// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,
+/// has been said elsewhere.
+pub(super) async fn publish(
+    about: &impl Resource<DynamicType = ()>,
+    type_: EventType,
+    words: (&str, &str),
+    note: &str,
+    shared: &Shared,
+) {
+    let (reason, action) = (words.0.to_owned(), words.1.to_owned());
+    let note = Some(note.chars().take(LONGEST_NOTE).collect());
+    let event = Event { type_, reason, note, action, secondary: None };
+    shared.recorder.publish(&event, &about.object_ref(&())).await.ok();
+}
+
+/// Adds or removes a finalizer, on the version of the object that was read.
+pub(super) async fn set_finalizer<K>(
+    object: &K,
+    finalizer: &str,
+    on: bool,
+    shared: &Shared,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.retain(|it| it != finalizer);
+    if on {
+        finalizers.push(finalizer.to_owned());
+    }
+    let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
+    let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
+    objects.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) -> bool {
+    object.finalizers().iter().any(|it| it == finalizer)
+}
+
+/// Puts a few fields into the status, on whichever version of this very object: they must stand there whatever else
+/// happens to the manifest meanwhile, its deletion included. Gives back the object as it is then.
+pub(super) async fn mark<M: AppState>(
+    manifest: &M,
+    fields: &Value,
+    shared: &Shared,
+) -> Result<M, kube::Error> {
+    let objects = Api::<M>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
+    let patch = json!({"metadata": {"uid": manifest.uid()}, "status": fields});
+    objects.patch_status(&manifest.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+}
