@@ -1,25 +1,42 @@
 //! `CoderControlPlane`: a Coder deployment that other objects belong to.
 //!
-//! Names and meanings that coder-k8s has are kept.
+//! One that we run, or one that runs elsewhere. Names and meanings that coder-k8s has are kept, and its defaults are
+//! methods: an existing manifest means what it meant.
 
-use std::time::Duration;
+mod access;
+mod exposure;
+mod external;
+mod quantity;
+mod status;
+mod workload;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::{
+    Affinity, EnvFromSource, EnvVar, LocalObjectReference, PodSecurityContext, ResourceRequirements,
+    SecurityContext, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+};
 use kube::{CustomResource, KubeSchema, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use access::OperatorAccess;
+pub use exposure::{Expose, GatewayExposure, GatewayParentRef, IngressExposure, IngressTls};
+pub use external::External;
+pub use status::{CoderControlPlaneStatus, FeatureStatus, LicenseStatus, UserLimit};
+pub use workload::{
+    CertSecret, CertsSpec, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec,
+};
+
 use crate::{interval::Interval, policy::DEFAULT_INTERVAL, reference::SecretKeyRef, rules};
 
-/// The key that holds a token where a Secret is named without one.
-const TOKEN_KEY: &str = "token";
 /// The key that holds a licence where a Secret is named without one.
 const LICENSE_KEY: &str = "license";
-/// The key that holds certificates where a Secret is named without one.
-const CA_KEY: &str = "ca.crt";
+/// The image of a control plane that names none, as coder-k8s has it.
+const IMAGE: &str = concat!("ghcr", ".io/coder/coder:latest");
 
 /// A Coder deployment that other objects belong to.
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
@@ -34,14 +51,58 @@ const CA_KEY: &str = "ca.crt";
     printcolumn = r#"{"name":"Drift","type":"string","jsonPath":".status.conditions[?(@.type==\"Drifted\")].status"}"#,
     printcolumn = r#"{"name":"URL","type":"string","jsonPath":".status.url"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Licence","type":"string","priority":1,"jsonPath":".status.licenseTier"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    validation = own_name_is_a_services()
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = every_license_once())]
+#[x_kube(
+    validation = every_license_once(),
+    validation = external::stands_alone(),
+    validation = external::brings_its_credentials()
+)]
 pub struct CoderControlPlaneSpec {
-    /// A deployment that runs elsewhere.
+    /// A deployment that runs elsewhere. Without it, we run one here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
+    /// The whole reference of Coder's image; by default the newest published one. Name a version, so that only you
+    /// decide when it changes. An image that is older than what has worked on the database is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub image: Option<String>,
+    /// How many pods. Absent means that somebody else decides, for example an autoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
+    /// Arguments after the built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub extra_args: Option<Vec<String>>,
+    /// Environment variables. One with the name of a built-in one takes its place. `CODER_PG_CONNECTION_URL` names the
+    /// database; take it from a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
+    #[schemars(length(max = 1024))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub extra_env: Option<Vec<EnvVar>>,
+    /// ConfigMaps and Secrets whose keys become environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Atomic, validation = one_source_each())]
+    pub env_from: Option<Vec<EnvFromSource>>,
+    /// Whether Coder is told the Service as its address (`CODER_ACCESS_URL`) unless `extraEnv` or `envFrom` have another
+    /// one; by default true.
+    #[serde(default, rename = "envUseClusterAccessURL", skip_serializing_if = "Option::is_none")]
+    pub env_use_cluster_access_url: Option<bool>,
+    /// Secrets with which the image is pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_access: Option<OperatorAccess>,
     /// The Secret with the licence; its key is `license` unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_secret_ref: Option<SecretKeyRef>,
@@ -52,6 +113,66 @@ pub struct CoderControlPlaneSpec {
     pub license_secret_refs: Option<Vec<SecretKeyRef>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_deletion_policy: Option<LicenseDeletionPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ServiceAccountSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rbac: Option<RbacSpec>,
+    /// What the container asks for and may use at most.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
+    pub resources: Option<ResourceRequirements>,
+    /// The container's security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<SecurityContext>,
+    /// The pods' security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security_context: Option<PodSecurityContext>,
+    /// Annotations of the pods. Those that others set stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub pod_annotations: Option<BTreeMap<String, String>>,
+    /// Labels of the pods beyond the usual ones, which cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certs: Option<CertsSpec>,
+    /// Whether a pod takes requests; there is such a probe unless it is switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<ProbeSpec>,
+    /// Whether a pod is to be restarted; there is no such probe unless it is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness_probe: Option<ProbeSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expose: Option<Expose>,
+    /// Volumes beyond those for certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub volumes: Option<Vec<Volume>>,
+    /// Where volumes are mounted in the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub volume_mounts: Option<Vec<VolumeMount>>,
+    /// Labels of the nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Taints of nodes that the pods put up with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Nodes and pods that the pods should or must be near to, or far from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// How the pods are spread over the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// Stops everything but deletion while true. Nothing is read or changed, and the status stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
@@ -62,22 +183,6 @@ pub struct CoderControlPlaneSpec {
     pub interval: Option<Interval>,
 }
 
-/// A deployment that runs elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct External {
-    /// Where it is, as `https://coder.example.com`. The credentials are sent there and nowhere else.
-    #[schemars(length(min = 1, max = 2048))]
-    #[x_kube(validation = is_http(), validation = is_only_an_address())]
-    pub url: String,
-    /// The Secret with the credentials: a token under `key`, which is `token` unless said otherwise; or an account under
-    /// `email` and `password`, from which tokens are made and renewed.
-    pub credentials_secret_ref: SecretKeyRef,
-    /// The Secret with certificates (PEM) to trust beyond the usual ones; its key is `ca.crt` unless said otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_secret_ref: Option<SecretKeyRef>,
-}
-
 /// What becomes of a licence that came from here when it is no longer declared, or when this manifest is deleted.
 /// `Retain` (the default) leaves it installed, `Delete` removes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,37 +190,6 @@ pub enum LicenseDeletionPolicy {
     #[default]
     Retain,
     Delete,
-}
-
-/// What is known of the deployment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CoderControlPlaneStatus {
-    /// The generation of this manifest that the status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// What is the case, and why. `Ready` is always among them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    pub conditions: Vec<Condition>,
-    /// Where the deployment is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The version of Coder that answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// The deployment's own id, which tells it from another one at the same address.
-    #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
-    pub deployment_id: Option<String>,
-    /// Whether there is a credential that works.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operator_access_ready: Option<bool>,
-    /// `Pending` or `Ready`, for those who do not read conditions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-    /// The value of the annotation that last asked for a reconciliation and was heard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_handled_reconcile_at: Option<String>,
 }
 
 impl CoderControlPlaneSpec {
@@ -136,28 +210,45 @@ impl CoderControlPlaneSpec {
         let further = self.license_secret_refs.iter().flatten();
         self.license_secret_ref.iter().chain(further).map(|it| (it.name.as_str(), it.key_or(LICENSE_KEY)))
     }
-}
 
-impl External {
-    /// The key under which a bare token is.
-    pub fn token_key(&self) -> &str {
-        self.credentials_secret_ref.key_or(TOKEN_KEY)
+    /// The image. A blank one counts as absent: manifests of coder-k8s may hold it.
+    pub fn image(&self) -> &str {
+        self.image.as_deref().map(str::trim).filter(|it| !it.is_empty()).unwrap_or(IMAGE)
     }
 
-    /// The Secret with further certificates, as its name and key.
-    pub fn ca(&self) -> Option<(&str, &str)> {
-        self.ca_secret_ref.as_ref().map(|it| (it.name.as_str(), it.key_or(CA_KEY)))
+    /// Whether Coder is told the Service as its address, unless somebody else tells it another one.
+    pub fn uses_cluster_access_url(&self) -> bool {
+        self.env_use_cluster_access_url.unwrap_or(true)
+    }
+
+    /// The Secrets with certificates for HTTPS: each once, and no blank one.
+    pub fn tls_secrets(&self) -> Vec<&str> {
+        let named = self.tls.iter().flat_map(|it| it.secret_names.iter().flatten());
+        let mut secrets = Vec::new();
+        for name in named.map(|it| it.trim()).filter(|it| !it.is_empty()) {
+            if !secrets.contains(&name) {
+                secrets.push(name);
+            }
+        }
+        secrets
     }
 }
 
-fn is_http() -> Rule {
-    Rule::new("self.matches('^https?://[^/?#]')")
-        .message("must be an address that begins with http:// or https://")
+/// The control plane's name is also the one of its Service and of its Deployment, and a label on both.
+fn own_name_is_a_services() -> Rule {
+    Rule::new(
+        "has(self.spec.external) || \
+         (self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
+    )
+    .message(
+        "metadata.name becomes the name of a Service, so it must begin with a letter, have only small letters, digits and \
+         hyphens, not end with a hyphen, and have at most 63 characters",
+    )
 }
 
-fn is_only_an_address() -> Rule {
-    Rule::new("isURL(self) && !self.matches('[?#]') && !self.matches('^[^/]*//[^/]*@')")
-        .message("must be an address alone: no user or password, no query, no fragment")
+fn one_source_each() -> Rule {
+    Rule::new("self.all(it, !(has(it.configMapRef) && has(it.secretRef)))")
+        .message("must have configMapRef or secretRef in each entry: make two entries of one that has both")
 }
 
 /// The same licence twice would be two claims on one thing.

@@ -26,6 +26,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// Makes of a derived schema what a person would have written.
 fn tidy(schema: &mut JSONSchemaProps) {
     forget_null(schema);
+    shorten_quantity(schema);
     if let Some(description) = &mut schema.description {
         // Where a line of source ends means nothing to the reader of a definition.
         *description =
@@ -37,6 +38,15 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         tidy(items);
+    }
+}
+
+/// Kubernetes explains quantities in forty lines wherever one may stand.
+fn shorten_quantity(schema: &mut JSONSchemaProps) {
+    let is_quantity =
+        |it: &str| it.starts_with("Quantity is") && schema.x_kubernetes_int_or_string == Some(true);
+    if schema.description.as_deref().is_some_and(is_quantity) {
+        schema.description = Some("A quantity, as `2`, `500m` or `1Gi`.".to_owned());
     }
 }
 

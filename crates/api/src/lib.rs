@@ -34,7 +34,10 @@ mod words;
 pub use app_state::AppState;
 pub use appearance::{AnnouncementBanner, CoderAppearance, CoderAppearanceSpec};
 pub use control_plane::{
-    CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus, External, LicenseDeletionPolicy,
+    CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus, Expose,
+    External, FeatureStatus, GatewayExposure, GatewayParentRef, IngressExposure, IngressTls,
+    LicenseDeletionPolicy, LicenseStatus, OperatorAccess, ProbeSpec, RbacSpec, ServiceAccountSpec,
+    ServiceSpec, ServiceType, TlsSpec, UserLimit,
 };
 pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
@@ -43,10 +46,10 @@ pub use interval::{Interval, InvalidInterval};
 pub use organization::{CoderOrganization, CoderOrganizationSpec};
 pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
 pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};
-pub use reference::{ControlPlaneRef, SecretKeyRef};
+pub use reference::{ControlPlaneRef, SecretKeyRef, SecretRef};
 pub use role_sync::{CoderRoleSync, CoderRoleSyncSpec};
 pub use status::{Difference, Plan, Status, Step};
-pub use words::{annotation, condition, finalizer, reason};
+pub use words::{annotation, condition, finalizer, label, reason};
 
 /// The API group of every kind.
 pub const GROUP: &str = "coder.com";

@@ -25,6 +25,15 @@ pub struct SecretKeyRef {
     pub key: Option<String>,
 }
 
+/// A Secret in the same namespace whose keys have fixed names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// The name of a Secret in the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
 impl SecretKeyRef {
     /// The key, or what stands in for it. An empty one counts as absent: manifests of coder-k8s may hold it.
     pub fn key_or<'a>(&'a self, default: &'a str) -> &'a str {

@@ -1,4 +1,4 @@
-//! The words that people and programs rely on: annotations, finalizers, condition types and reasons.
+//! The words that people and programs rely on: annotations, labels, finalizers, condition types and reasons.
 //!
 //! Once released a word keeps its meaning: alerts, pipelines and health checks match on it.
 
@@ -16,6 +16,28 @@ pub mod annotation {
     pub const FORCE_FINALIZE: &str = "coder.com/force-finalize";
     /// On a control plane: the id of the deployment that may take the place of the one known so far.
     pub const ACCEPT_DEPLOYMENT: &str = "coder.com/accept-deployment";
+    /// On a Role or RoleBinding for workspaces: the uid of the control plane that it is for.
+    pub const WORKSPACE_RBAC_OWNER: &str = "coder.com/workspace-rbac-owner-uid";
+    /// On the pods of a control plane: changes with the Secrets and ConfigMaps that they read.
+    pub const CONFIGURATION: &str = "coder.com/configuration";
+    /// On a Deployment that was running before we came: the configuration that its pods had then.
+    pub const CONFIGURATION_FOUND: &str = "coder.com/configuration-found";
+}
+
+/// Labels.
+pub mod label {
+    /// On a namespace that takes workspaces: the namespace of the control plane from which it does.
+    pub const WORKSPACES_FROM: &str = "coder.com/workspaces-from";
+    /// On a Role or RoleBinding for workspaces: the control plane that it is for.
+    pub const CONTROL_PLANE: &str = "coder.com/control-plane";
+    /// The namespace of that control plane.
+    pub const CONTROL_PLANE_NAMESPACE: &str = "coder.com/control-plane-namespace";
+    /// What an object is part of.
+    pub const NAME: &str = "app.kubernetes.io/name";
+    /// Which of them.
+    pub const INSTANCE: &str = "app.kubernetes.io/instance";
+    /// Who made it.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
 
 /// Finalizers. Kinds that coder-k8s has keep its names, so that either operator can let go what the other held.
@@ -42,6 +64,10 @@ pub mod condition {
     pub const LICENSE_APPLIED: &str = "LicenseApplied";
     /// On a control plane: we have a credential that works.
     pub const OPERATOR_ACCESS: &str = "OperatorAccess";
+    /// On a control plane that we run: its pods are those that are declared, and serve.
+    pub const ROLLED_OUT: &str = "RolledOut";
+    /// On a control plane that we run: everything that is declared beside the pods is there. The message says what was left out.
+    pub const COMPLETE: &str = "Complete";
 }
 
 /// Reasons of conditions, stable and CamelCase.
@@ -102,4 +128,18 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
     /// The remote object cannot be removed yet; the message says what is in the way.
     pub const DELETION_BLOCKED: &str = "DeletionBlocked";
+    /// An object of the cluster that should be ours is somebody else's; nothing of it was changed.
+    pub const NOT_OURS: &str = "NotOurs";
+    /// A namespace does not consent to take workspaces.
+    pub const NO_CONSENT: &str = "NoConsent";
+    /// The operator was not started to grant such rights.
+    pub const RULES_NOT_ALLOWED: &str = "RulesNotAllowed";
+    /// The cluster does not have the Gateway API.
+    pub const GATEWAY_API_MISSING: &str = "GatewayAPIMissing";
+    /// No database is declared; what Coder keeps goes with its pod.
+    pub const NO_DATABASE: &str = "NoDatabase";
+    /// The image is older than what has worked on the database.
+    pub const DOWNGRADE_REFUSED: &str = "DowngradeRefused";
+    /// Pods do not come up; the message names one and what it says.
+    pub const ROLLOUT_STUCK: &str = "RolloutStuck";
 }

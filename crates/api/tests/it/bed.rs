@@ -1,6 +1,7 @@
 //! Tests on a real API server: the definitions are taken, the examples too, and mistakes are refused.
 
 mod cluster;
+mod control_planes;
 mod mistakes;
 mod transitions;
 
