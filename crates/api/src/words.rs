@@ -16,9 +16,9 @@ pub mod annotation {
     pub const FORCE_FINALIZE: &str = "coder.com/force-finalize";
     /// On a control plane: the id of the deployment that may take the place of the one known so far.
     pub const ACCEPT_DEPLOYMENT: &str = "coder.com/accept-deployment";
-    /// On a Role or RoleBinding for workspaces: the uid of the control plane that it is for.
+    /// On a Role or `RoleBinding` for workspaces: the uid of the control plane that it is for.
     pub const WORKSPACE_RBAC_OWNER: &str = "coder.com/workspace-rbac-owner-uid";
-    /// On the pods of a control plane: changes with the Secrets and ConfigMaps that they read.
+    /// On the pods of a control plane: changes with the Secrets and `ConfigMap`s that they read.
     pub const CONFIGURATION: &str = "coder.com/configuration";
     /// On a Deployment that was running before we came: the configuration that its pods had then.
     pub const CONFIGURATION_FOUND: &str = "coder.com/configuration-found";
@@ -28,7 +28,7 @@ pub mod annotation {
 pub mod label {
     /// On a namespace that takes workspaces: the namespace of the control plane from which it does.
     pub const WORKSPACES_FROM: &str = "coder.com/workspaces-from";
-    /// On a Role or RoleBinding for workspaces: the control plane that it is for.
+    /// On a Role or `RoleBinding` for workspaces: the control plane that it is for.
     pub const CONTROL_PLANE: &str = "coder.com/control-plane";
     /// The namespace of that control plane.
     pub const CONTROL_PLANE_NAMESPACE: &str = "coder.com/control-plane-namespace";

@@ -54,7 +54,7 @@ pub struct IngressTls {
     pub wildcard_secret_name: Option<String>,
 }
 
-/// An HTTPRoute with the control plane's name. Where the Gateway API is not installed it is made once it is.
+/// An `HTTPRoute` with the control plane's name. Where the Gateway API is not installed it is made once it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayExposure {

@@ -36,11 +36,11 @@ pub enum ServiceType {
     LoadBalancer,
 }
 
-/// The ServiceAccount of the pods.
+/// The `ServiceAccount` of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccountSpec {
-    /// While true the ServiceAccount is somebody else's: it is used, and neither made nor changed. By default false.
+    /// While true the `ServiceAccount` is somebody else's: it is used, and neither made nor changed. By default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_create: Option<bool>,
     /// Its name; by default the control plane's.
@@ -57,7 +57,7 @@ pub struct ServiceAccountSpec {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// What the ServiceAccount may do, so that templates can make workspaces.
+/// What the `ServiceAccount` may do, so that templates can make workspaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RbacSpec {
