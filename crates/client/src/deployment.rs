@@ -35,6 +35,9 @@ pub struct Entitlements {
     pub has_license: bool,
     #[serde(default)]
     pub trial: bool,
+    /// Whether a licence is in effect only while the deployment sends telemetry.
+    #[serde(default)]
+    pub require_telemetry: bool,
     pub refreshed_at: Timestamp,
 }
 
@@ -65,5 +68,11 @@ impl Client {
     /// Reads what the licence covers. No token is sent; an open-source build has no such route.
     pub async fn entitlements(&self) -> Result<Entitlements, Error> {
         self.call(&routes::ENTITLEMENTS).read().await
+    }
+
+    /// Asks one replica to look at its licences again. It refuses, and says for how long, when it has just done so; adding
+    /// or deleting a licence does it anyway.
+    pub async fn refresh_entitlements(&self) -> Result<(), Error> {
+        self.call(&routes::REFRESH_ENTITLEMENTS).done().await
     }
 }

@@ -17,6 +17,7 @@ pub mod deployment;
 pub mod error;
 pub mod groups;
 pub mod idp_sync;
+pub mod licenses;
 pub mod members;
 mod null;
 pub mod organizations;

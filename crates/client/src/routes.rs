@@ -11,10 +11,13 @@ use crate::{
     deployment::{BuildInfo, Entitlements},
     groups::{CreateGroup, Group, UpdateGroup},
     idp_sync::{GroupSync, OrganizationSync, RoleSync},
+    licenses::{AddLicense, License},
     members::MemberPage,
     organizations::{CreateOrganization, Organization, UpdateOrganization},
     roles::AssignableRole,
-    users::{CreateToken, CreatedToken, LoggedIn, Login, Token, User},
+    users::{
+        CreateFirstUser, CreateToken, CreateUser, CreatedToken, LoggedIn, Login, Token, TokenLimits, User,
+    },
 };
 
 /// One verb on one path.
@@ -117,6 +120,13 @@ macro_rules! routes {
 routes! {
     BUILD_INFO = get("/api/v2/buildinfo").without_token().reads::<BuildInfo>();
     ENTITLEMENTS = get("/api/v2/entitlements").without_token().reads::<Entitlements>();
+    // Not repeatable: within a minute after the first one it is refused.
+    REFRESH_ENTITLEMENTS = post("/api/v2/licenses/refresh-entitlements");
+
+    LIST_LICENSES = get("/api/v2/licenses").reads::<Vec<License>>();
+    // Not repeatable: the second one is refused with a 500, which says nothing about the first.
+    ADD_LICENSE = post("/api/v2/licenses").sends::<AddLicense<'static>>().reads::<License>();
+    DELETE_LICENSE = delete("/api/v2/licenses/{id}");
 
     LIST_ORGANIZATIONS = get("/api/v2/organizations").reads::<Vec<Organization>>();
     CREATE_ORGANIZATION = post("/api/v2/organizations").sends::<CreateOrganization>().reads::<Organization>();
@@ -148,8 +158,13 @@ routes! {
     APPEARANCE = get("/api/v2/appearance").reads::<Appearance>();
     PUT_APPEARANCE = put("/api/v2/appearance").sends::<UpdateAppearance>();
 
+    FIRST_USER = get("/api/v2/users/first").without_token();
+    CREATE_FIRST_USER = post("/api/v2/users/first").without_token().sends::<CreateFirstUser>();
     LOGIN = post("/api/v2/users/login").without_token().sends::<Login<'static>>().reads::<LoggedIn>();
     USER = get("/api/v2/users/{user}").reads::<User>();
+    CREATE_USER = post("/api/v2/users").sends::<CreateUser>().reads::<User>();
+    DELETE_USER = delete("/api/v2/users/{user}");
+    TOKEN_LIMITS = get("/api/v2/users/{user}/keys/tokens/tokenconfig").reads::<TokenLimits>();
     LIST_TOKENS = get("/api/v2/users/{user}/keys/tokens").reads::<Vec<Token>>();
     CREATE_TOKEN = post("/api/v2/users/{user}/keys/tokens").sends::<CreateToken>().reads::<CreatedToken>();
     DELETE_TOKEN = delete("/api/v2/users/{user}/keys/{keyid}");

@@ -8,7 +8,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::{Class, Error},
+    null::null_as_default,
+    routes,
+};
 
 /// The account that a call is made with, where a user is asked for.
 pub const ME: &str = "me";
@@ -28,6 +33,8 @@ pub struct User {
     pub status: String,
     #[serde(default)]
     pub login_type: String,
+    #[serde(default)]
+    pub is_service_account: bool,
     #[serde(default, deserialize_with = "null_as_default")]
     pub organization_ids: Vec<Uuid>,
     /// Of the whole deployment; the implied `member` is not among them.
@@ -41,6 +48,47 @@ pub struct UserRole {
     pub name: String,
     #[serde(default)]
     pub display_name: String,
+}
+
+/// The first account of a deployment: its owner.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct CreateFirstUser {
+    pub email: String,
+    pub username: String,
+    #[serde(serialize_with = "exposed")]
+    #[schemars(with = "String")]
+    pub password: SecretString,
+}
+
+/// An account to be made: a person with a password or one from an identity provider, or a service account, which has
+/// neither e-mail nor password and needs a licence.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub struct CreateUser {
+    pub username: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub email: String,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "exposed_if_any")]
+    #[schemars(with = "Option<String>")]
+    pub password: Option<SecretString>,
+    /// `password`, `oidc`, `github`, or `none` for a service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login_type: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub service_account: bool,
+    /// At least one.
+    pub organization_ids: Vec<Uuid>,
+    /// Of the whole deployment. One that the caller may not give is a 500.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+}
+
+impl User {
+    /// Whether it has a role of the whole deployment.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.roles.iter().any(|it| it.name == name)
+    }
 }
 
 /// A token as it is listed: everything but the secret.
@@ -69,6 +117,13 @@ pub struct CreateToken {
     /// Nothing means everything that the account may do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
+}
+
+/// What the deployment allows for the tokens of one account; an owner's may be shorter than others'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(crate) struct TokenLimits {
+    /// In nanoseconds.
+    max_token_lifetime: i64,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -100,6 +155,57 @@ impl Client {
         self.call(&routes::USER).parameter("user", &user).read().await
     }
 
+    /// Reads an account by its name, if one has it. A deleted one has not.
+    pub async fn user_named(&self, name: &str) -> Result<Option<User>, Error> {
+        match self.user(name).await {
+            Ok(user) => Ok(Some(user)),
+            Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads an account by its id, if it is not deleted: then its name does not lead to it any more.
+    pub async fn living_user(&self, id: Uuid) -> Result<Option<User>, Error> {
+        let Some(user) = self.user_named(&id.to_string()).await? else { return Ok(None) };
+        Ok(self.user_named(&user.username).await?.filter(|it| it.id == id))
+    }
+
+    /// Whether the deployment has an account at all. No token is sent.
+    pub async fn has_users(&self) -> Result<bool, Error> {
+        match self.call(&routes::FIRST_USER).done().await {
+            Ok(()) => Ok(true),
+            Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the owner of a deployment that has no account yet; a conflict where it has one. No token is sent. What
+    /// it answers is not read: now and then it is nothing, although the account is there.
+    pub async fn create_first_user(&self, wanted: &CreateFirstUser) -> Result<(), Error> {
+        self.call(&routes::CREATE_FIRST_USER).body(wanted).carries(&wanted.password).done().await
+    }
+
+    /// Makes an account.
+    pub async fn create_user(&self, wanted: &CreateUser) -> Result<User, Error> {
+        let call = self.call(&routes::CREATE_USER).body(wanted);
+        match &wanted.password {
+            Some(password) => call.carries(password).read().await,
+            None => call.read().await,
+        }
+    }
+
+    /// Deletes an account, which nobody can do to their own.
+    pub async fn delete_user(&self, id: Uuid) -> Result<(), Error> {
+        self.call(&routes::DELETE_USER).parameter("user", &id).done().await
+    }
+
+    /// Reads how long a new token of an account may live.
+    pub async fn longest_token_lifetime(&self, user: &str) -> Result<Duration, Error> {
+        let call = self.call(&routes::TOKEN_LIMITS).parameter("user", &user);
+        let nanoseconds = call.read::<TokenLimits>().await?.max_token_lifetime;
+        Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
+    }
+
     /// Makes a token. This is the only time that its secret is shown; a lost answer leaves a token of that name.
     pub async fn create_token(&self, user: &str, wanted: &CreateToken) -> Result<SecretString, Error> {
         let call = self.call(&routes::CREATE_TOKEN).parameter("user", &user).body(wanted);
@@ -129,4 +235,14 @@ impl Client {
 fn nanoseconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     let nanoseconds = duration.map(|it| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX));
     nanoseconds.serialize(serializer)
+}
+
+/// The one way in which a password leaves: into the body of the request that needs it.
+fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose_secret())
+}
+
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn exposed_if_any<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(SecretString::expose_secret).serialize(serializer)
 }

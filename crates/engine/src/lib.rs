@@ -11,6 +11,7 @@
 pub mod assess;
 pub mod conditions;
 pub mod contention;
+pub mod control_plane;
 pub mod decide;
 pub mod diff;
 pub mod endpoint;

@@ -1,5 +1,6 @@
 //! Tests on real coderds: the life of every registered kind, and what it costs.
 
+mod access;
 mod adoption;
 mod defaults;
 mod deployment;

@@ -1,0 +1,48 @@
+//! The licences of a deployment. Only the enterprise build has these routes.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::{client::Client, error::Error, null::null_as_default, routes};
+
+/// A licence as it is listed: what it says, and never the JWT itself.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+pub struct License {
+    /// What deletes it. Another upload of the same licence has another one.
+    pub id: i32,
+    /// The claim `jti` where that is a UUID; otherwise made at random for every upload.
+    pub uuid: Uuid,
+    pub uploaded_at: Timestamp,
+    /// The payload of the JWT, word for word.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub claims: Map<String, Value>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AddLicense<'a> {
+    license: &'a str,
+}
+
+impl Client {
+    /// Reads all licences, expired ones included. An account that may not read them is told that there are none.
+    pub async fn list_licenses(&self) -> Result<Vec<License>, Error> {
+        self.call(&routes::LIST_LICENSES).list().await
+    }
+
+    /// Adds a licence. The text counts byte for byte, so it has to be trimmed. A server error does not mean that it
+    /// was not added: look at the list.
+    pub async fn add_license(&self, license: &SecretString) -> Result<License, Error> {
+        let body = AddLicense { license: license.expose_secret() };
+        self.call(&routes::ADD_LICENSE).body(&body).carries(license).read().await
+    }
+
+    /// Deletes a licence by its id.
+    pub async fn delete_license(&self, id: i32) -> Result<(), Error> {
+        self.call(&routes::DELETE_LICENSE).parameter("id", &id).done().await
+    }
+}

@@ -1,0 +1,3 @@
+//! What a control plane needs beyond the stages that every kind has: access, licences, entitlements.
+
+pub mod access;

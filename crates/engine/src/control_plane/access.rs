@@ -1,0 +1,17 @@
+//! How the operator comes to a credential of its own, keeps it and gives it up.
+//!
+//! Decisions are pure: what is recorded, what coderd shows and the time go in, steps come out. The functions that
+//! carry steps out talk to coderd only; what has to be kept goes through a [`Vault`], which the doors bring.
+//!
+//! Secrets that are shown once are handled the same way everywhere: the name of what is about to be made is recorded
+//! first, then it is made, then secret and record are written together. After a crash the record names what was lost.
+
+pub mod account;
+pub mod desk;
+pub mod record;
+pub mod tokens;
+
+pub use account::{Account, Entrance, Granted};
+pub use desk::Desk;
+pub use record::{Kept, Record, Vault};
+pub use tokens::{TokenNames, TokenPlan, TokenStep};

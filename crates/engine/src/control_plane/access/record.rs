@@ -1,0 +1,50 @@
+//! What is remembered beside a token: whose it is, which deployment it is for, and what was about to be done.
+
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::outcome::Trouble;
+
+/// What is written down beside the token, in the same Secret. Nothing of it is secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The deployment that the token was minted on. It is sent to no other.
+    #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
+    pub deployment_id: Option<Uuid>,
+    /// The account that the token belongs to.
+    #[serde(default, rename = "userID", skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Kept>,
+    /// The name of a token that is about to be minted, or that was minted and lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minting: Option<String>,
+}
+
+/// A token that we minted, without its secret. The times are read from our own clock: coderd's may be another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    pub name: String,
+    pub minted_at: Timestamp,
+    pub expires_at: Timestamp,
+}
+
+/// Where a token and its record are kept.
+pub trait Vault: Sync {
+    /// Writes the record, and the token where there is a new one, at once. It must fail when somebody else has written
+    /// since the record was read: whoever comes second has decided on what is no longer so.
+    fn store(
+        &self,
+        record: &Record,
+        token: Option<&SecretString>,
+    ) -> impl Future<Output = Result<(), Trouble>> + Send;
+}
+
+/// The half of a token that is no secret, and by which coderd finds it.
+pub fn id_of(token: &SecretString) -> Option<&str> {
+    token.expose_secret().split_once('-').map(|(id, _)| id).filter(|id| !id.is_empty())
+}
