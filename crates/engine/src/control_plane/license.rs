@@ -1,0 +1,20 @@
+//! The licences of a deployment: which ones are declared, which ones it has, and the way from one to the other.
+//!
+//! A licence is known by what it says ([`Claims::identity`]), because coderd shows that and never the JWT. So another licence
+//! is not taken for ours, one that somebody else installed counts as present, and an upload whose answer was lost is
+//! found again. Only what [`LicenseRecord`] says we uploaded is ever deleted, and only when what takes its place is in
+//! force.
+
+pub mod apply;
+pub mod claims;
+pub mod plan;
+pub mod record;
+pub mod term;
+pub mod verdict;
+
+pub use apply::{Done, apply};
+pub use claims::{Claims, NotALicense};
+pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
+pub use record::{LicenseRecord, Refused, Uploaded};
+pub use term::{LicenseView, Phase, THRESHOLDS, crossed};
+pub use verdict::{Obstacle, Reason, Verdict, verdict};

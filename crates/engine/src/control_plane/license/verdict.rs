@@ -1,0 +1,210 @@
+//! What the condition `LicenseApplied` says.
+
+use client::{Class, licenses::License};
+use jiff::Timestamp;
+
+use super::{
+    claims::{Claims, NotALicense},
+    plan::{Declared, Observed},
+    term::Phase,
+};
+use crate::control_plane::entitlements::Summary;
+
+/// The reason of the condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    Applied,
+    /// The term is over; features work until the grace period ends.
+    GracePeriod,
+    Pending,
+    SecretMissing,
+    Forbidden,
+    /// This build of Coder has no licences.
+    NotSupported,
+    /// coderd does not take it; not tried again until the Secret changes.
+    Invalid,
+    Expired,
+    Error,
+}
+
+/// The condition: status, reason, message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Nothing is `Unknown`.
+    pub status: Option<bool>,
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// Why licences were not even looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The manifest declares none.
+    NotDeclared,
+    /// The deployment does not answer yet.
+    NotReady,
+    /// There is no credential yet, or it is switched off.
+    NoAccess,
+}
+
+impl Reason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "Applied",
+            Self::GracePeriod => "GracePeriod",
+            Self::Pending => "Pending",
+            Self::SecretMissing => "SecretMissing",
+            Self::Forbidden => "Forbidden",
+            Self::NotSupported => "NotSupported",
+            Self::Invalid => "Invalid",
+            Self::Expired => "Expired",
+            Self::Error => "Error",
+        }
+    }
+
+    /// Whether trying again without a change of the manifest or a Secret is of any use. Where it is not, the next
+    /// regular look is soon enough.
+    pub fn is_retried(self) -> bool {
+        matches!(self, Self::Pending | Self::SecretMissing | Self::Forbidden | Self::Error)
+    }
+}
+
+impl Verdict {
+    fn no(reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: Some(false), reason, message: message.into() }
+    }
+
+    /// Nothing was asked of coderd.
+    pub fn obstacle(obstacle: &Obstacle) -> Self {
+        match obstacle {
+            Obstacle::NotDeclared => {
+                let message = "the manifest names no licence; one that the deployment has is left alone";
+                Self { status: None, reason: Reason::Pending, message: message.to_owned() }
+            }
+            Obstacle::NotReady => Self::no(Reason::Pending, "waits until the deployment answers"),
+            Obstacle::NoAccess => {
+                Self::no(Reason::Pending, "waits for a credential, see OperatorAccessReady")
+            }
+        }
+    }
+
+    /// coderd did not do as it was asked.
+    pub fn failed(error: &client::Error) -> Self {
+        let words = error.words();
+        match error.class() {
+            Class::Missing if error.route_missing() => {
+                let message = "this build of Coder takes no licences: use the enterprise image";
+                Self::no(Reason::NotSupported, message)
+            }
+            Class::Forbidden | Class::SignedOut => {
+                let message = format!("the account may not manage licences, give it the role owner: {words}");
+                Self::no(Reason::Forbidden, message)
+            }
+            _ => Self::no(Reason::Error, words),
+        }
+    }
+}
+
+/// Says how it stands after a pass. The gravest of several licences speaks; `in_effect` is what the deployment makes of
+/// them, if that is known.
+pub fn verdict(declared: &[Declared], observed: &Observed<'_>, in_effect: Option<&Summary>) -> Verdict {
+    if declared.is_empty() {
+        return Verdict::obstacle(&Obstacle::NotDeclared);
+    }
+    let each = declared.iter().map(|it| (it, stand(it, observed)));
+    let worst = each.max_by_key(|(_, verdict)| rank(verdict.reason));
+    let Some((one, mut verdict)) = worst else { return Verdict::obstacle(&Obstacle::NotDeclared) };
+    if declared.len() > 1 && verdict.reason != Reason::Applied {
+        verdict.message = format!("{}: {}", one.slot, verdict.message);
+    }
+    if verdict.status == Some(true) {
+        return not_in_effect(declared, observed, in_effect).unwrap_or(verdict);
+    }
+    verdict
+}
+
+/// That coderd took a licence does not mean that it counts.
+fn not_in_effect(
+    declared: &[Declared],
+    observed: &Observed<'_>,
+    in_effect: Option<&Summary>,
+) -> Option<Verdict> {
+    let summary = in_effect?;
+    let telemetry = summary.errors.iter().find(|it| it.contains("requires telemetry"));
+    if let Some(words) = telemetry {
+        let message = format!("the licence is installed and has no effect: {words}");
+        return Some(Verdict::no(Reason::Error, message));
+    }
+    let counts = |it: &Claims| matches!(Phase::of(it, observed.now), Phase::Valid | Phase::Grace);
+    let should_count = declared.iter().filter_map(Declared::claims).any(counts);
+    (should_count && !summary.has_license).then(|| {
+        Verdict::no(Reason::Pending, "the licence is installed; the deployment has yet to take note of it")
+    })
+}
+
+/// How one licence stands.
+fn stand(one: &Declared, observed: &Observed<'_>) -> Verdict {
+    let Some(jwt) = &one.jwt else {
+        let message = "the Secret with the licence, or its key, is missing or empty: create it";
+        return Verdict::no(Reason::SecretMissing, message);
+    };
+    let claims = match jwt.claims() {
+        Ok(claims) => claims,
+        Err(NotALicense(words)) => {
+            let message = format!("what the Secret holds is no licence: {words}. Correct the Secret");
+            return Verdict::no(Reason::Invalid, message);
+        }
+    };
+    let phase = Phase::of(claims, observed.now);
+    let day = |date: Option<Timestamp>| {
+        let text = date.map(|it| it.to_string()).unwrap_or_default();
+        text.split('T').next().unwrap_or_default().to_owned()
+    };
+    if phase == Phase::Expired {
+        let message =
+            format!("the licence expired on {}: put a new one into the Secret", day(claims.grace_until()));
+        return Verdict::no(Reason::Expired, message);
+    }
+    if let Some(words) = observed.record.refusal(jwt.hash()) {
+        let message = format!("Coder does not take the licence: {words}. Correct the Secret");
+        return Verdict::no(Reason::Invalid, message);
+    }
+    let live: Option<&License> = one.find(observed.live);
+    if live.is_none() {
+        return Verdict::no(Reason::Pending, "the licence is about to be installed");
+    }
+    let yes = |reason, message: String| Verdict { status: Some(true), reason, message };
+    let (expires, grace) = (day(claims.expires()), day(claims.grace_until()));
+    match phase {
+        Phase::Grace => yes(
+            Reason::GracePeriod,
+            format!(
+                "the licence expired on {expires} and works until {grace}: put a new one into the Secret"
+            ),
+        ),
+        Phase::Future => yes(
+            Reason::Applied,
+            format!("the licence is installed and counts from {}", day(claims.not_before())),
+        ),
+        Phase::Valid | Phase::Expired => {
+            yes(Reason::Applied, format!("the licence is installed and lasts until {expires}"))
+        }
+    }
+}
+
+fn rank(reason: Reason) -> u8 {
+    match reason {
+        Reason::Applied => 0,
+        Reason::GracePeriod => 1,
+        Reason::Pending => 2,
+        Reason::Error => 3,
+        Reason::Forbidden => 4,
+        Reason::NotSupported => 5,
+        Reason::Expired => 6,
+        Reason::Invalid => 7,
+        Reason::SecretMissing => 8,
+    }
+}
+
+#[cfg(test)]
+mod tests;
