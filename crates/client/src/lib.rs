@@ -19,6 +19,7 @@ pub mod groups;
 pub mod idp_sync;
 pub mod members;
 mod null;
+pub mod observer;
 pub mod organizations;
 mod pace;
 mod retry;
@@ -33,4 +34,5 @@ mod script;
 
 pub use client::{Client, ClientOptions, ClientOptionsError};
 pub use error::{Class, Error, Validation};
+pub use observer::Observer;
 pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};
