@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Api, ResourceExt as _,
     api::{PartialObjectMeta, PostParams},
     runtime::{
         controller::{self, Action, Controller},
@@ -23,11 +23,14 @@ use kube::{
 use secrecy::ExposeSecret;
 
 use super::{
-    Shared, again, drive,
+    Shared, drive, no_error,
     pace::{Retries, spread},
+    pass::{self, About, Ending},
     planes::{Origin, PlaneName},
 };
 use crate::{cluster::Cluster, deployment::reach};
+
+const WORKS: &str = "answers, and takes the credentials";
 
 struct Context {
     shared: Arc<Shared>,
@@ -38,6 +41,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let context = Arc::new(Context { shared: Arc::clone(&shared), retries: Retries::default() });
     let controller = Controller::new(shared.api::<CoderControlPlane>(), watcher::Config::default());
     let known = controller.store();
+    shared
+        .metrics
+        .show(controller.store(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
     // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
     let secrets = shared.api::<PartialObjectMeta<Secret>>();
     let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
@@ -48,18 +54,20 @@ pub(super) async fn run(shared: Arc<Shared>) {
         known.state().into_iter().filter(refers).map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>()
     });
     let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
-        reconcile,
-        |_, _: &kube::Error, context| again(CoderControlPlane::kind(&()), &context.shared),
+        |plane, context: Arc<Context>| {
+            pass::over(Arc::clone(&context.shared), Arc::clone(&plane), reconcile(plane, context))
+        },
+        no_error,
         context,
     );
-    let passes = controller.inspect(move |pass| {
+    let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
             let name = (gone.namespace.clone().unwrap_or_default(), gone.name.clone());
             shared.metrics.forget(&name);
             shared.planes.remove(&name);
         }
     });
-    drive(passes).await;
+    drive::<CoderControlPlane, _>(&shared, passes).await;
 }
 
 /// The Secrets that a control plane refers to.
@@ -79,6 +87,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         shared.planes.remove(&name);
         shared.metrics.forget(&name);
         retries.forget(&uid);
+        shared.passes.forget(&uid);
         return Ok(Action::await_change());
     }
     if plane.spec.is_suspended() {
@@ -106,8 +115,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
         planes.replace_status(&name.1, &PostParams::default(), &written).await?;
     }
-    let reason = found.as_ref().map_or_else(|it| it.reason, |_| reason::UP_TO_DATE);
-    shared.metrics.reconciled(CoderControlPlane::kind(&()), reason, started.elapsed());
+    let (reason, message) =
+        found.as_ref().map_or_else(|it| (it.reason, it.message.as_str()), |_| (reason::UP_TO_DATE, WORKS));
+    let ending = Ending { reason, message, is_ready: found.is_ok(), is_trouble: found.is_err() };
+    shared.passes.ended(&About::of(&*plane), ending, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(Proved { origin, client, build }) = found {
         shared.planes.insert(name, origin, client, build.deployment_id);
@@ -136,7 +147,8 @@ async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Wai
     let client = match shared.planes.client(&name, &origin) {
         Some(client) => client,
         None => reach(&endpoint, Some(token.clone()))
-            .map_err(|message| Waiting { reason: reason::INVALID, message })?,
+            .map_err(|message| Waiting { reason: reason::INVALID, message })?
+            .observed_by(shared.metrics.observer(&name)),
     };
     let remote = |error: client::Error| Waiting {
         reason: engine::outcome::reason_of(error.class()),
@@ -175,7 +187,7 @@ fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> Cod
         }
     };
     let (reason, message) = match &found {
-        Ok(_) => (reason::UP_TO_DATE, "answers, and takes the credentials"),
+        Ok(_) => (reason::UP_TO_DATE, WORKS),
         Err(obstacle) => (obstacle.reason, obstacle.message.as_str()),
     };
     let conditions =

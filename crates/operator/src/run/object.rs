@@ -26,10 +26,11 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Shared, again,
+    Shared,
     control_plane::requested,
-    drive,
+    drive, no_error,
     pace::{Retries, spread},
+    pass::{self, About, Ending},
     planes::Plane,
 };
 
@@ -52,6 +53,7 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         retries: Retries::default(),
         manifests: controller.store(),
     });
+    shared.metrics.show(controller.store(), |it| it.status().map_or(&[], |it| it.conditions.as_slice()));
     let (of_organizations, of_groups) = (controller.store(), controller.store());
     let waiting = |store: Store<K::Manifest>, namespace: Option<String>| {
         let is_it =
@@ -69,11 +71,17 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
-            reconcile::<K>,
-            |_, _: &kube::Error, context| again(K::Manifest::kind(&()), &context.shared),
+            |manifest, context: Arc<Context<K>>| {
+                pass::over(
+                    Arc::clone(&context.shared),
+                    Arc::clone(&manifest),
+                    reconcile::<K>(manifest, context),
+                )
+            },
+            no_error,
             context,
         );
-    drive(controller).await;
+    drive::<K::Manifest, _>(&shared, controller).await;
 }
 
 fn waits_for_reference(status: Option<&Status>) -> bool {
@@ -115,12 +123,14 @@ async fn reconcile<K: Kind>(
     let failed = matches!(report.outcome, Outcome::Failed(_));
     tell(&object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
-        shared.metrics.planned(&kind, &assessment.plan, report.done);
+        shared.metrics.steps(&kind, &assessment.plan, report.done);
     }
     let waits = matches!(report.outcome, Outcome::Waiting(_));
-    let reason = report.outcome.reason();
+    let outcome = report.outcome.clone();
     write_status(&object, assessment.as_ref(), report, shared).await?;
-    shared.metrics.reconciled(kind, reason, started.elapsed());
+    let empty = engine::Plan::<()>::empty().view("");
+    let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
+    ended(&object.manifest, &outcome, &status::message(&outcome, plan), started.elapsed(), shared);
     if failed {
         return Ok(Action::requeue(retries.after_failure(&uid, retry_after)));
     }
@@ -171,6 +181,13 @@ fn not_reachable<K: Kind>(object: &Object<K>) -> Report {
         format!("control plane {} is not there, or cannot be talked to yet", object.manifest.control_plane());
     let waiting = Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message };
     Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 }
+}
+
+/// Counts a pass and tells how it ended.
+fn ended(manifest: &impl AppState, outcome: &Outcome, message: &str, took: Duration, shared: &Shared) {
+    let is_trouble = matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_) | Outcome::Invalid(_));
+    let ending = Ending { reason: outcome.reason(), message, is_ready: outcome.is_ready(), is_trouble };
+    shared.passes.ended(&About::of(manifest), ending, took);
 }
 
 /// Writes the status, if it is another one.
@@ -229,6 +246,7 @@ async fn tell<K: Kind>(
         let note = format!("{}: {}", step.reason, fields.join(", "));
         let reason = format!("{:?}d", step.action);
         let action = format!("{:?}", step.action);
+        tracing::info!(action, "{note}");
         publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
     }
 }
@@ -266,6 +284,7 @@ async fn delete<K: Kind>(
     let uid = manifest.uid().unwrap_or_default();
     if !manifest.finalizers().iter().any(|it| it == finalizer::FINALIZER) {
         retries.forget(&uid);
+        shared.passes.forget(&uid);
         return Ok(Action::await_change());
     }
     let forced = manifest.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
@@ -295,16 +314,17 @@ async fn delete<K: Kind>(
         let target = K::target(&object.manifest);
         // What is gone is not waited for; what does not answer is, for a while, unless somebody says otherwise.
         if !(is_gone || is_late || forced) {
-            crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
-            shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
+            let message = format!("{target} is not taken away yet: {words}");
+            ended(&object.manifest, &outcome, &message, started.elapsed(), shared);
             return Ok(Action::requeue(retries.after_failure(&uid, None)));
         }
         let note = format!("{target} is left behind: {words}");
-        crate::terminal::say(&note);
+        tracing::warn!(reason = outcome.reason(), "{note}");
         publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
     }
     set_finalizer::<K>(&object.manifest, shared, false).await?;
     shared.metrics.reconciled(kind, outcome.reason(), started.elapsed());
+    shared.passes.forget(&uid);
     retries.forget(&uid);
     Ok(Action::await_change())
 }
