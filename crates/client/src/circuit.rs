@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::observer::CircuitState;
+
 const FAILURES_TO_OPEN: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_mins(2);
@@ -28,6 +30,14 @@ enum State {
 impl Circuit {
     pub(crate) fn new() -> Self {
         Self { state: State::Closed { failures: 0 }, delay: FIRST_DELAY }
+    }
+
+    pub(crate) fn state(&self) -> CircuitState {
+        match self.state {
+            State::Closed { failures: _ } => CircuitState::Closed,
+            State::Open { until: _ } => CircuitState::Open,
+            State::Trial { until: _ } => CircuitState::Trial,
+        }
     }
 
     /// Lets a request through, or says when to come again.

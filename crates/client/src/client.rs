@@ -4,7 +4,7 @@ mod call;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use http::HeaderValue;
@@ -12,7 +12,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use self::call::Call;
-use crate::{circuit::Circuit, pace::Pace, routes::Route, transport::Transport};
+use crate::{
+    circuit::Circuit,
+    observer::{Nobody, Observer},
+    pace::Pace,
+    routes::Route,
+    transport::Transport,
+};
 
 /// What a client is made of.
 pub struct ClientOptions {
@@ -41,6 +47,7 @@ pub enum ClientOptionsError {
 pub struct Client {
     deployment: Arc<Deployment>,
     token: Option<Token>,
+    observer: Arc<dyn Observer>,
 }
 
 struct Deployment {
@@ -68,12 +75,20 @@ impl Client {
         };
         let circuit = Mutex::new(Circuit::new());
         let deployment = Arc::new(Deployment { url, host, transport, pace: Pace::default(), circuit });
-        Ok(Self { deployment, token: token.map(Token::new).transpose()? })
+        Ok(Self { deployment, token: token.map(Token::new).transpose()?, observer: Arc::new(Nobody) })
     }
 
     /// The same deployment with another token. Pace and circuit stay shared.
     pub fn with_token(&self, token: SecretString) -> Result<Self, ClientOptionsError> {
-        Ok(Self { deployment: Arc::clone(&self.deployment), token: Some(Token::new(token)?) })
+        Ok(Self { token: Some(Token::new(token)?), ..self.clone() })
+    }
+
+    /// The same deployment, with somebody who sees every attempt.
+    #[must_use]
+    pub fn observed_by(&self, observer: Arc<dyn Observer>) -> Self {
+        let circuit = self.deployment.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        observer.circuit(circuit.state());
+        Self { observer, ..self.clone() }
     }
 
     /// Where the deployment is.

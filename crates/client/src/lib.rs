@@ -20,6 +20,7 @@ pub mod idp_sync;
 pub mod licenses;
 pub mod members;
 mod null;
+pub mod observer;
 pub mod organizations;
 mod pace;
 mod retry;
@@ -34,4 +35,5 @@ mod script;
 
 pub use client::{Client, ClientOptions, ClientOptionsError};
 pub use error::{Class, Error, Validation};
+pub use observer::Observer;
 pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};

@@ -72,6 +72,15 @@ pub(crate) struct Run {
     /// Answer /metrics here, which may be the same address; nowhere when absent
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     pub(crate) metrics_address: Option<SocketAddr>,
+    /// How log lines are written; text on a terminal and JSON elsewhere when absent
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 /// What to compare with what.

@@ -1,5 +1,7 @@
 //! The cluster as a door sees it: a client of it, and the objects that manifests refer to.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use engine::lookup::{Answer, Lookup, Unreadable, Values};
@@ -7,8 +9,33 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Config, config::Kubeconfig};
 
-/// A client of the cluster. A proxy is used for it only where the kubeconfig names one: the variables are for coderd.
-pub(crate) async fn connect() -> Result<Client> {
+/// How long a request may take. Without a limit an API server that takes one and never answers would hold whoever asks for ever.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+/// How long a watch may hear nothing: the server ends one after 290 seconds.
+const SILENT_FOR: Duration = Duration::from_secs(330);
+
+/// Two clients of one cluster.
+pub(crate) struct Clients {
+    /// For requests, each with an end.
+    pub(crate) acting: Client,
+    /// For watches, which may hear nothing for minutes.
+    pub(crate) watching: Client,
+}
+
+/// Clients of the cluster of the pod or of the kubeconfig.
+pub(crate) async fn clients() -> Result<Clients> {
+    let mut config = config().await?;
+    config.reset_reader_on_write = true;
+    let client = |limit: Duration| {
+        let mut config = config.clone();
+        config.read_timeout = Some(limit);
+        Client::try_from(config).context("make a client of the cluster")
+    };
+    Ok(Clients { acting: client(ANSWERS_WITHIN)?, watching: client(SILENT_FOR)? })
+}
+
+/// How the cluster is reached. A proxy is used for it only where the kubeconfig names one: the variables are for coderd.
+async fn config() -> Result<Config> {
     let mut config = Config::infer().await.context("find a cluster: set KUBECONFIG, or run in a pod")?;
     let named = Kubeconfig::read().ok().and_then(|it| {
         let context =
@@ -19,7 +46,7 @@ pub(crate) async fn connect() -> Result<Client> {
     if named.is_none() {
         config.proxy_url = None;
     }
-    Client::try_from(config).context("make a client of the cluster")
+    Ok(config)
 }
 
 /// Follows references in a cluster.

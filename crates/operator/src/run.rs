@@ -5,20 +5,22 @@
 
 mod admin;
 mod control_plane;
+mod controllers;
 mod lease;
+mod logs;
 mod memory;
 mod metrics;
 mod object;
 mod pace;
+mod pass;
 mod planes;
 mod record;
 mod trigger;
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use engine::{Kind, kinds};
-use futures::{StreamExt as _, future::BoxFuture};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
     runtime::{
@@ -27,43 +29,96 @@ use kube::{
     },
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{args::Run, cluster, terminal::say};
+use crate::{
+    args::Run,
+    cluster::{self, Clients},
+    exit::Exit,
+};
 use admin::{Addresses, Phase, Progress};
+use controllers::{Controllers, drive};
 use lease::Election;
-use metrics::{KindName, Metrics};
+use memory::Memory;
+use metrics::Metrics;
+use pass::Passes;
 use planes::Planes;
-
-/// How long controllers may take to end; a pod has half a minute.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What controllers share.
 pub(crate) struct Shared {
+    /// For requests, each with an end.
     client: Client,
+    /// For watches.
+    watching: Client,
     planes: Planes,
+    passes: Arc<Passes>,
+    memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     recorder: Recorder,
+    /// Ourselves, where the pod's environment says who that is.
+    own_pod: Option<ObjectReference>,
     /// The namespace that is looked at; all of them when absent.
     namespace: Option<String>,
     stop: CancellationToken,
 }
 
 impl Shared {
+    fn new(clients: Clients, namespace: Option<String>, metrics: Arc<Metrics>) -> Self {
+        let Clients { acting, watching } = clients;
+        let reporter = Reporter { controller: "coder-operator".to_owned(), instance: None };
+        let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
+        Self {
+            recorder: Recorder::new(acting.clone(), reporter),
+            own_pod: own_pod(),
+            client: acting,
+            watching,
+            planes: Planes::default(),
+            passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
+            memory,
+            metrics,
+            namespace,
+            stop,
+        }
+    }
+
+    /// Objects to watch.
     fn api<K>(&self) -> kube::Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     {
         match &self.namespace {
-            Some(namespace) => kube::Api::namespaced(self.client.clone(), namespace),
-            None => kube::Api::all(self.client.clone()),
+            Some(namespace) => kube::Api::namespaced(self.watching.clone(), namespace),
+            None => kube::Api::all(self.watching.clone()),
         }
     }
 }
 
-pub(crate) async fn run(args: Run) -> Result<()> {
-    let client = cluster::connect().await?;
+/// The Pod that this runs in, as its manifest tells it.
+fn own_pod() -> Option<ObjectReference> {
+    let told = |variable: &str| std::env::var(variable).ok().filter(|it| !it.is_empty());
+    Some(ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(told("POD_NAME")?),
+        namespace: Some(told("POD_NAMESPACE")?),
+        ..ObjectReference::default()
+    })
+}
+
+/// Runs until told to end. Why it ended is a line like every other one.
+pub(crate) async fn run(args: Run) -> Exit {
+    logs::begin(args.log_format);
+    match act(args).await {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Exit::Failure
+        }
+    }
+}
+
+async fn act(args: Run) -> Result<()> {
+    let clients = cluster::clients().await?;
     let mut told = Box::pin(told_to_end(signal(SignalKind::terminate()).context("listen for SIGTERM")?));
     let (metrics, progress) = (Arc::new(Metrics::default()), Progress::default());
     let addresses = Addresses { health: args.health_address, metrics: args.metrics_address };
@@ -71,7 +126,10 @@ pub(crate) async fn run(args: Run) -> Result<()> {
     let _servers = admin::serve(addresses, progress.clone(), Arc::clone(&metrics)).await?;
     let mut election = args.leader_elect.then(|| {
         let namespace = args.lease_namespace.as_deref().or(args.namespace.as_deref());
-        Election::begin(client.clone(), namespace.unwrap_or_else(|| client.default_namespace()))
+        let client = clients.acting.clone();
+        let namespace = namespace.unwrap_or_else(|| clients.acting.default_namespace());
+        progress.set(Phase::StandingBy);
+        Election::begin(client, namespace, progress.clone())
     });
     let leads = tokio::select! {
         won = won(&mut election) => {
@@ -82,16 +140,18 @@ pub(crate) async fn run(args: Run) -> Result<()> {
     };
     if leads {
         metrics.lead(true);
-        let controllers = Controllers::start(client, args.namespace, Arc::clone(&metrics));
+        let shared = Arc::new(Shared::new(clients, args.namespace, Arc::clone(&metrics)));
+        let mut controllers = Controllers::start(&shared);
         progress.set(Phase::Acting);
-        say("running");
+        tracing::info!("running");
         tokio::select! {
             () = &mut told => {}
             // What is under way is dropped and not waited for: another one may act soon.
             () = lost(&mut election) => return Err(no_longer_leads()),
+            error = controllers.failed() => return Err(error),
         }
         progress.set(Phase::Ending);
-        say("ending");
+        tracing::info!("ending");
         tokio::select! {
             () = controllers.end() => {}
             () = lost(&mut election) => return Err(no_longer_leads()),
@@ -134,65 +194,7 @@ async fn told_to_end(mut terminated: Signal) {
     }
 }
 
-/// The controllers, and how to end them.
-struct Controllers {
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
-}
-
-impl Controllers {
-    fn start(client: Client, namespace: Option<String>, metrics: Arc<Metrics>) -> Self {
-        let reporter = Reporter { controller: "coder-operator".to_owned(), instance: None };
-        let stop = CancellationToken::new();
-        let shared = Arc::new(Shared {
-            recorder: Recorder::new(client.clone(), reporter),
-            client,
-            planes: Planes::default(),
-            metrics,
-            namespace,
-            stop: stop.clone(),
-        });
-        let mut tasks = JoinSet::new();
-        tasks.spawn(control_plane::run(Arc::clone(&shared)));
-        let mut start = Start { shared: &shared, controllers: Vec::new() };
-        kinds::visit(&mut start);
-        for controller in start.controllers {
-            tasks.spawn(controller);
-        }
-        Self { tasks, stop }
-    }
-
-    /// Lets what is under way come to its end, and starts nothing more. What has not ended in time is cut off: a
-    /// controller that is still reading its first list does not hear that it should stop.
-    async fn end(mut self) {
-        self.stop.cancel();
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(ENDS_WITHIN, ended).await.is_err() {
-            self.tasks.shutdown().await;
-        }
-    }
-}
-
-/// Starts a controller for every kind that it is shown.
-struct Start<'a> {
-    shared: &'a Arc<Shared>,
-    controllers: Vec<BoxFuture<'static, ()>>,
-}
-
-impl kinds::Visitor for Start<'_> {
-    fn visit<K: Kind>(&mut self) {
-        self.controllers.push(Box::pin(object::run::<K>(Arc::clone(self.shared))));
-    }
-}
-
-/// When an object is looked at again whose pass the cluster cut short.
-fn again(kind: KindName, shared: &Shared) -> Action {
-    shared.metrics.cut_short(kind);
-    Action::requeue(Duration::from_secs(5))
-}
-
-/// Drives a controller to its end. Its errors are those of the watch, which recovers by itself, and of objects, which have
-/// been told in their status.
-async fn drive<S: futures::Stream + Send>(controller: S) {
-    controller.for_each(|_| std::future::ready(())).await;
+/// What a controller would do about an error of a pass. There is none: [`pass`] deals with all of them.
+fn no_error<K, C>(_: Arc<K>, never: &Infallible, _: Arc<C>) -> Action {
+    match *never {}
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             let session = Session::open(input, quiet, verbose)?;
             apply::apply(&session, yes, wait.then_some(timeout)).await
         }
-        Verb::Run(args) => Ok(crate::run::run(args).await.map(|()| Exit::Success)?),
+        Verb::Run(args) => Ok(crate::run::run(args).await),
         Verb::Crds => {
             for crd in api::crds() {
                 let text = serde_saphyr::to_string(&crd).map_err(anyhow::Error::from)?;

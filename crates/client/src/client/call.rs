@@ -1,6 +1,6 @@
 //! One call: from a route and its values to a request, through pace, circuit and retries, to an answer or an error.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::{sync::PoisonError, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -14,6 +14,7 @@ use crate::{
     answer::Answer,
     circuit::Circuit,
     error::{Attempt, Error, Problem, Refusal},
+    observer::{Attempted, Ending, UnderWay},
     retry,
     routes::Route,
     scrub::clean,
@@ -107,23 +108,27 @@ impl<'a> Call<'a> {
     async fn attempt(&self, url: &Url) -> Result<Outcome, Error> {
         let request = self.request(url).map_err(|reason| self.error(Problem::Unsendable(reason)))?;
         let deployment = &self.client.deployment;
-        if let Err(pause) = self.circuit().admit(Instant::now()) {
+        if let Err(pause) = self.circuit(|it| it.admit(Instant::now())) {
+            self.not_sent(Ending::CircuitOpen);
             return Err(self.error(Problem::CircuitOpen).with_retry_after(Some(pause)));
         }
         if let Err(pause) = deployment.pace.turn(url.path()).await {
-            self.circuit().withdraw(Instant::now());
+            self.circuit(|it| it.withdraw(Instant::now()));
+            self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
+        let under_way = UnderWay::begin(&*self.client.observer, self.route);
         let outcome = deployment.transport.send(request).await.map(Answer::read);
+        under_way.end(Ending::from(&outcome));
         self.learn(url, &outcome);
         Ok(outcome)
     }
 
     fn learn(&self, url: &Url, outcome: &Outcome) {
         match outcome {
-            Ok(answer) if answer.is_from_gateway() => self.circuit().failed(Instant::now()),
-            Ok(_) | Err(TransportError::TooLarge { .. }) => self.circuit().answered(),
-            Err(_) => self.circuit().failed(Instant::now()),
+            Ok(answer) if answer.is_from_gateway() => self.circuit(|it| it.failed(Instant::now())),
+            Ok(_) | Err(TransportError::TooLarge { .. }) => self.circuit(Circuit::answered),
+            Err(_) => self.circuit(|it| it.failed(Instant::now())),
         }
         let pace = &self.client.deployment.pace;
         if let Ok(answer) = outcome {
@@ -194,8 +199,20 @@ impl<'a> Call<'a> {
         request.body(body.clone()).map_err(|_| "the address cannot be put into a request".to_owned())
     }
 
-    fn circuit(&self) -> MutexGuard<'_, Circuit> {
-        self.client.deployment.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Asks or tells the circuit, and passes on what it has become.
+    fn circuit<T>(&self, use_it: impl FnOnce(&mut Circuit) -> T) -> T {
+        let mut circuit = self.client.deployment.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = circuit.state();
+        let answer = use_it(&mut circuit);
+        if circuit.state() != before {
+            self.client.observer.circuit(circuit.state());
+        }
+        answer
+    }
+
+    fn not_sent(&self, ending: Ending) {
+        let attempt = Attempted { route: self.route, ending, took: Duration::ZERO };
+        self.client.observer.attempted(attempt);
     }
 
     fn error(&self, problem: Problem) -> Error {

@@ -88,7 +88,7 @@ impl Tier {
             Self::None
         } else if entitlements.trial {
             Self::Trial
-        } else if PREMIUM.iter().any(|name| covers(name)) {
+        } else if PREMIUM.iter().any(covers) {
             Self::Premium
         } else {
             Self::Enterprise

@@ -9,40 +9,61 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
 
-use super::metrics::Metrics;
-use crate::terminal::say;
+use super::{lease, metrics::Metrics};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How far the process is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It does not act: it starts, or another one leads.
     #[default]
-    Waiting,
+    Starting,
+    /// It would act if it led.
+    StandingBy,
     /// Its controllers run.
     Acting,
     /// It was told to end.
     Ending,
 }
 
-/// The phase, shared with whoever asks.
+/// The phase, and when the Lease was last read or written.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    phase: Phase,
+    heard: Option<Instant>,
+}
+
+/// How far the process is, shared with whoever asks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Progress(watch::Sender<Phase>);
+pub(super) struct Progress(watch::Sender<State>);
 
 impl Progress {
     pub(super) fn set(&self, phase: Phase) {
-        self.0.send_replace(phase);
+        self.0.send_modify(|it| it.phase = phase);
     }
 
-    fn answer(&self) -> (StatusCode, &'static str) {
-        match *self.0.borrow() {
-            Phase::Waiting => (StatusCode::SERVICE_UNAVAILABLE, "waits to act\n"),
-            Phase::Acting => (StatusCode::OK, "acts\n"),
-            Phase::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ends\n"),
-        }
+    /// The Lease could be read.
+    pub(super) fn heard_of_lease(&self, now: Instant) {
+        self.0.send_modify(|it| it.heard = Some(now));
+    }
+
+    fn answer(&self, now: Instant) -> (StatusCode, &'static str) {
+        answer(*self.0.borrow(), now)
+    }
+}
+
+/// Who stands by is ready, too: it would act at once. A roll-out that waits for a new pod to be ready would otherwise wait
+/// for the old one to go, which waits for the new one.
+fn answer(State { phase, heard }: State, now: Instant) -> (StatusCode, &'static str) {
+    let is_in_touch = heard.is_some_and(|it| now.saturating_duration_since(it) <= lease::DURATION);
+    match phase {
+        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starts\n"),
+        Phase::StandingBy if is_in_touch => (StatusCode::OK, "stands by\n"),
+        Phase::StandingBy => (StatusCode::SERVICE_UNAVAILABLE, "cannot reach the lease\n"),
+        Phase::Acting => (StatusCode::OK, "acts\n"),
+        Phase::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ends\n"),
     }
 }
 
@@ -79,10 +100,11 @@ async fn listen(servers: &mut JoinSet<()>, what: &str, address: SocketAddr, rout
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("listen at {address} for {what}"))?;
     // A port that was left to the system is known only now.
-    say(&format!("{what} at http://{}", listener.local_addr().unwrap_or(address)));
+    let url = format!("http://{}", listener.local_addr().unwrap_or(address));
+    tracing::info!(url, "listening for {what}");
     servers.spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            say(&format!("the listener at {address} ended: {error}"));
+            tracing::error!(url, "stopped listening: {error}");
         }
     });
     Ok(())
@@ -91,7 +113,7 @@ async fn listen(servers: &mut JoinSet<()>, what: &str, address: SocketAddr, rout
 fn health_routes(progress: Progress) -> Router {
     Router::new()
         .route("/healthz", get(|| std::future::ready("lives\n")))
-        .route("/readyz", get(move || std::future::ready(progress.answer())))
+        .route("/readyz", get(move || std::future::ready(progress.answer(Instant::now()))))
 }
 
 fn metrics_routes(metrics: Arc<Metrics>) -> Router {
@@ -102,5 +124,34 @@ fn counts(metrics: &Metrics) -> Response {
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_acts_or_could_is_ready_and_who_starts_ends_or_is_out_of_touch_is_not() {
+        let now = Instant::now();
+        let (just, late) = (Duration::from_secs(15), Duration::from_secs(16));
+        let table = [
+            (Phase::Starting, None, 503, "starts\n"),
+            (Phase::StandingBy, None, 503, "cannot reach the lease\n"),
+            (Phase::StandingBy, Some(Duration::ZERO), 200, "stands by\n"),
+            (Phase::StandingBy, Some(just), 200, "stands by\n"),
+            (Phase::StandingBy, Some(late), 503, "cannot reach the lease\n"),
+            (Phase::Acting, None, 200, "acts\n"),
+            // A leader that is out of touch ends by itself, before that long.
+            (Phase::Acting, Some(late), 200, "acts\n"),
+            (Phase::Ending, Some(Duration::ZERO), 503, "ends\n"),
+        ];
+        for (phase, age, status, words) in table {
+            let state = State { phase, heard: age.map(|_| now) };
+            let (answered, said) = answer(state, now + age.unwrap_or_default());
+            assert_eq!((answered.as_u16(), said), (status, words), "{phase:?} after {age:?}");
+        }
     }
 }

@@ -20,7 +20,6 @@ use kube::{
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
-        events::EventType,
         reflector::{self, ObjectRef},
         watcher,
     },
@@ -28,11 +27,11 @@ use kube::{
 use secrecy::ExposeSecret;
 
 use super::{
-    Shared, again, drive,
-    memory::Memory,
+    Shared, drive, no_error,
     pace::spread,
+    pass::{self, About, Ending},
     planes::{Origin, Plane, PlaneName},
-    record::{has_finalizer, publish, set_finalizer},
+    record::{has_finalizer, leave_behind, set_finalizer},
     trigger,
 };
 use crate::{cluster::Cluster, deployment::reach};
@@ -41,19 +40,16 @@ use departure::{Departure, leaving};
 /// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
 const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
 
-struct Context {
-    shared: Arc<Shared>,
-    memory: Memory,
-}
+const WORKS: &str = "answers, and takes the credentials";
 
 pub(super) async fn run(shared: Arc<Shared>) {
-    let context = Arc::new(Context { shared: Arc::clone(&shared), memory: Memory::default() });
     let (known, writer) = reflector::store();
     let changes = watcher(shared.api::<CoderControlPlane>(), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
+    shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
     let (of_secrets, of_planes) = (known.clone(), known.clone());
     let controller = Controller::for_stream(changes, known)
         // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
@@ -77,22 +73,25 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
-            reconcile,
-            |_, _: &kube::Error, context| again(CoderControlPlane::kind(&()), &context.shared),
-            Arc::clone(&context),
+            |plane, shared: Arc<Shared>| {
+                pass::over(Arc::clone(&shared), Arc::clone(&plane), reconcile(plane, shared))
+            },
+            no_error,
+            Arc::clone(&shared),
         );
-    let passes = controller.inspect(move |pass| {
+    let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
-            forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()), &context);
+            let name = (gone.namespace.clone().unwrap_or_default(), gone.name.clone());
+            shared.memory.forget(CoderControlPlane::kind(&()), &name.0, &name.1);
+            forget(&name, &shared);
         }
     });
-    drive(passes).await;
+    drive::<CoderControlPlane, _>(&shared, passes).await;
 }
 
-fn forget(name: &PlaneName, context: &Context) {
-    context.memory.forget(name);
-    context.shared.metrics.forget(name);
-    context.shared.planes.forget(name);
+fn forget(name: &PlaneName, shared: &Shared) {
+    shared.metrics.forget(name);
+    shared.planes.forget(name);
 }
 
 /// The Secrets that a control plane refers to.
@@ -104,11 +103,10 @@ fn names(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
     })
 }
 
-async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Result<Action, kube::Error> {
-    let Context { shared, memory } = &*context;
-    let (name, uid) = (name_of(&plane), plane.uid().unwrap_or_default());
+async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result<Action, kube::Error> {
+    let (shared, name, about) = (&*shared, name_of(&plane), About::of(&*plane));
     if plane.metadata.deletion_timestamp.is_some() {
-        return depart(&plane, &context).await;
+        return depart(&plane, shared).await;
     }
     if plane.spec.is_suspended() {
         shared.planes.block(&name, reason::SUSPENDED, true);
@@ -124,10 +122,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
     let found = prove(&plane, shared).await;
     shared.metrics.tried(&name, found.is_ok());
     let delay = if found.is_ok() {
-        memory.succeeded(&name, &uid);
-        spread(plane.spec.interval(), &uid)
+        shared.memory.succeeded(&about);
+        spread(plane.spec.interval(), &about.uid)
     } else {
-        memory.after_failure(&name, &uid, None)
+        shared.memory.after_failure(&about, None)
     };
     let known = shared.planes.last_known(&name).is_some();
     if let Some(why) = found.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
@@ -135,8 +133,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, context: Arc<Context>) -> Resu
         shared.planes.block(&name, why.reason, why.reason == reason::SECRET_NOT_FOUND);
     }
     write_status(&plane, status(&plane, found.as_ref().map(|it| &it.build)), shared).await?;
-    let reason = found.as_ref().map_or_else(|it| it.reason, |_| reason::UP_TO_DATE);
-    shared.metrics.reconciled(CoderControlPlane::kind(&()), reason, started.elapsed());
+    let (reason, message) =
+        found.as_ref().map_or_else(|it| (it.reason, it.message.as_str()), |_| (reason::UP_TO_DATE, WORKS));
+    let ending = Ending { reason, message, is_ready: found.is_ok(), is_trouble: found.is_err() };
+    shared.passes.ended(&about, ending, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(Proved { origin, client, build }) = found {
         shared.planes.admit(&name, origin, client, build.deployment_id);
@@ -149,11 +149,11 @@ fn name_of(plane: &CoderControlPlane) -> PlaneName {
 }
 
 /// Lets a control plane go, after everything that needs it for its own deletion.
-async fn depart(plane: &CoderControlPlane, context: &Context) -> Result<Action, kube::Error> {
-    let Context { shared, memory } = context;
-    let (name, uid) = (name_of(plane), plane.uid().unwrap_or_default());
+async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
+    let (name, about) = (name_of(plane), About::of(plane));
     if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
-        forget(&name, context);
+        shared.passes.forget(&about);
+        forget(&name, shared);
         return Ok(Action::await_change());
     }
     shared.planes.block(&name, reason::DELETING, true);
@@ -164,16 +164,16 @@ async fn depart(plane: &CoderControlPlane, context: &Context) -> Result<Action, 
             let words = format!("waits until these are deleted: {}", shortened(&awaited));
             write_status(plane, said(plane, Truth::False, reason::DELETING, &words), shared).await?;
             // Each of them tells when it is gone; this is for those that do not.
-            Ok(Action::requeue(memory.after_failure(&name, &uid, None)))
+            Ok(Action::requeue(shared.memory.after_failure(&about, None)))
         }
         Departure::Go(left) => {
             if !left.is_empty() {
-                let note = format!("gone before what belongs to it: {}", shortened(&left));
-                crate::terminal::say(&format!("control plane {}/{}: {note}", name.0, name.1));
-                publish(plane, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
+                let note = format!("it goes before what belongs to it: {}", shortened(&left));
+                leave_behind(plane, reason::DELETING, &note, shared).await;
             }
             set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
-            forget(&name, context);
+            shared.passes.forget(&about);
+            forget(&name, shared);
             Ok(Action::await_change())
         }
     }
@@ -213,7 +213,8 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let client = match shared.planes.client(&name, &origin) {
         Some(client) => client,
         None => reach(&endpoint, Some(token.clone()))
-            .map_err(|message| Waiting { reason: reason::INVALID, message })?,
+            .map_err(|message| Waiting { reason: reason::INVALID, message })?
+            .observed_by(shared.metrics.observer(&name)),
     };
     let remote = |error: client::Error| Waiting {
         reason: engine::outcome::reason_of(error.class()),
@@ -268,7 +269,7 @@ fn said(plane: &CoderControlPlane, truth: Truth, reason: &str, message: &str) ->
 /// The status after a pass. It equals the one before when nothing is different.
 fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> CoderControlPlaneStatus {
     let (reason, message) = match found {
-        Ok(_) => (reason::UP_TO_DATE, "answers, and takes the credentials"),
+        Ok(_) => (reason::UP_TO_DATE, WORKS),
         Err(waiting) => (waiting.reason, waiting.message.as_str()),
     };
     let before = said(plane, found.is_ok().into(), reason, message);

@@ -26,12 +26,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::terminal::say;
+use super::admin::Progress;
 
 /// The name of the Lease.
 const NAME: &str = "coder-operator";
 /// How long others wait for a leader that is not heard of.
-const DURATION: Duration = Duration::from_secs(15);
+pub(super) const DURATION: Duration = Duration::from_secs(15);
 /// How often a leader renews.
 const RENEW: Duration = Duration::from_secs(5);
 /// When a leader that could not renew stops: well before anybody else may start.
@@ -111,9 +111,9 @@ pub(super) struct Election {
 
 impl Election {
     /// Stands for the Lease in a namespace.
-    pub(super) fn begin(client: Client, namespace: &str) -> Self {
-        let candidate = Candidate::new(client, namespace);
-        say(&format!("waiting to lead as {}, by lease {namespace}/{NAME}", candidate.me));
+    pub(super) fn begin(client: Client, namespace: &str, progress: Progress) -> Self {
+        let candidate = Candidate::new(client, namespace, progress);
+        tracing::info!(me = candidate.me, namespace, lease = NAME, "waiting to lead");
         let leadership = candidate.leadership.subscribe();
         let stop = CancellationToken::new();
         let candidate = tokio::spawn(candidate.run(stop.clone()));
@@ -134,7 +134,7 @@ impl Election {
     pub(super) async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.candidate.await {
-            say(&format!("lease {NAME}: not released: {error}"));
+            tracing::warn!(lease = NAME, "not released: {error}");
         }
     }
 }
@@ -171,11 +171,15 @@ struct Candidate {
     /// Whether what we saw has to be read again before it is written.
     is_stale: bool,
     leadership: watch::Sender<Leadership>,
+    /// Told whenever the Lease could be read.
+    progress: Progress,
+    /// What last went wrong, which is told once.
+    trouble: Option<String>,
 }
 
 impl Candidate {
     /// A candidate for the Lease in a namespace, with a name that no other process has or will have.
-    fn new(client: Client, namespace: &str) -> Self {
+    fn new(client: Client, namespace: &str, progress: Progress) -> Self {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| NAME.to_owned());
         Self {
             leases: Api::namespaced(client, namespace),
@@ -183,6 +187,8 @@ impl Candidate {
             seen: Seen { lease: None, at: Instant::now() },
             is_stale: true,
             leadership: watch::Sender::new(Leadership::Waiting),
+            progress,
+            trouble: None,
         }
     }
 
@@ -193,22 +199,20 @@ impl Candidate {
         while !stop.is_cancelled() {
             let patience = held.map_or(PATIENCE, |it| PATIENCE.min(GIVE_UP.saturating_sub(it.elapsed())));
             let sent = Instant::now();
-            let pause = match timeout(patience, self.step()).await {
+            let taken = timeout(patience, self.step()).await;
+            if let Ok(Ok(_)) = &taken
+                && self.trouble.take().is_some()
+            {
+                tracing::info!(lease = NAME, "is within reach again");
+            }
+            let pause = match taken {
                 Ok(Ok(Decision::Wait(left))) => left,
                 Ok(Ok(Decision::Acquire | Decision::Renew)) => {
                     held = Some(sent);
                     RENEW
                 }
-                Ok(Err(error)) => {
-                    say(&format!("lease {NAME}: {error}"));
-                    self.is_stale = true;
-                    RETRY
-                }
-                Err(_) => {
-                    say(&format!("lease {NAME}: no answer within {patience:?}"));
-                    self.is_stale = true;
-                    RETRY
-                }
+                Ok(Err(error)) => self.failed(error.to_string()),
+                Err(_) => self.failed(format!("no answer within {PATIENCE:?}")),
             };
             if self.publish(held) == Leadership::Lost {
                 return;
@@ -220,8 +224,18 @@ impl Candidate {
             }
         }
         if timeout(PATIENCE, self.release()).await.is_err() {
-            say(&format!("lease {NAME}: not released: no answer"));
+            tracing::warn!(lease = NAME, "not released: no answer");
         }
+    }
+
+    /// A step that failed is taken again soon, and what is to be written is read before.
+    fn failed(&mut self, words: String) -> Duration {
+        self.is_stale = true;
+        if self.trouble.as_ref() != Some(&words) {
+            tracing::warn!(lease = NAME, "cannot be read or written: {words}");
+            self.trouble = Some(words);
+        }
+        RETRY
     }
 
     /// Tells where we stand after a step.
@@ -252,6 +266,7 @@ impl Candidate {
             }
             match self.claim().await {
                 Ok(lease) => {
+                    self.progress.heard_of_lease(Instant::now());
                     self.seen.look(Some(lease), Instant::now());
                     return Ok(decision);
                 }
@@ -263,6 +278,7 @@ impl Candidate {
 
     async fn look(&mut self) -> kube::Result<()> {
         let lease = self.leases.get_opt(NAME).await?;
+        self.progress.heard_of_lease(Instant::now());
         let before = self.seen.at;
         self.seen.look(lease, Instant::now());
         if self.holds() {
@@ -292,7 +308,7 @@ impl Candidate {
             other => other,
         };
         if let Err(error) = done {
-            say(&format!("lease {NAME}: not released, so others wait {DURATION:?}: {error}"));
+            tracing::warn!(lease = NAME, "not released, so others wait {DURATION:?}: {error}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a controller remembers of objects between passes: how often they failed, and what it had to mend. It dies with the
-//! process; nothing that has to last is here.
+//! What the controllers remember of objects between passes: how often they failed, and what had to be mended. It dies with
+//! the process; nothing that has to last is here.
 
 use std::{
     collections::HashMap,
@@ -9,52 +9,69 @@ use std::{
 
 use engine::contention::Mended;
 
-use super::pace;
+use super::{metrics::KindName, pace, pass::About};
 
-/// Which object: its namespace and its name.
-pub(super) type ObjectName = (String, String);
+/// Which object: its kind, its namespace and its name.
+type Key = (KindName, String, String);
 
 /// What is remembered of one object.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     /// Another object of the same name starts anew.
     uid: String,
+    /// How often its passes ended in a failure since one did not.
     failures: u32,
+    /// How often they had no end of their own since one had.
+    cuts: u32,
     pub(super) mended: Mended,
 }
 
-/// What is remembered of the objects of one kind.
+/// What is remembered of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    objects: Mutex<HashMap<ObjectName, Remembered>>,
+    objects: Mutex<HashMap<Key, Remembered>>,
 }
 
 impl Memory {
-    /// How long to leave an object alone that failed once more.
-    pub(super) fn after_failure(&self, name: &ObjectName, uid: &str, wanted: Option<Duration>) -> Duration {
-        self.with(name, uid, |it| {
-            let delay = pace::back_off(it.failures, wanted);
+    /// How long to leave an object alone whose pass ended in a failure once more.
+    pub(super) fn after_failure(&self, about: &About, wanted: Option<Duration>) -> Duration {
+        self.with(about, |it| {
             it.failures = it.failures.saturating_add(1);
-            pace::spread(delay, uid)
+            pace::spread(pace::back_off(it.failures - 1, wanted), &about.uid)
         })
     }
 
-    /// An object came to an end of its own: its failures do not count any more.
-    pub(super) fn succeeded(&self, name: &ObjectName, uid: &str) {
-        self.with(name, uid, |it| it.failures = 0);
+    /// A pass ended as it should: failures before do not count any more.
+    pub(super) fn succeeded(&self, about: &About) {
+        self.with(about, |it| it.failures = 0);
     }
 
-    pub(super) fn with<T>(&self, name: &ObjectName, uid: &str, look: impl FnOnce(&mut Remembered) -> T) -> T {
+    /// How long to leave an object alone whose pass was cut short once more.
+    pub(super) fn after_cut(&self, about: &About) -> Duration {
+        self.with(about, |it| {
+            it.cuts = it.cuts.saturating_add(1);
+            pace::spread(pace::back_off(it.cuts - 1, None), &about.uid)
+        })
+    }
+
+    /// A pass came to an end of its own, whichever.
+    pub(super) fn ended(&self, about: &About) {
+        self.with(about, |it| it.cuts = 0);
+    }
+
+    pub(super) fn with<T>(&self, about: &About, look: impl FnOnce(&mut Remembered) -> T) -> T {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        let remembered = objects.entry(name.clone()).or_default();
-        if remembered.uid != uid {
-            *remembered = Remembered { uid: uid.to_owned(), ..Remembered::default() };
+        let key = (about.kind.clone(), about.namespace.clone(), about.name.clone());
+        let remembered = objects.entry(key).or_default();
+        if remembered.uid != about.uid {
+            *remembered = Remembered { uid: about.uid.clone(), ..Remembered::default() };
         }
         look(remembered)
     }
 
-    pub(super) fn forget(&self, name: &ObjectName) {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    pub(super) fn forget(&self, kind: KindName, namespace: &str, name: &str) {
+        let key = (kind, namespace.to_owned(), name.to_owned());
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 }
 
@@ -62,15 +79,30 @@ impl Memory {
 mod tests {
     use super::*;
 
+    fn about(uid: &str) -> About {
+        let (kind, namespace, name) = ("CoderGroup".into(), "platform".to_owned(), "alpha".to_owned());
+        About { kind, namespace, name, uid: uid.to_owned(), generation: Some(1) }
+    }
+
     #[test]
     fn failures_add_up_until_one_pass_succeeds_or_another_object_takes_the_name() {
-        let (memory, name) = (Memory::default(), ("platform".to_owned(), "alpha".to_owned()));
-        let fail = |uid: &str| memory.after_failure(&name, uid, None);
+        let memory = Memory::default();
+        let fail = |uid: &str| memory.after_failure(&about(uid), None);
         let first = fail("a");
         assert!(fail("a") > first);
-        assert_eq!(fail("b"), Memory::default().after_failure(&name, "b", None));
+        assert_eq!(fail("b"), Memory::default().after_failure(&about("b"), None));
         fail("a");
-        memory.succeeded(&name, "a");
+        memory.succeeded(&about("a"));
         assert_eq!(fail("a"), first);
+    }
+
+    #[test]
+    fn a_pass_that_ends_in_a_failure_is_not_one_that_was_cut_short() {
+        let memory = Memory::default();
+        let first = memory.after_cut(&about("a"));
+        memory.after_failure(&about("a"), None);
+        memory.ended(&about("a"));
+        assert_eq!(memory.after_cut(&about("a")), first);
+        assert!(memory.after_failure(&about("a"), None) > first);
     }
 }

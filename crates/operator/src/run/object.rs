@@ -30,11 +30,11 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Shared, again,
+    Shared,
     control_plane::requested,
-    drive,
-    memory::{Memory, ObjectName},
+    drive, no_error,
     pace::spread,
+    pass::{self, About, Ending},
     planes::{Plane, PlaneName, Standing},
     record::{has_finalizer, mark, publish, set_finalizer},
     trigger,
@@ -46,7 +46,6 @@ const SAFETY_NET: Duration = Duration::from_mins(2);
 
 struct Context<K: Kind> {
     shared: Arc<Shared>,
-    memory: Memory,
     /// Every manifest of the kind, for those that want the same object.
     manifests: Store<K::Manifest>,
 }
@@ -58,11 +57,8 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<K::Manifest>(), PredicateConfig::default());
-    let context = Arc::new(Context::<K> {
-        shared: Arc::clone(&shared),
-        memory: Memory::default(),
-        manifests: manifests.clone(),
-    });
+    shared.metrics.show(manifests.clone(), |it| it.status().map_or(&[], |it| it.conditions.as_slice()));
+    let context = Arc::new(Context::<K> { shared: Arc::clone(&shared), manifests: manifests.clone() });
     let (of_planes, of_organizations, of_groups) = (manifests.clone(), manifests.clone(), manifests.clone());
     let controller = Controller::for_stream(changes, manifests)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
@@ -79,16 +75,20 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
-            reconcile::<K>,
-            |_, _: &kube::Error, context| again(K::Manifest::kind(&()), &context.shared),
-            Arc::clone(&context),
+            |manifest, context: Arc<Context<K>>| {
+                let shared = Arc::clone(&context.shared);
+                pass::over(shared, Arc::clone(&manifest), reconcile::<K>(manifest, context))
+            },
+            no_error,
+            context,
         );
-    let passes = controller.inspect(move |pass| {
+    let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
-            context.memory.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+            let namespace = gone.namespace.as_deref().unwrap_or_default();
+            shared.memory.forget(K::Manifest::kind(&()), namespace, &gone.name);
         }
     });
-    drive(passes).await;
+    drive::<K::Manifest, _>(&shared, passes).await;
 }
 
 /// Those manifests.
@@ -109,10 +109,6 @@ fn waiting<K: Kind>(manifests: &Store<K::Manifest>, namespace: Option<&str>) -> 
 fn waits_for_reference(status: Option<&Status>) -> bool {
     let mut conditions = status.iter().flat_map(|it| &it.conditions);
     conditions.any(|it| it.type_ == api::condition::READY && it.reason == reason::REFERENCE_NOT_FOUND)
-}
-
-fn name_of<K: Kind>(manifest: &K::Manifest) -> ObjectName {
-    (manifest.namespace().unwrap_or_default(), manifest.name_any())
 }
 
 fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {
@@ -164,24 +160,32 @@ async fn conclude<K: Kind>(
     started: Instant,
     context: &Context<K>,
 ) -> Result<Action, kube::Error> {
-    let Context { shared, memory, .. } = context;
-    let (kind, manifest) = (K::Manifest::kind(&()), &object.manifest);
+    let shared = &context.shared;
+    let (manifest, about) = (&object.manifest, About::of(&object.manifest));
     tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
-        shared.metrics.planned(&kind, &assessment.plan, report.done);
+        shared.metrics.steps(&about.kind, &assessment.plan, report.done);
     }
     let next = next_status(object, assessment.as_ref(), &report);
     write_status(manifest, next, shared).await?;
-    shared.metrics.reconciled(kind, report.outcome.reason(), started.elapsed());
-    let (name, uid) = (name_of::<K>(manifest), manifest.uid().unwrap_or_default());
+    let empty = engine::Plan::<()>::empty().view("");
+    let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
+    ended(&about, &report.outcome, &status::message(&report.outcome, plan), started.elapsed(), shared);
     if let Outcome::Failed(trouble) = &report.outcome {
         let wanted = if let Trouble::Remote(error) = trouble { error.retry_after() } else { None };
-        return Ok(Action::requeue(memory.after_failure(&name, &uid, wanted)));
+        return Ok(Action::requeue(shared.memory.after_failure(&about, wanted)));
     }
-    memory.succeeded(&name, &uid);
-    let interval = spread(manifest.policy().interval(), &uid);
+    shared.memory.succeeded(&about);
+    let interval = spread(manifest.policy().interval(), &about.uid);
     let waits = matches!(report.outcome, Outcome::Waiting(_));
     Ok(Action::requeue(if waits { interval.min(SAFETY_NET) } else { interval }))
+}
+
+/// Counts a pass and tells how it ended.
+fn ended(about: &About, outcome: &Outcome, message: &str, took: Duration, shared: &Shared) {
+    let is_trouble = matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_) | Outcome::Invalid(_));
+    let ending = Ending { reason: outcome.reason(), message, is_ready: outcome.is_ready(), is_trouble };
+    shared.passes.ended(about, ending, took);
 }
 
 /// The stages. What is to be written is decided once more on what the deployment has now.
@@ -216,7 +220,7 @@ async fn pass<K: Kind>(
         let mut done = assessment.plan.clone();
         done.steps.truncate(report.done);
         let (manifest, now) = (&object.manifest, Timestamp::now());
-        context.memory.with(&name_of::<K>(manifest), &manifest.uid().unwrap_or_default(), |it| {
+        context.shared.memory.with(&About::of(manifest), |it| {
             it.mended.record(manifest.meta().generation, &done, now);
         });
     }
@@ -230,7 +234,7 @@ fn is_to_apply(assessment: &Assessment) -> bool {
 /// Whether somebody else keeps undoing what this plan would do.
 fn quarrel<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Waiting> {
     let (manifest, now) = (&object.manifest, Timestamp::now());
-    context.memory.with(&name_of::<K>(manifest), &manifest.uid().unwrap_or_default(), |it| {
+    context.shared.memory.with(&About::of(manifest), |it| {
         it.mended.contended(manifest.meta().generation, &assessment.plan, now)
     })
 }
@@ -326,6 +330,7 @@ async fn tell<K: Kind>(
         let note = format!("{}: {}", step.reason, fields.join(", "));
         let reason = format!("{:?}d", step.action);
         let action = format!("{:?}", step.action);
+        tracing::info!(action, "{note}");
         publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
     }
 }

@@ -23,10 +23,32 @@ pub(super) async fn publish(
     note: &str,
     shared: &Shared,
 ) {
+    shared.recorder.publish(&event(type_, words, note), &about.object_ref(&())).await.ok();
+}
+
+fn event(type_: EventType, words: (&str, &str), note: &str) -> Event {
     let (reason, action) = (words.0.to_owned(), words.1.to_owned());
     let note = Some(note.chars().take(LONGEST_NOTE).collect());
-    let event = Event { type_, reason, note, action, secondary: None };
-    shared.recorder.publish(&event, &about.object_ref(&())).await.ok();
+    Event { type_, reason, note, action, secondary: None }
+}
+
+/// Names what could not be taken away: in a line, in a count, and in an event. A namespace that is going takes no event;
+/// then the operator's own Pod does.
+pub(super) async fn leave_behind(
+    object: &impl Resource<DynamicType = ()>,
+    reason: &'static str,
+    note: &str,
+    shared: &Shared,
+) {
+    tracing::warn!(reason, "{note}");
+    let kind = object.object_ref(&()).kind.unwrap_or_default();
+    shared.metrics.left_behind(kind.into());
+    let event = event(EventType::Warning, ("LeftBehind", "Delete"), note);
+    if shared.recorder.publish(&event, &object.object_ref(&())).await.is_err()
+        && let Some(pod) = &shared.own_pod
+    {
+        shared.recorder.publish(&event, pod).await.ok();
+    }
 }
 
 /// Adds or removes a finalizer, on the version of the object that was read.

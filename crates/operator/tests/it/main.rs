@@ -4,4 +4,5 @@
 
 mod bed;
 mod refusals;
+mod silent;
 mod support;

@@ -5,12 +5,9 @@ use std::{sync::Arc, time::Instant};
 use api::{AppState as _, DeletionPolicy, Mode, finalizer, reason};
 use engine::{Kind, Lookup as _, Object, Outcome, Waiting, status};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, Resource as _, ResourceExt as _,
-    runtime::{controller::Action, events::EventType},
-};
+use kube::{Api, Resource as _, runtime::controller::Action};
 
-use super::{Context, name_of, plane_of};
+use super::{Context, ended, plane_of};
 use crate::{
     cluster::Cluster,
     run::{
@@ -19,8 +16,9 @@ use crate::{
             departure::{DEADLINE, leaving},
             prove,
         },
+        pass::About,
         planes::{Plane, PlaneName},
-        record::{has_finalizer, publish, set_finalizer},
+        record::{has_finalizer, leave_behind, set_finalizer},
     },
 };
 
@@ -36,42 +34,38 @@ pub(super) async fn delete<K: Kind>(
     manifest: K::Manifest,
     context: &Context<K>,
 ) -> Result<Action, kube::Error> {
-    let Context { shared, memory, .. } = context;
-    let (started, kind) = (Instant::now(), K::Manifest::kind(&()));
-    let (name, uid) = (name_of::<K>(&manifest), manifest.uid().unwrap_or_default());
+    let (shared, started, about) = (&context.shared, Instant::now(), About::of(&manifest));
     if !has_finalizer(&manifest, finalizer::FINALIZER) {
-        memory.forget(&name);
+        shared.passes.forget(&about);
         return Ok(Action::await_change());
     }
     let (age, is_forced) = leaving(&manifest);
     let mut object = Object::<K>::new(manifest);
     let taken = take_away(&mut object, shared).await;
-    let reason = match &taken {
-        Ok(outcome) | Err(Obstacle::NotNow(outcome)) => outcome.reason(),
-        Err(Obstacle::Gone(waiting)) => waiting.reason,
-    };
-    shared.metrics.reconciled(kind, reason, started.elapsed());
     let target = K::target(&object.manifest);
     let left = match taken {
-        Ok(_) => None,
-        Err(Obstacle::Gone(why)) => Some(why.message),
+        Ok(outcome) => {
+            shared.metrics.reconciled(about.kind.clone(), outcome.reason(), started.elapsed());
+            None
+        }
+        Err(Obstacle::Gone(why)) => Some(why),
         Err(Obstacle::NotNow(outcome)) => {
             let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
             // What does not answer is waited for, for a while, unless there is nowhere to come back to.
-            if !(is_forced || age > DEADLINE || is_terminating(&name.0, shared).await) {
-                crate::terminal::say(&format!("{target}: not taken away yet: {words}"));
-                return Ok(Action::requeue(memory.after_failure(&name, &uid, None)));
+            if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
+                let message = format!("{target} is not taken away yet: {words}");
+                ended(&about, &outcome, &message, started.elapsed(), shared);
+                return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
             }
-            Some(words)
+            Some(Waiting { reason: outcome.reason(), message: words })
         }
     };
-    if let Some(words) = left {
-        let note = format!("{target} is left behind: {words}");
-        crate::terminal::say(&note);
-        publish(&object.manifest, EventType::Warning, ("LeftBehind", "Delete"), &note, shared).await;
+    if let Some(Waiting { reason, message }) = left {
+        shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
+        leave_behind(&object.manifest, reason, &format!("{target} is left behind: {message}"), shared).await;
     }
     set_finalizer(&object.manifest, finalizer::FINALIZER, false, shared).await?;
-    memory.forget(&name);
+    shared.passes.forget(&about);
     // The control plane may be waiting for just this.
     shared.planes.tell(&plane_of::<K>(&object.manifest));
     Ok(Action::await_change())

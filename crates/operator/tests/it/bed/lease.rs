@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use api::CoderGroup;
+use api::{CoderControlPlane, CoderGroup};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 struct Operator {
     process: Child,
     url: String,
-    said: Receiver<String>,
+    said: Receiver<Value>,
 }
 
 impl Drop for Operator {
@@ -50,12 +50,14 @@ impl Operator {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let address = lines.find_map(|it| it.strip_prefix("health and metrics at ").map(str::to_owned));
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut lines = lines.map(|it| serde_json::from_str::<Value>(&it).unwrap());
+        let listens = lines.find(|it| it["message"] == "listening for health and metrics");
+        let url = listens.unwrap()["url"].as_str().unwrap().to_owned();
         let (sender, said) = channel();
         // Read to the end, so that it never stands still for want of a reader.
         std::thread::spawn(move || lines.for_each(|line| sender.send(line).unwrap_or_default()));
-        Self { process, url: address.unwrap(), said }
+        Self { process, url, said }
     }
 
     fn elected(namespace: &str) -> Self {
@@ -69,7 +71,24 @@ impl Operator {
     }
 
     async fn leads(&self) -> bool {
-        self.get("/readyz").await.is_some_and(|(status, _)| status == 200)
+        self.get("/readyz").await.is_some_and(|it| it == (200, "acts\n".to_owned()))
+    }
+
+    async fn stands_by(&self) -> bool {
+        self.get("/readyz").await.is_some_and(|it| it == (200, "stands by\n".to_owned()))
+    }
+
+    /// Waits until the metrics are like that.
+    async fn shows(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        let since = Instant::now();
+        loop {
+            let text = self.get("/metrics").await.unwrap().1;
+            if is(&text) {
+                return text;
+            }
+            assert!(since.elapsed() < LIMIT, "{what} is not in:\n{text}");
+            sleep(Duration::from_millis(250)).await;
+        }
     }
 
     fn tell(&self, signal: &str) {
@@ -127,6 +146,7 @@ async fn of_two_operators_one_leads_and_the_other_follows_when_it_dies() {
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(17) {
         assert!(dead.leads().await && !waits.leads().await, "one leads, and it is the same one");
+        assert!(waits.stands_by().await, "who waits is ready to act");
         sleep(Duration::from_millis(250)).await;
     }
     assert_eq!(waits.get("/healthz").await.unwrap().0, 200, "who waits is in good health");
@@ -162,7 +182,8 @@ async fn a_leader_that_is_replaced_ends_and_says_why() {
     let taken = json!({"spec": {"holderIdentity": "another"}});
     leases.patch("coder-operator", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     assert_eq!(operator.ended().await.code(), Some(1));
-    assert!(operator.said.iter().any(|it| it.contains("leadership was lost")));
+    let told = operator.said.iter().find(|it| it["level"] == "ERROR").unwrap();
+    assert!(told["message"].as_str().unwrap().starts_with("leadership was lost"), "{told}");
     assert_eq!(holder(&client, &namespace).await.as_deref(), Some("another"), "it is not ours to release");
 }
 
@@ -192,18 +213,68 @@ async fn what_was_done_is_counted_and_no_secret_is_shown() {
         "coder_operator_reconcile_duration_seconds_count{kind=\"CoderControlPlane\"}".to_owned(),
         format!("coder_operator_control_plane_up{{namespace=\"{}\",name=\"main\"}} 1", stage.namespace),
         "coder_operator_control_plane_last_success_timestamp_seconds{".to_owned(),
+        format!(
+            "coder_operator_coder_requests_total{{namespace=\"{}\",name=\"main\",method=\"GET\",\
+             route=\"/api/v2/organizations/{{organization}}/groups\",status=\"200\"}}",
+            stage.namespace
+        ),
+        format!(
+            "coder_operator_coder_circuit{{namespace=\"{}\",name=\"main\",state=\"closed\"}} 1",
+            stage.namespace
+        ),
+        "coder_operator_objects{kind=\"CoderGroup\",reason=\"UpToDate\"} 1".to_owned(),
+        "coder_operator_drifted_objects{kind=\"CoderGroup\"} 0".to_owned(),
         "coder_operator_leader 1".to_owned(),
     ];
-    let since = Instant::now();
-    let mut text = String::new();
-    while since.elapsed() < LIMIT && !expected.iter().all(|it| text.contains(it)) {
-        text = operator.get("/metrics").await.unwrap().1;
-        sleep(Duration::from_millis(250)).await;
-    }
-    for words in expected {
-        assert!(text.contains(&words), "{words} is not in:\n{text}");
-    }
+    let text = operator.shows("all of it", |text| expected.iter().all(|it| text.contains(it))).await;
     assert!(!text.contains(&stage.coderd.owner.token));
+    stage.delete::<CoderControlPlane>("main").await;
+    operator.shows("nothing of a plane that is gone", |text| !text.contains("name=\"main\"")).await;
+    stage.delete::<CoderGroup>("developers").await;
+    operator
+        .shows("nothing of a group that is gone", |text| !text.contains("objects{kind=\"CoderGroup\","))
+        .await;
     assert_eq!(operator.get("/healthz").await.unwrap().0, 200);
     assert_eq!(operator.get("/nothing").await.unwrap().0, 404);
+}
+
+/// The lines of passes over a group.
+fn of_group(said: &[Value]) -> Vec<&Value> {
+    said.iter().filter(|it| it["span"]["kind"] == "CoderGroup").collect()
+}
+
+#[tokio::test]
+async fn a_change_is_a_line_a_pass_that_changes_nothing_is_none_and_trouble_is_told_once() {
+    let stage = Stage::idle(licensed().await).await;
+    let mut operator = Operator::start(&stage.namespace, &[]);
+    let proved = "reconciles_total{kind=\"CoderControlPlane\",reason=\"UpToDate\"}";
+    operator.shows(proved, |text| text.contains(proved)).await;
+    stage.apply(&group(&json!({"quotaAllowance": 4}))).await;
+    stage.wait::<CoderGroup>("developers", "ready", |it: &Value| is_ready(it)).await;
+    let passes = |reason: &str| format!("reconciles_total{{kind=\"CoderGroup\",reason=\"{reason}\"}} ");
+    let count = move |text: &str, reason: &str| {
+        let line = text.lines().find_map(|it| it.split_once(&passes(reason)));
+        line.and_then(|(_, count)| count.parse::<u32>().ok()).unwrap_or_default()
+    };
+    operator.shows("three more passes", |text| count(text, "UpToDate") >= 4).await;
+    stage.write_token("0123456789-0123456789012345678901").await;
+    operator.shows("passes that wait", |text| count(text, "ControlPlaneNotReady") >= 1).await;
+    operator.tell("-TERM");
+    assert_eq!(operator.ended().await.code(), Some(0));
+    let said: Vec<Value> = operator.said.iter().collect();
+    let text = format!("{said:#?}");
+    assert!(!text.contains(&stage.coderd.owner.token) && !text.contains("0123456789012345678901"), "{text}");
+    let lines = of_group(&said);
+    assert!(
+        lines.iter().all(|it| it["span"]["object"] == "developers"
+            && it["span"]["namespace"] == stage.namespace.as_str()
+            && it["span"]["generation"] == 1),
+        "{text}"
+    );
+    let what = |it: &Value| it["action"].as_str().or(it["reason"].as_str()).unwrap_or_default().to_owned();
+    let told: Vec<String> = lines.iter().map(|it| what(it)).collect();
+    assert_eq!(told, ["Create", "ControlPlaneNotReady"], "{text}");
+    assert!(lines[0]["message"].as_str().unwrap().contains("quotaAllowance: null -> 4"), "{text}");
+    let planes = said.iter().filter(|it| it["span"]["kind"] == "CoderControlPlane");
+    assert_eq!(planes.filter(|it| it["reason"] == "Unauthorized").count(), 1, "{text}");
 }

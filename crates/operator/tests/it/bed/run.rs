@@ -33,13 +33,15 @@ pub(super) struct Stage {
     client: Client,
     pub(super) namespace: String,
     pub(super) coderd: Coderd,
-    operator: Child,
+    operator: Option<Child>,
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.operator.kill().ok();
-        self.operator.wait().ok();
+        if let Some(operator) = &mut self.operator {
+            operator.kill().ok();
+            operator.wait().ok();
+        }
     }
 }
 
@@ -51,12 +53,23 @@ impl Stage {
 
     /// The same with another address for the coderd.
     async fn at(coderd: Coderd, url: &str) -> Self {
+        let mut stage = Self::prepare(coderd, url).await;
+        stage.operator = Some(start(testbed::shared().unwrap(), &stage.namespace));
+        stage
+    }
+
+    /// The same without an operator: the test starts its own.
+    pub(super) async fn idle(coderd: Coderd) -> Self {
+        let url = coderd.owner.url.clone();
+        Self::prepare(coderd, &url).await
+    }
+
+    async fn prepare(coderd: Coderd, url: &str) -> Self {
         let bed = testbed::shared().unwrap();
         let client = bed.client().await.unwrap();
         install(&client).await;
         let namespace = bed.namespace("run").await.unwrap();
-        let operator = start(bed, &namespace);
-        let stage = Self { client, namespace, coderd, operator };
+        let stage = Self { client, namespace, coderd, operator: None };
         stage.write_token(&stage.coderd.owner.token).await;
         let external = json!({"url": url, "credentialsSecretRef": {"name": "coder-automation"}});
         stage
@@ -70,7 +83,17 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    async fn write_token(&self, token: &str) {
+    pub(super) async fn delete<K>(&self, name: &str)
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        self.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(super) async fn write_token(&self, token: &str) {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "coder-automation"},
             "stringData": {"token": token}});
         let apply = PatchParams::apply("test").force();
