@@ -14,6 +14,8 @@ pub mod annotation {
     pub const ROTATE_REQUESTED_AT: &str = "coder.com/rotate-requested-at";
     /// `"true"` lets an object go that is being deleted; what is left behind is named.
     pub const FORCE_FINALIZE: &str = "coder.com/force-finalize";
+    /// We write it beside our own token: whose it is, and what was about to be done. Nothing secret.
+    pub const OPERATOR_ACCESS: &str = "coder.com/operator-access";
     /// On a control plane: the id of the deployment that may take the place of the one known so far.
     pub const ACCEPT_DEPLOYMENT: &str = "coder.com/accept-deployment";
     /// On a Role or `RoleBinding` for workspaces: the uid of the control plane that it is for.
@@ -46,6 +48,8 @@ pub mod finalizer {
     pub const FINALIZER: &str = "coder.com/finalizer";
     /// Of a control plane.
     pub const CONTROL_PLANE: &str = "coder.com/workspace-rbac-cleanup";
+    /// Of the Secret with our own token for a control plane.
+    pub const TOKEN: &str = "coder.com/operator-token";
     /// Of a provisioner.
     pub const PROVISIONER: &str = "coder.com/provisioner-key-cleanup";
 }
@@ -63,7 +67,7 @@ pub mod condition {
     /// On a control plane: the declared licences are installed.
     pub const LICENSE_APPLIED: &str = "LicenseApplied";
     /// On a control plane: we have a credential that works.
-    pub const OPERATOR_ACCESS: &str = "OperatorAccess";
+    pub const OPERATOR_ACCESS: &str = "OperatorAccessReady";
     /// On a control plane that we run: its pods are those that are declared, and serve.
     pub const ROLLED_OUT: &str = "RolledOut";
     /// On a control plane that we run: everything that is declared beside the pods is there. The message says what was left out.
@@ -110,6 +114,8 @@ pub mod reason {
     pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
     /// Kubernetes does not let us read a Secret, or does not answer.
     pub const SECRET_UNREADABLE: &str = "SecretUnreadable";
+    /// Kubernetes does not let us write a Secret, or somebody else has written it meanwhile.
+    pub const SECRET_NOT_WRITTEN: &str = "SecretNotWritten";
     /// Coder does not accept the credential.
     pub const UNAUTHORIZED: &str = "Unauthorized";
     /// The account may not do this.

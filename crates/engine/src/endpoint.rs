@@ -2,7 +2,7 @@
 
 use api::{CoderControlPlane, External, reason};
 use kube::ResourceExt as _;
-use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use url::Url;
 
 use crate::{
@@ -21,6 +21,13 @@ pub struct Endpoint {
     /// Certificates (PEM) to trust beyond the usual ones.
     pub authority: Option<SecretSlice<u8>>,
     pub credentials: Credentials,
+}
+
+impl Endpoint {
+    /// The certificates as they are, or nothing.
+    pub fn authority(&self) -> &[u8] {
+        self.authority.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default()
+    }
 }
 
 /// What a Secret of credentials holds.

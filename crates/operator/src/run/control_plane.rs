@@ -1,14 +1,17 @@
 //! Control planes that run elsewhere: their address, their credentials, and whether both work.
 
+mod access;
 pub(super) mod departure;
+mod vault;
 
 use std::{sync::Arc, time::Instant};
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, condition, finalizer, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, condition, finalizer, reason};
 use client::{Client, deployment::BuildInfo};
 use engine::{
     Credentials, Waiting,
     conditions::{Conditions, Truth},
+    control_plane::access::Account,
     endpoint::endpoint,
 };
 use futures::StreamExt as _;
@@ -24,7 +27,8 @@ use kube::{
         watcher,
     },
 };
-use secrecy::ExposeSecret;
+use secrecy::ExposeSecret as _;
+use uuid::Uuid;
 
 use super::{
     Shared, drive, no_error,
@@ -39,6 +43,10 @@ use departure::{Departure, leaving};
 
 /// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
 const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
+
+/// Reasons of a control plane whose client is still good for deletions: a Secret may be deleted together with what it is
+/// needed for. One with other words in it is meant.
+const KEPT: [&str; 2] = [reason::SECRET_NOT_FOUND, reason::SECRET_NOT_WRITTEN];
 
 const WORKS: &str = "answers, and takes the credentials";
 
@@ -129,8 +137,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     };
     let known = shared.planes.last_known(&name).is_some();
     if let Some(why) = found.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
-        // A Secret may be deleted together with what it is needed for; one with other words in it is meant.
-        shared.planes.block(&name, why.reason, why.reason == reason::SECRET_NOT_FOUND);
+        shared.planes.block(&name, why.reason, KEPT.contains(&why.reason));
     }
     write_status(&plane, status(&plane, found.as_ref().map(|it| &it.build)), shared).await?;
     let (reason, message) =
@@ -138,8 +145,8 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let ending = Ending { reason, message, is_ready: found.is_ok(), is_trouble: found.is_err() };
     shared.passes.ended(&about, ending, started.elapsed());
     // Known only now: who goes on because of it finds the status as it is.
-    if let Ok(Proved { origin, client, build }) = found {
-        shared.planes.admit(&name, origin, client, build.deployment_id);
+    if let Ok(proved) = found {
+        shared.planes.admit(&name, proved.into_plane());
     }
     Ok(Action::requeue(delay))
 }
@@ -171,6 +178,7 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
                 let note = format!("it goes before what belongs to it: {}", shortened(&left));
                 leave_behind(plane, reason::DELETING, &note, shared).await;
             }
+            access::end(plane, shared).await?;
             set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
             shared.passes.forget(&about);
             forget(&name, shared);
@@ -188,6 +196,8 @@ fn shortened(names: &[String]) -> String {
 
 /// A control plane that can be used.
 pub(super) struct Proved {
+    /// Where it is, without the credentials.
+    place: Origin,
     origin: Origin,
     client: Client,
     build: BuildInfo,
@@ -195,45 +205,61 @@ pub(super) struct Proved {
 
 impl Proved {
     pub(super) fn into_plane(self) -> Plane {
-        Plane::new(self.origin, self.client, self.build.deployment_id)
+        Plane::new(self.place, self.origin, self.client, self.build.deployment_id)
     }
 }
 
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
 pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
     let endpoint = endpoint(plane, &Cluster(shared.client.clone())).await?;
-    let Credentials::Token(token) = &endpoint.credentials else {
-        let message = "an account is not enough yet: add a token".to_owned();
-        return Err(Waiting { reason: reason::SECRET_NOT_FOUND, message });
-    };
-    let authority = endpoint.authority.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-    let origin =
-        Origin::new(&[endpoint.url.as_str().as_bytes(), token.expose_secret().as_bytes(), authority]);
-    let name = (plane.namespace().unwrap_or_default(), plane.name_any());
-    let client = match shared.planes.client(&name, &origin) {
+    let name = name_of(plane);
+    let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
+    // Asked without a token: who answers has to be known before anything secret is sent.
+    let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => reach(&endpoint, Some(token.clone()))
+        None => reach(&endpoint, None)
             .map_err(|message| Waiting { reason: reason::INVALID, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
-    let remote = |error: client::Error| Waiting {
-        reason: engine::outcome::reason_of(error.class()),
-        message: error.words(),
+    let build = anonymous.build_info().await.map_err(|it| remote(&it))?;
+    check_identity(plane, build.deployment_id)?;
+    let token = match &endpoint.credentials {
+        Credentials::Token(token) => token.clone(),
+        Credentials::Account { email, password } => {
+            let account = Account { email: email.clone(), password: password.clone() };
+            access::token(plane, &anonymous, build.deployment_id, &account, shared).await?
+        }
     };
-    let build = client.build_info().await.map_err(remote)?;
-    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());
-    let accepted = plane.annotations().get(api::annotation::ACCEPT_DEPLOYMENT);
-    let is_other = known.is_some_and(|known| known != build.deployment_id.to_string());
-    if is_other && accepted != Some(&build.deployment_id.to_string()) {
-        let message = format!(
-            "another deployment answers: to let it take the place of the one known so far, annotate with {}: {}",
-            api::annotation::ACCEPT_DEPLOYMENT,
-            build.deployment_id
-        );
-        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+    let origin = place.with(token.expose_secret().as_bytes());
+    let client = anonymous
+        .with_token(token)
+        .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
+    if let Err(error) = client.current_user().await {
+        // A token of ours that is not taken any more is replaced at the next pass.
+        shared.planes.set_minted(&name, None);
+        return Err(remote(&error));
     }
-    client.current_user().await.map_err(remote)?;
-    Ok(Proved { origin, client, build })
+    Ok(Proved { place, origin, client, build })
+}
+
+/// What coderd said, as what has to come first.
+fn remote(error: &client::Error) -> Waiting {
+    Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
+}
+
+/// Another deployment under the same name stops everything until a person says that it may.
+fn check_identity(plane: &CoderControlPlane, deployment: Uuid) -> Result<(), Waiting> {
+    let found = deployment.to_string();
+    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());
+    let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT);
+    if known.is_none_or(|it| it == found) || accepted == Some(&found) {
+        return Ok(());
+    }
+    let message = format!(
+        "another deployment answers: to let it take the place of the one known so far, annotate with {}: {found}",
+        annotation::ACCEPT_DEPLOYMENT,
+    );
+    Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message })
 }
 
 /// Writes the status, if it is another one.

@@ -8,6 +8,8 @@ use std::{
 
 use client::Client;
 use engine::{World, world::Promises};
+use jiff::Timestamp;
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{Mutex, broadcast},
@@ -34,10 +36,18 @@ impl Origin {
         }
         Self(hash.finalize().into())
     }
+
+    /// The same with one more part.
+    pub(super) fn with(&self, part: &[u8]) -> Self {
+        Self::new(&[&self.0, part])
+    }
 }
 
 /// A control plane that answered with credentials that work.
 pub(super) struct Plane {
+    /// Where it is, and whom to trust there.
+    place: Origin,
+    /// The same with the credentials.
     origin: Origin,
     deployment: Uuid,
     world: World,
@@ -45,10 +55,18 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    pub(super) fn new(origin: Origin, client: Client, deployment: Uuid) -> Self {
+    pub(super) fn new(place: Origin, origin: Origin, client: Client, deployment: Uuid) -> Self {
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
         let world = World::new(client, Promises::default()).expecting(deployment);
-        Self { origin, deployment, world, read: Mutex::new(Instant::now()) }
+        Self { place, origin, deployment, world, read: Mutex::new(Instant::now()) }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        self.world.client()
+    }
+
+    pub(super) fn deployment(&self) -> Uuid {
+        self.deployment
     }
 
     /// What the deployment has, read not long ago.
@@ -76,6 +94,17 @@ struct Entry {
     plane: Option<Arc<Plane>>,
     /// Why nothing but deletions may use it.
     blocked: Option<&'static str>,
+    /// The token that we minted, and when it is renewed.
+    minted: Option<Minted>,
+}
+
+/// A token of our own.
+#[derive(Clone)]
+pub(super) struct Minted {
+    /// What it was minted with.
+    pub(super) from: Origin,
+    pub(super) token: SecretString,
+    pub(super) renewed_at: Timestamp,
 }
 
 /// How a control plane stands to what belongs to it.
@@ -114,18 +143,30 @@ impl Planes {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.plane.clone()
     }
 
-    /// The client of a control plane, if it was made from the same.
-    pub(super) fn client(&self, name: &PlaneName, origin: &Origin) -> Option<Client> {
-        self.last_known(name).filter(|it| it.origin == *origin).map(|it| it.world.client().clone())
+    /// The client of a control plane, if it is for the same place: with its connections, its budget and its circuit.
+    pub(super) fn client(&self, name: &PlaneName, place: &Origin) -> Option<Client> {
+        self.last_known(name).filter(|it| it.place == *place).map(|it| it.world.client().clone())
+    }
+
+    /// The token that we minted for a control plane.
+    pub(super) fn minted(&self, name: &PlaneName) -> Option<Minted> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.minted.clone()
+    }
+
+    pub(super) fn set_minted(&self, name: &PlaneName, minted: Option<Minted>) {
+        self.change(name, |entry| {
+            entry.minted = minted;
+            false
+        });
     }
 
     /// Makes a control plane usable; an earlier one of that name with other credentials goes.
-    pub(super) fn admit(&self, name: &PlaneName, origin: Origin, client: Client, deployment: Uuid) {
+    pub(super) fn admit(&self, name: &PlaneName, plane: Plane) {
         self.change(name, |entry| {
-            let is_known =
-                entry.plane.as_ref().is_some_and(|it| it.origin == origin && it.deployment == deployment);
+            let is_same = |it: &Arc<Plane>| it.origin == plane.origin && it.deployment == plane.deployment;
+            let is_known = entry.plane.as_ref().is_some_and(is_same);
             if !is_known {
-                entry.plane = Some(Arc::new(Plane::new(origin, client, deployment)));
+                entry.plane = Some(Arc::new(plane));
             }
             entry.blocked.take().is_some() || !is_known
         });

@@ -1,0 +1,123 @@
+//! The Secret that holds the operator's own token for a control plane, and the record beside it.
+//!
+//! It carries a finalizer: whoever deletes everything at once does not take away the token that the rest of the deletion
+//! needs.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use api::{CoderControlPlane, annotation, finalizer, reason};
+use engine::{
+    Trouble, Waiting,
+    control_plane::access::{Record, Vault},
+};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::run::{Shared, record::set_finalizer};
+
+const TOKEN: &str = "token";
+
+/// The Secret of one control plane, as it was read or last written.
+pub(in crate::run) struct TokenSecret {
+    secrets: Api<Secret>,
+    /// What is written when there is none yet.
+    empty: Secret,
+    last: Mutex<Option<Secret>>,
+}
+
+/// What the Secret holds.
+pub(in crate::run) struct Contents {
+    pub(in crate::run) token: Option<SecretString>,
+    pub(in crate::run) record: Record,
+}
+
+impl TokenSecret {
+    /// Reads the Secret of a control plane. One of that name that is somebody else's is left alone.
+    pub(in crate::run) async fn open(
+        plane: &CoderControlPlane,
+        shared: &Shared,
+    ) -> Result<(Self, Contents), Waiting> {
+        let name = plane.token_secret_name();
+        let secrets =
+            Api::<Secret>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
+        let unreadable = |error: kube::Error| Waiting {
+            reason: reason::SECRET_UNREADABLE,
+            message: format!("Secret {name} cannot be read: {error}"),
+        };
+        let found = secrets.get_opt(&name).await.map_err(unreadable)?;
+        if found.as_ref().is_some_and(|it| !is_owned(it, plane)) {
+            let message = format!(
+                "Secret {name} is not ours, and is left alone: delete it, or set spec.operatorAccess.generatedTokenSecretName"
+            );
+            return Err(Waiting { reason: reason::NOT_OURS, message });
+        }
+        let contents = Contents {
+            token: found.as_ref().and_then(token),
+            record: found.as_ref().map(record).unwrap_or_default(),
+        };
+        let mut empty = Secret::default();
+        empty.metadata.name = Some(name);
+        empty.metadata.owner_references = Some(plane.controller_owner_ref(&()).into_iter().collect());
+        empty.metadata.finalizers = Some(vec![finalizer::TOKEN.to_owned()]);
+        Ok((Self { secrets, empty, last: Mutex::new(found) }, contents))
+    }
+
+    /// Lets the Secret go, once what it holds is worth nothing.
+    pub(in crate::run) async fn release(self, shared: &Shared) -> Result<(), kube::Error> {
+        let last = self.last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match last.filter(|it| it.finalizers().iter().any(|it| it == finalizer::TOKEN)) {
+            Some(secret) => set_finalizer(&secret, finalizer::TOKEN, false, shared).await,
+            None => Ok(()),
+        }
+    }
+
+    fn last(&self) -> Option<Secret> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Vault for TokenSecret {
+    async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Trouble> {
+        let last = self.last();
+        let is_there = last.is_some();
+        let mut secret = last.unwrap_or_else(|| self.empty.clone());
+        let text = serde_json::to_string(record).unwrap_or_default();
+        secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
+        if let Some(token) = token {
+            let bytes = ByteString(token.expose_secret().as_bytes().to_vec());
+            secret.data.get_or_insert_with(BTreeMap::new).insert(TOKEN.to_owned(), bytes);
+        }
+        // With the version that was read: of two writers one is refused and looks again.
+        let params = PostParams::default();
+        let written = if is_there {
+            self.secrets.replace(&secret.name_any(), &params, &secret).await
+        } else {
+            self.secrets.create(&params, &secret).await
+        };
+        let written = written.map_err(|error| Waiting {
+            reason: reason::SECRET_NOT_WRITTEN,
+            message: format!("Secret {} cannot be written: {error}", secret.name_any()),
+        })?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
+        Ok(())
+    }
+}
+
+fn is_owned(secret: &Secret, plane: &CoderControlPlane) -> bool {
+    secret.owner_references().iter().any(|it| Some(&it.uid) == plane.metadata.uid.as_ref())
+}
+
+fn token(secret: &Secret) -> Option<SecretString> {
+    let text = str::from_utf8(&secret.data.as_ref()?.get(TOKEN)?.0).ok()?.trim();
+    (!text.is_empty()).then(|| SecretString::from(text))
+}
+
+/// A record that cannot be read is none: the token beside it is then shown to nobody, and another one is minted.
+fn record(secret: &Secret) -> Record {
+    let text = secret.annotations().get(annotation::OPERATOR_ACCESS);
+    text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
+}
