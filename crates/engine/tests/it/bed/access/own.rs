@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use client::{
     Class, Client,
-    users::{CreateUser, ME},
+    users::{CreateToken, CreateUser, ME},
 };
 use engine::{
     Trouble,
@@ -187,7 +187,7 @@ async fn a_token_that_was_minted_and_never_stored_is_gone_in_the_end() {
     // What a crash between minting and storing leaves behind.
     let id = stage.vault.record().account.unwrap().id.unwrap();
     let name = "coder-operator-0f0e0d0c-2".to_owned();
-    let lost = client::users::CreateToken { token_name: Some(name.clone()), ..Default::default() };
+    let lost = CreateToken { token_name: Some(name.clone()), ..CreateToken::default() };
     owner.create_token(&id.to_string(), &lost).await.unwrap();
     stage.vault.record.lock().unwrap().minting = Some(name);
     stage.granted(later(now, 12)).await;
@@ -229,7 +229,11 @@ async fn a_token_of_another_account_is_used_once_and_coder_k8s_one_is_revoked() 
         ..CreateUser::default()
     };
     let legacy = owner.create_user(&legacy).await.unwrap();
-    let token = owner.create_token(&legacy.id.to_string(), &Default::default()).await.unwrap();
+    let token = owner.create_token(&legacy.id.to_string(), &CreateToken::default()).await.unwrap();
+    // As coder-k8s writes it into the database.
+    let system = "UPDATE users SET is_system = true, login_type = 'none', hashed_password = 'none' \
+                  WHERE username = 'coder-k8s-operator'";
+    sql(&coderd.database, system).await;
     *stage.vault.token.lock().unwrap() = Some(token.clone());
     stage.admin = Given::NotDeclared;
     let granted = stage.granted(Timestamp::now()).await;
@@ -263,6 +267,12 @@ async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
     }
     let owner = owner(&stage.client, &coderd);
     assert_eq!(owner.user_named(NAME).await.unwrap(), None, "the account before is gone");
+}
+
+async fn sql(database: &str, statement: &str) {
+    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
+    let output = tokio::process::Command::new(psql).args([database, "-c", statement]).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What the Job runs.
