@@ -46,3 +46,42 @@ impl Client {
         self.call(&routes::DELETE_LICENSE).parameter("id", &id).done().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::{Script, answer};
+
+    #[tokio::test]
+    async fn a_licence_that_the_server_quotes_is_not_repeated() {
+        // In pieces, so that nothing in this file looks like one.
+        let license = ["eyJhbGciOiJFZERTQSJ9", "e30", "c2ln"].join(".");
+        let bodies = [
+            format!(r#"{{"message":"Invalid license","detail":"{license} is bad"}}"#),
+            format!(
+                r#"{{"message":"no","validations":[{{"field":"license","detail":"value: {license}"}}]}}"#
+            ),
+            license.clone(),
+        ];
+        for body in bodies {
+            let script = Script::new([answer(400, &body)]);
+            let secret = SecretString::from(license.clone());
+            let error = script.client().add_license(&secret).await.unwrap_err();
+            let told = format!("{error} {error:?} {:?}", error.validations());
+            assert!(!told.contains(&license) && !told.contains("eyJ"), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_is_sent_once_whatever_the_answer() {
+        let script = Script::new([answer(500, "{}"), answer(201, "{}")]);
+        script.client().add_license(&SecretString::from("x")).await.unwrap_err();
+        assert_eq!(script.asked().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn no_licences_may_be_null() {
+        let script = Script::new([answer(200, "null")]);
+        assert_eq!(script.client().list_licenses().await.unwrap(), []);
+    }
+}

@@ -47,6 +47,17 @@ pub struct Coderd {
     process: Process,
 }
 
+/// A running coderd that has no user yet. Dropping it ends the process.
+#[derive(Debug)]
+pub struct FreshCoderd {
+    pub url: String,
+    /// Where licences are signed; only on a licensed one.
+    pub licenses: Option<String>,
+    /// Its database.
+    pub database: String,
+    process: Process,
+}
+
 /// A signed-in user of a coderd.
 #[derive(Clone)]
 pub struct Session {
@@ -70,6 +81,24 @@ struct Addresses {
 impl Coderd {
     /// Starts a coderd on a new database and signs its first user in.
     pub async fn start(run: &Run, parts: &Parts, server_url: &str, flavour: Flavour) -> Result<Self> {
+        let FreshCoderd { url, licenses, database, process } =
+            FreshCoderd::start(run, parts, server_url, flavour).await?;
+        let password = format!("Bed-{}", uuid::Uuid::new_v4());
+        let owner = Session::first_user(http()?, &url, &password)
+            .await
+            .with_context(|| format!("coderd's log ends:\n{}", process.last_words()))?;
+        Ok(Self { owner, password, licenses, database, process })
+    }
+
+    /// The server's process id.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.id()
+    }
+}
+
+impl FreshCoderd {
+    /// Starts a coderd on a new database.
+    pub async fn start(run: &Run, parts: &Parts, server_url: &str, flavour: Flavour) -> Result<Self> {
         let database = create_database(&parts.postgres, server_url).await?;
         let (process, url, licenses) = match flavour {
             Flavour::Shipped => {
@@ -81,11 +110,7 @@ impl Coderd {
                 (process, addresses.url, Some(addresses.licenses))
             }
         };
-        let password = format!("Bed-{}", uuid::Uuid::new_v4());
-        let owner = Session::first_user(http()?, &url, &password)
-            .await
-            .with_context(|| format!("coderd's log ends:\n{}", process.last_words()))?;
-        Ok(Self { owner, password, licenses, database, process })
+        Ok(Self { url, licenses, database, process })
     }
 
     /// The server's process id.

@@ -22,5 +22,5 @@ pub mod run;
 pub mod shared;
 
 pub use bed::{Bed, BedInfo, Options};
-pub use coderd::{Coderd, Flavour, Session};
+pub use coderd::{Coderd, Flavour, FreshCoderd, Session};
 pub use shared::shared;

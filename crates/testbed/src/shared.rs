@@ -12,7 +12,7 @@ use kube::{Api, api::PostParams, runtime::wait::await_condition};
 
 use crate::{
     bed::{Bed, BedInfo, Options},
-    coderd::{Coderd, Flavour},
+    coderd::{Coderd, Flavour, FreshCoderd},
     parts::Parts,
     run::Run,
 };
@@ -37,6 +37,11 @@ impl BedInfo {
     /// A coderd that nobody else uses, for tests that change a whole deployment.
     pub async fn coderd(&self, flavour: Flavour) -> Result<Coderd> {
         Coderd::start(run_of_this_process()?, parts()?, &self.postgres, flavour).await
+    }
+
+    /// The same without a first user, for tests of what happens before there is one.
+    pub async fn fresh_coderd(&self, flavour: Flavour) -> Result<FreshCoderd> {
+        FreshCoderd::start(run_of_this_process()?, parts()?, &self.postgres, flavour).await
     }
 
     /// A database that nobody else uses.

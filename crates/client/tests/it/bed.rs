@@ -1,5 +1,8 @@
 //! Tests on the bed: what the client takes coderd for is what coderd is.
 
+mod accounts;
+mod licenses;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{

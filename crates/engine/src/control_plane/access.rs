@@ -7,11 +7,17 @@
 //! first, then it is made, then secret and record are written together. After a crash the record names what was lost.
 
 pub mod account;
+pub mod climb;
 pub mod desk;
+pub mod end;
+pub mod ladder;
+mod lent;
 pub mod record;
 pub mod tokens;
 
 pub use account::{Account, Entrance, Granted};
+pub use climb::{AdminCredentials, Climbed, FirstUser, Given, Job, Ladder};
 pub use desk::Desk;
-pub use record::{Kept, Record, Vault};
+pub use end::Left;
+pub use record::{Former, Kept, OwnAccount, Record, Vault};
 pub use tokens::{TokenNames, TokenPlan, TokenStep};

@@ -185,6 +185,12 @@ impl Summary {
     }
 }
 
+/// Whether they are to be read again: after a licence came or went at once, otherwise when they are old.
+pub fn is_due(read_at: Option<Timestamp>, licenses_changed: bool, now: Timestamp) -> bool {
+    let is_fresh = |it: Timestamp| it <= now && now.duration_since(it) < INTERVAL;
+    licenses_changed || !read_at.is_some_and(is_fresh)
+}
+
 /// The stamp to write: the one before stays while nothing has changed and it is neither old nor from the future.
 pub fn stamp(before: Option<Timestamp>, changed: bool, now: Timestamp) -> Timestamp {
     let is_fresh = |it: &Timestamp| *it <= now && now.duration_since(*it) < STAMP_AGE;

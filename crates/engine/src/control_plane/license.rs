@@ -15,6 +15,6 @@ pub mod verdict;
 pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
-pub use record::{LicenseRecord, Refused, Uploaded};
-pub use term::{LicenseView, Phase, THRESHOLDS, crossed};
+pub use record::{LicenseRecord, Refused, Told, Uploaded};
+pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed};
 pub use verdict::{Obstacle, Reason, Verdict, verdict};

@@ -5,5 +5,6 @@ mod adoption;
 mod defaults;
 mod deployment;
 mod gates;
+mod license;
 mod lifecycle;
 mod requests;

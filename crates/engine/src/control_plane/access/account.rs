@@ -171,7 +171,7 @@ impl SignedIn {
 }
 
 /// The same deployment with that token.
-fn with(client: &Client, token: &SecretString) -> Result<Client, Trouble> {
+pub(super) fn with(client: &Client, token: &SecretString) -> Result<Client, Trouble> {
     client.with_token(token.clone()).map_err(|error| {
         Trouble::Waiting(Waiting { reason: api::reason::UNAUTHORIZED, message: error.to_string() })
     })

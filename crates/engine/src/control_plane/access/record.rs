@@ -22,6 +22,36 @@ pub struct Record {
     /// The name of a token that is about to be minted, or that was minted and lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minting: Option<String>,
+    /// The account that we made for ourselves, or are about to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<OwnAccount>,
+    /// What goes as soon as coderd has taken the token that is kept now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<Former>,
+}
+
+/// An account of our own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnAccount {
+    pub username: String,
+    /// A random word in the account's full name, written down before the account is made. It tells an account that we made
+    /// just before a crash from one that somebody else made under the same name.
+    pub marker: String,
+    /// Nothing until the account is known to be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+}
+
+/// Something that was ours before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Former {
+    #[serde(rename = "userID")]
+    pub user_id: Uuid,
+    /// A token of that account; without one it is the account itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 /// A token that we minted, without its secret. The times are read from our own clock: coderd's may be another.

@@ -83,7 +83,7 @@ pub fn plan(situation: &Situation<'_>) -> TokenPlan {
     let term = held.and_then(|id| term(id, situation));
     let is_renewed = record.minting.is_none() && term.as_ref().is_some_and(|it| now < it.half());
     let number = term.as_ref().and_then(|it| names.number(&it.name));
-    let overlap_ends = term.as_ref().and_then(|it| it.minted_at.checked_add(OVERLAP).ok());
+    let overlap_ends = term.as_ref().map(Term::overlap_ends);
     let overlaps = overlap_ends.is_some_and(|end| now < end);
 
     let others = listed.iter().filter(|it| Some(it.id.as_str()) != held);
@@ -141,6 +141,12 @@ impl Term {
     fn half(&self) -> Timestamp {
         let life = self.expires_at.duration_since(self.minted_at);
         self.minted_at.checked_add(life / 2).unwrap_or(self.minted_at)
+    }
+
+    /// Until then the token before stays. Where tokens live for minutes, so does the overlap.
+    fn overlap_ends(&self) -> Timestamp {
+        let life = self.expires_at.duration_since(self.minted_at);
+        self.minted_at.checked_add(OVERLAP.min(life / 4)).unwrap_or(self.minted_at)
     }
 }
 

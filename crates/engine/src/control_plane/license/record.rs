@@ -1,10 +1,15 @@
 //! What we remember of licences: the ones that we uploaded, and the ones that coderd refused.
 
 use client::licenses::License;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{claims::Claims, plan::Declared};
+use super::{
+    claims::Claims,
+    plan::Declared,
+    term::{Announcement, crossed},
+};
 
 /// What is remembered from pass to pass. Nothing of it is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +22,9 @@ pub struct LicenseRecord {
     pub uploaded: Vec<Uploaded>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
+    /// What people have been told of the end of licences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<Told>,
 }
 
 /// A licence that we uploaded, or are about to.
@@ -40,6 +48,14 @@ pub struct Refused {
     pub hash: String,
     /// What coderd said.
     pub words: String,
+}
+
+/// The last threshold that people have heard of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    pub identity: String,
+    pub days: i64,
 }
 
 impl LicenseRecord {
@@ -85,7 +101,9 @@ impl LicenseRecord {
         }
         let is_declared = |it: &&Refused| declared.iter().any(|one| one.hash() == Some(it.hash.as_str()));
         let refused = self.refused.iter().filter(is_declared).cloned().collect();
-        Self { deployment_id: Some(deployment), uploaded, refused }
+        let is_live = |it: &&Told| live.iter().any(|(_, identity)| *identity == it.identity);
+        let told = self.told.iter().filter(is_live).cloned().collect();
+        Self { deployment_id: Some(deployment), uploaded, refused, told }
     }
 
     /// Writes down that it is about to be uploaded.
@@ -111,6 +129,30 @@ impl LicenseRecord {
 
     pub(super) fn deleted(&mut self, id: i32) {
         self.uploaded.retain(|it| it.id != Some(id));
+    }
+
+    /// Pure: what people should hear now of the end of a licence, written down so that they hear it once. It is about the
+    /// declared ones; where none is declared, about the one that lasts longest.
+    pub fn announce(&mut self, declared: &[Declared], live: &[License], now: Timestamp) -> Vec<Announcement> {
+        let mut watched: Vec<Claims> = declared
+            .iter()
+            .filter(|it| it.find(live).is_some())
+            .filter_map(|it| it.claims().cloned())
+            .collect();
+        if declared.is_empty() {
+            watched.extend(live.iter().map(Claims::of).max_by_key(Claims::expires));
+        }
+        let mut announcements = Vec::new();
+        for claims in watched {
+            let (Some(expires), identity) = (claims.expires(), claims.identity()) else { continue };
+            let told = self.told.iter().find(|it| it.identity == identity).map(|it| it.days);
+            if let Some(days) = crossed(expires, now, told) {
+                self.told.retain(|it| it.identity != identity);
+                self.told.push(Told { identity, days });
+                announcements.push(Announcement { days, expires });
+            }
+        }
+        announcements
     }
 
     /// What coderd said when it refused that JWT.

@@ -37,6 +37,24 @@ pub struct LicenseView {
     pub trial: bool,
 }
 
+/// That a licence comes to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// The threshold: there are at most so many days left.
+    pub days: i64,
+    pub expires: Timestamp,
+}
+
+impl Announcement {
+    /// For an Event.
+    pub fn message(&self) -> String {
+        let expires = self.expires.to_string();
+        let day = expires.split('T').next().unwrap_or_default();
+        let left = if self.days == 1 { "a day".to_owned() } else { format!("{} days", self.days) };
+        format!("the licence expires in less than {left}, on {day}: put a new one into its Secret")
+    }
+}
+
 impl Phase {
     pub fn of(claims: &Claims, now: Timestamp) -> Self {
         let is_over = |date: Option<Timestamp>| date.is_some_and(|it| it <= now);

@@ -1,6 +1,7 @@
 //! Access on real coderds: how a token is come by, renewed and given up, also when something breaks in between.
 
 mod account;
+mod own;
 
 use std::sync::{Arc, Mutex};
 

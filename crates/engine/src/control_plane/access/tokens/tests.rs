@@ -131,3 +131,18 @@ fn a_server_whose_clock_is_elsewhere_does_not_make_us_mint_without_end() {
 fn a_record_from_the_future_does_not_keep_us_from_renewing() {
     assert_eq!(decide(&kept(1, 1000), Some("id1"), &[token(1, 0)], at(12)).steps, renewal(2, &[]));
 }
+
+#[test]
+fn where_tokens_live_for_a_minute_they_do_not_pile_up() {
+    let second = |it: i64| at(0).checked_add(SignedDuration::from_secs(it)).unwrap();
+    let minute = |number: u64, made: i64| Token {
+        created_at: second(made),
+        expires_at: second(made + 60),
+        ..token(number, 0)
+    };
+    let kept = Kept { name: names().nth(2), minted_at: second(30), expires_at: second(90) };
+    let record = Record { token: Some(kept), ..Record::default() };
+    let listed = [minute(1, 0), minute(2, 30)];
+    assert_eq!(decide(&record, Some("id2"), &listed, second(44)).steps, []);
+    assert_eq!(decide(&record, Some("id2"), &listed, second(45)).steps, [revoke(1)]);
+}

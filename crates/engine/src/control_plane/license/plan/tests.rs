@@ -306,3 +306,38 @@ fn the_text_is_trimmed_and_neither_plan_nor_record_holds_it() {
     assert!(!format!("{plan:?}").contains(&text));
     assert!(Jwt::new(&SecretString::from(" \n")).is_none());
 }
+
+#[test]
+fn the_end_of_a_declared_licence_is_announced_once_a_threshold() {
+    let mut world = World::default();
+    let soon = from_to("a", -1, 6);
+    world.converge(&[declare(&soon)]);
+    let declared = [declare(&soon)];
+    let days = |world: &mut World, declared: &[Declared], now| {
+        let World { live, record, .. } = world;
+        record.announce(declared, live, now).iter().map(|it| it.days).collect::<Vec<_>>()
+    };
+    assert_eq!(days(&mut world, &declared, now()), [7]);
+    assert_eq!(days(&mut world, &declared, now()), [] as [i64; 0]);
+    world.plan(&declared);
+    assert_eq!(days(&mut world, &declared, now()), [] as [i64; 0], "also on the next pass");
+    let last_day = Timestamp::from_second(NOW + 5 * DAY + 60).unwrap();
+    assert_eq!(days(&mut world, &declared, last_day), [1]);
+    world.converge(&[declare(&claims("b"))]);
+    assert_eq!(world.record.told, [], "what is gone is forgotten");
+}
+
+#[test]
+fn where_none_is_declared_the_one_that_lasts_longest_counts() {
+    let (short, long) = (from_to("a", -1, 6), from_to("b", -1, 20));
+    let live = [live(1, &short), live(2, &long)];
+    let told = LicenseRecord::default().announce(&[], &live, now());
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].days, 30);
+    assert_eq!(
+        told[0].message(),
+        "the licence expires in less than 30 days, on 2027-02-04: put a new one into its Secret"
+    );
+    let replaced = LicenseRecord::default().announce(&[declare(&long)], &live, now());
+    assert_eq!(replaced.len(), 1, "one that is no longer declared may end");
+}

@@ -1,0 +1,368 @@
+//! Climbs the ladder: asks coderd what has to be known, and does what was decided, all but the Job.
+
+use client::{
+    Class, Client,
+    users::{CreateFirstUser, CreateUser, User},
+};
+use jiff::Timestamp;
+use secrecy::SecretString;
+use uuid::Uuid;
+
+use super::{
+    account::{Account, Granted, with},
+    desk::Desk,
+    end::take_away,
+    ladder::{
+        self, AccountState, AdminJob, Held, LEGACY_ACCOUNT, Next, Observed, Source, Standing, email,
+        full_name, recognise, username,
+    },
+    lent::{Lent, OWNER},
+    record::{Former, OwnAccount, Record, Vault, id_of},
+    tokens::{self, Situation, TokenNames},
+};
+use crate::outcome::{Trouble, Waiting};
+
+/// The feature without which there are no accounts without a password.
+const SERVICE_ACCOUNTS: &str = "service_accounts";
+/// More than the ladder has rungs.
+const MOST_STEPS: usize = 12;
+
+/// Something that a Secret was to hold.
+#[derive(Debug, Clone)]
+pub enum Given<T> {
+    NotDeclared,
+    /// What is missing, in words.
+    Missing(String),
+    There(T),
+}
+
+/// The human owner of a deployment.
+#[derive(Debug, Clone)]
+pub struct FirstUser {
+    pub email: String,
+    pub username: String,
+    pub password: SecretString,
+}
+
+/// Rights that we are lent.
+#[derive(Debug, Clone)]
+pub enum AdminCredentials {
+    Password(Account),
+    Token(SecretString),
+}
+
+/// The Job that makes our account.
+#[derive(Debug, Clone)]
+pub enum Job {
+    NotPossible,
+    NotStarted,
+    Running,
+    Failed(String),
+    /// What it made.
+    Done(Account),
+}
+
+/// What a pass starts from.
+#[derive(Debug)]
+pub struct Ladder<'a> {
+    /// A client of the deployment without a token.
+    pub client: &'a Client,
+    pub deployment: Uuid,
+    pub control_plane_uid: &'a str,
+    pub first_user: &'a Given<FirstUser>,
+    pub admin: &'a Given<AdminCredentials>,
+    pub job: &'a Job,
+    /// See [`Observed::may_be_first`].
+    pub may_be_first: bool,
+    pub now: Timestamp,
+}
+
+/// How far we came.
+#[derive(Debug)]
+pub enum Climbed {
+    Granted(Granted),
+    /// Run the Job with these; its password is the caller's to make and to keep until the Job is done.
+    RunAdminJob {
+        username: String,
+        email: String,
+    },
+    Wait(Waiting),
+}
+
+impl Ladder<'_> {
+    /// One pass. `current` and `record` are what the vault holds.
+    pub async fn climb(
+        &self,
+        current: Option<&SecretString>,
+        record: &mut Record,
+        vault: &impl Vault,
+    ) -> Result<Climbed, Trouble> {
+        // What belongs to another deployment is not shown to this one. Without a record it may be a token of coder-k8s.
+        let is_elsewhere = record.deployment_id.is_some_and(|it| it != self.deployment);
+        if is_elsewhere {
+            *record = Record::default();
+        }
+        record.deployment_id = Some(self.deployment);
+        let current = current.filter(|_| !is_elsewhere);
+        let mut climber = Climber { ladder: self, record, vault, current, lent: Vec::new() };
+        let climbed = climber.climb().await;
+        for lent in climber.lent {
+            lent.give_back().await;
+        }
+        climbed
+    }
+
+    pub(super) fn names(&self) -> TokenNames {
+        TokenNames::of(self.control_plane_uid)
+    }
+
+    pub(super) fn username(&self, record: &Record) -> String {
+        let known = record.account.as_ref().map(|it| it.username.clone());
+        known.unwrap_or_else(|| username(self.control_plane_uid, 1))
+    }
+}
+
+/// The state of one pass.
+struct Climber<'a, V> {
+    ladder: &'a Ladder<'a>,
+    record: &'a mut Record,
+    vault: &'a V,
+    current: Option<&'a SecretString>,
+    /// The last one is in use.
+    lent: Vec<Lent>,
+}
+
+impl<V: Vault> Climber<'_, V> {
+    async fn climb(&mut self) -> Result<Climbed, Trouble> {
+        let (mut observed, user) = self.observe().await?;
+        for _ in 0..MOST_STEPS {
+            match ladder::next(&observed) {
+                Next::Use => return self.keep(user).await,
+                Next::Wait(waiting) => return Ok(Climbed::Wait(waiting)),
+                Next::RunAdminJob => {
+                    let username = ladder::username_after(self.ladder.control_plane_uid, self.record);
+                    let email = email(&username);
+                    return Ok(Climbed::RunAdminJob { username, email });
+                }
+                Next::EnterAfterJob => return self.enter_after_job().await,
+                Next::CreateFirstUser => match self.create_first_user().await {
+                    Ok(()) => observed.has_users = true,
+                    Err(error) if error.class() == Class::Invalid => {
+                        observed.first_user = Standing::Refused(error.words());
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+                Next::Ask(source) => match self.sign_in(source).await? {
+                    Ok(state) => observed.account = Some(state),
+                    Err(words) => *standing(&mut observed, source) = Standing::Refused(words),
+                },
+                Next::CreateAccount(_) => {
+                    observed.account = Some(AccountState::Ours(self.create_account().await?));
+                }
+                Next::MintFor(source, id) => return self.mint_for(source, id).await,
+            }
+        }
+        Err(waiting(api::reason::PROGRESSING, "the way to an account of our own takes longer").into())
+    }
+
+    async fn observe(&self) -> Result<(Observed, Option<User>), Trouble> {
+        let Ladder { client, first_user, admin, job, may_be_first, .. } = self.ladder;
+        let has_users = client.has_users().await?;
+        let (mut held, mut held_token, mut user) = (Held::None, Standing::NotDeclared, None);
+        if let Some(token) = self.current.filter(|_| has_users) {
+            match with(client, token)?.current_user().await {
+                Ok(found) => {
+                    let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
+                        // Who holds a token of it has made it, or been given it by whoever has.
+                        || self.record.account.is_none() && found.username == self.ladder.username(self.record);
+                    held = if is_ours { Held::Ours } else { Held::Others };
+                    held_token = if is_ours { Standing::NotDeclared } else { Standing::Available };
+                    user = Some(found);
+                }
+                Err(error) if error.class() == Class::SignedOut => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let job = match job {
+            Job::NotPossible => AdminJob::NotPossible,
+            Job::NotStarted => AdminJob::NotStarted,
+            Job::Running => AdminJob::Running,
+            Job::Failed(words) => AdminJob::Failed(words.clone()),
+            Job::Done(_) => AdminJob::Done,
+        };
+        let (first_user, admin) = (first_user.standing(), admin.standing());
+        let may_be_first = *may_be_first;
+        let observed =
+            Observed { held, has_users, may_be_first, first_user, admin, held_token, account: None, job };
+        Ok((observed, user))
+    }
+
+    /// The token is ours and good: renew it when that is due, and take away what it has replaced.
+    async fn keep(&mut self, user: Option<User>) -> Result<Climbed, Trouble> {
+        let (Some(current), Some(user)) = (self.current, user) else {
+            return Err(waiting(api::reason::PROGRESSING, "there is no token yet").into());
+        };
+        let client = self.ladder.client;
+        let desk = Desk { client: with(client, current)?, user: user.id };
+        self.take_away_former(&desk).await?;
+        self.grant(&desk, id_of(current), user).await
+    }
+
+    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Climbed, Trouble> {
+        let Ladder { client, now, .. } = *self.ladder;
+        let (names, listed) = (self.ladder.names(), desk.tokens().await?);
+        let situation = Situation { names: &names, record: self.record, held, listed: &listed, now };
+        let plan = tokens::plan(&situation);
+        let minted = desk.carry_out(&plan, self.record, self.vault, now).await?;
+        let (token, user) = match (minted, self.current) {
+            (Some(token), _) => {
+                let user = with(client, &token)?.current_user().await?;
+                (token, user)
+            }
+            (None, Some(current)) => (current.clone(), user),
+            (None, None) => return Err(waiting(api::reason::PROGRESSING, "there is no token yet").into()),
+        };
+        Ok(Climbed::Granted(Granted { token, user, next: plan.next }))
+    }
+
+    async fn take_away_former(&mut self, desk: &Desk) -> Result<(), Trouble> {
+        if self.record.former.is_empty() {
+            return Ok(());
+        }
+        take_away(&self.record.former, &desk.client).await?;
+        self.record.former.clear();
+        self.vault.store(self.record, None).await
+    }
+
+    async fn create_first_user(&self) -> Result<(), client::Error> {
+        let Given::There(FirstUser { email, username, password }) = self.ladder.first_user else {
+            return Ok(());
+        };
+        let wanted =
+            CreateFirstUser { email: email.clone(), username: username.clone(), password: password.clone() };
+        match self.ladder.client.create_first_user(&wanted).await {
+            // Somebody was faster; whether the password is theirs shows when it is used.
+            Err(error) if error.class() == Class::Conflict => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Signs in with lent rights and looks for our account; the inner error is that they are not taken.
+    async fn sign_in(&mut self, source: Source) -> Result<Result<AccountState, String>, Trouble> {
+        let lent = match self.ladder.borrow(source, self.current).await? {
+            Ok(lent) => lent,
+            Err(words) => return Ok(Err(words)),
+        };
+        let client = lent.client.clone();
+        self.lent.push(lent);
+        let found = match self.record.account.as_ref().and_then(|it| it.id) {
+            Some(id) => client.living_user(id).await?,
+            None => None,
+        };
+        let found = match found {
+            Some(found) => Some(found),
+            None => client.user_named(&self.ladder.username(self.record)).await?,
+        };
+        Ok(Ok(recognise(found.as_ref(), self.record)))
+    }
+
+    fn lent(&self) -> Result<Client, Trouble> {
+        let client = self.lent.last().map(|it| it.client.clone());
+        client.ok_or_else(|| waiting(api::reason::PROGRESSING, "nobody is signed in").into())
+    }
+
+    /// Makes our account. Its name and its marker are written down first, so that it is known after a crash. It is an owner
+    /// from the beginning: nothing that exists is ever promoted.
+    async fn create_account(&mut self) -> Result<Uuid, Trouble> {
+        let client = self.lent()?;
+        let username = self.ladder.username(self.record);
+        let marker = random_word();
+        self.record.account =
+            Some(OwnAccount { username: username.clone(), marker: marker.clone(), id: None });
+        self.vault.store(self.record, None).await?;
+        let entitlements = client.entitlements().await;
+        let headless = entitlements.is_ok_and(|it| it.is_enabled(SERVICE_ACCOUNTS));
+        let mut wanted = CreateUser {
+            username: username.clone(),
+            name: full_name(&marker),
+            service_account: headless,
+            // The default organization, whatever its id.
+            organization_ids: vec![Uuid::nil()],
+            roles: vec![OWNER.to_owned()],
+            ..CreateUser::default()
+        };
+        if headless {
+            wanted.login_type = Some("none".to_owned());
+        } else {
+            wanted.login_type = Some("password".to_owned());
+            wanted.email = email(&username);
+            // Nobody learns it: the account lives by its tokens.
+            wanted.password = Some(SecretString::from(format!("Op-{}-{}", random_word(), random_word())));
+        }
+        let id = client.create_user(&wanted).await?.id;
+        self.record.account = Some(OwnAccount { username, marker, id: Some(id) });
+        self.vault.store(self.record, None).await?;
+        Ok(id)
+    }
+
+    /// Mints a token for our account with lent rights.
+    async fn mint_for(&mut self, source: Source, id: Uuid) -> Result<Climbed, Trouble> {
+        let client = self.lent()?;
+        let desk = Desk { client: client.clone(), user: id };
+        let lender = client.current_user().await?;
+        if let Some(account) = &mut self.record.account {
+            account.id = Some(id);
+        }
+        let is_legacy = source == Source::HeldToken && lender.username == LEGACY_ACCOUNT;
+        if let Some(token) = self.current.filter(|_| is_legacy).and_then(id_of) {
+            let former = Former { user_id: lender.id, token: Some(token.to_owned()) };
+            if !self.record.former.contains(&former) {
+                self.record.former.push(former);
+            }
+        }
+        self.grant(&desk, None, lender).await
+    }
+
+    /// The Job made an account with a password that we know: it mints its own token, and the password is used no more.
+    async fn enter_after_job(&mut self) -> Result<Climbed, Trouble> {
+        let (Job::Done(Account { email, password }), client) = (self.ladder.job, self.ladder.client) else {
+            return Err(waiting(api::reason::PROGRESSING, "the Job is not done").into());
+        };
+        let lent = Lent::by_password(client, email, password).await?;
+        let client = lent.client.clone();
+        self.lent.push(lent);
+        let user = client.current_user().await?;
+        let desk = Desk { client, user: user.id };
+        let former = self.record.account.as_ref().and_then(|it| it.id).filter(|it| *it != user.id);
+        self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
+        let username = user.username.clone();
+        self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
+        self.grant(&desk, None, user).await
+    }
+}
+
+impl<T> Given<T> {
+    fn standing(&self) -> Standing {
+        match self {
+            Self::NotDeclared => Standing::NotDeclared,
+            Self::Missing(what) => Standing::Missing(what.clone()),
+            Self::There(_) => Standing::Available,
+        }
+    }
+}
+
+fn standing(observed: &mut Observed, source: Source) -> &mut Standing {
+    match source {
+        Source::HeldToken => &mut observed.held_token,
+        Source::Admin => &mut observed.admin,
+        Source::FirstUser => &mut observed.first_user,
+    }
+}
+
+fn waiting(reason: &'static str, message: &str) -> Waiting {
+    Waiting { reason, message: message.to_owned() }
+}
+
+fn random_word() -> String {
+    Uuid::new_v4().simple().to_string().chars().take(16).collect()
+}

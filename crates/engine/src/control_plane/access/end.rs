@@ -1,0 +1,122 @@
+//! Gives access up: tokens are revoked, and the account that we made goes where somebody can delete it.
+
+use client::{Class, Client};
+use secrecy::SecretString;
+use uuid::Uuid;
+
+use super::{
+    account::with,
+    climb::Ladder,
+    desk::Desk,
+    ladder::Source,
+    lent::Lent,
+    record::{Former, Record, id_of},
+    tokens::{self, Situation, TokenStep},
+};
+use crate::outcome::Trouble;
+
+/// What could not be taken away, to be named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// In words: what it is, and what to do about it.
+    pub items: Vec<String>,
+}
+
+impl Ladder<'_> {
+    /// Revokes what we minted and deletes the account that we made. Coder lets no account delete itself: without rights
+    /// that somebody lends us the account stays, without a token and with a password that nobody knows.
+    pub async fn end(&self, current: Option<&SecretString>, record: &Record) -> Result<Left, Trouble> {
+        if record.deployment_id.is_some_and(|it| it != self.deployment) {
+            let item = "tokens on the deployment that was here before: they expire within a day";
+            return Ok(Left { items: vec![item.to_owned()] });
+        }
+        let Some(account) = record.account.as_ref() else { return Ok(Left::default()) };
+        let mut left = Left::default();
+        let lent = match self.borrow(Source::Admin, None).await? {
+            Ok(lent) => Some(lent),
+            Err(_) => self.borrow(Source::FirstUser, None).await?.ok(),
+        };
+        let done = match (&lent, account.id) {
+            (_, None) => Ok(()),
+            (Some(lent), Some(id)) => self.delete(lent, id, record, &mut left).await,
+            (None, Some(id)) => {
+                let item = format!(
+                    "the account {}: delete it in Coder, which lets no account delete itself, or set \
+                     operatorAccess.adminCredentialsSecretRef",
+                    account.username
+                );
+                left.items.push(item);
+                self.revoke_own(id, current, record, &mut left).await
+            }
+        };
+        if let Some(lent) = lent {
+            lent.give_back().await;
+        }
+        done.map(|()| left)
+    }
+
+    async fn delete(&self, lent: &Lent, id: Uuid, record: &Record, left: &mut Left) -> Result<(), Trouble> {
+        let client = &lent.client;
+        take_away(&record.former, client).await?;
+        let Some(user) = client.living_user(id).await? else { return Ok(()) };
+        // Deleting an account takes its tokens along.
+        match client.delete_user(user.id).await {
+            Err(error) if error.class() == Class::Conflict => {
+                left.items.push(format!("the account {}: {}", user.username, error.words()));
+                let desk = Desk { client: client.clone(), user: user.id };
+                self.revoke(&desk, None, record).await
+            }
+            done => gone(done),
+        }
+    }
+
+    /// Without lent rights: our own token revokes the others and then itself.
+    async fn revoke_own(
+        &self,
+        id: Uuid,
+        current: Option<&SecretString>,
+        record: &Record,
+        left: &mut Left,
+    ) -> Result<(), Trouble> {
+        let Some(current) = current else { return Ok(()) };
+        let desk = Desk { client: with(self.client, current)?, user: id };
+        match self.revoke(&desk, id_of(current), record).await {
+            Err(Trouble::Remote(error)) if error.class() == Class::SignedOut => {
+                let item = "tokens that can no longer be listed: they expire within a day";
+                left.items.push(item.to_owned());
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    async fn revoke(&self, desk: &Desk, held: Option<&str>, record: &Record) -> Result<(), Trouble> {
+        let (names, listed) = (self.names(), desk.tokens().await?);
+        let situation = Situation { names: &names, record, held, listed: &listed, now: self.now };
+        for step in tokens::plan_end(&situation) {
+            if let TokenStep::Revoke { id, name: _ } = step {
+                desk.revoke(&id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes away what was ours before: tokens, and accounts that another one has taken the place of.
+pub(super) async fn take_away(former: &[Former], client: &Client) -> Result<(), Trouble> {
+    for Former { user_id, token } in former {
+        match token {
+            Some(token) => gone(client.delete_token(&user_id.to_string(), token).await)?,
+            None => gone(client.delete_user(*user_id).await)?,
+        }
+    }
+    Ok(())
+}
+
+/// What is gone already is what was wanted.
+fn gone(done: Result<(), client::Error>) -> Result<(), Trouble> {
+    match done {
+        Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(()),
+        done => Ok(done?),
+    }
+}

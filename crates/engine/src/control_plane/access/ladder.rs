@@ -1,0 +1,243 @@
+//! The ways to an account of our own, from the gentlest to the last: which one is next, given what is known.
+
+use std::fmt::Write as _;
+
+use client::users::User;
+use uuid::Uuid;
+
+use super::record::{OwnAccount, Record};
+use crate::outcome::Waiting;
+
+/// The account that coder-k8s made for itself.
+pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
+/// No address can ever be there, so no mail goes anywhere.
+const MAIL_DOMAIN: &str = "coder-operator.invalid";
+const PREFIX: &str = "coder-operator";
+const OF_UID: usize = 8;
+
+/// Reasons of the condition that only access has.
+pub mod reason {
+    /// An account of our name exists, and we did not make it.
+    pub const ACCOUNT_TAKEN: &str = "AccountTaken";
+    /// Nobody has given us a way in.
+    pub const NO_CREDENTIALS: &str = "NoCredentials";
+    /// The deployment has no user yet, and we are not to be the first.
+    pub const NO_USERS: &str = "NoUsers";
+    pub const ADMIN_JOB_RUNNING: &str = "AdminJobRunning";
+    pub const ADMIN_JOB_FAILED: &str = "AdminJobFailed";
+}
+
+/// Rights that somebody else lends us, to be used once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A token in our Secret that belongs to another account: coder-k8s', or one that a person put there.
+    HeldToken,
+    /// `adminCredentialsSecretRef`.
+    Admin,
+    /// `firstUserSecretRef`.
+    FirstUser,
+}
+
+/// How a source stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    NotDeclared,
+    /// It is declared, and this is what is missing.
+    Missing(String),
+    Available,
+    /// Coder did not take it, and this is what it said.
+    Refused(String),
+}
+
+/// The token in our Secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// There is none, it is no longer good, or it is for another deployment.
+    None,
+    /// It is good and belongs to our own account.
+    Ours,
+    /// It is good and belongs to somebody else.
+    Others,
+}
+
+/// The account of our name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountState {
+    Absent,
+    Ours(Uuid),
+    /// Somebody else made it. It is neither used nor changed.
+    Others,
+}
+
+/// The Job that makes an account with the image's own command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminJob {
+    /// The deployment is not ours to run a Job for.
+    NotPossible,
+    NotStarted,
+    Running,
+    Failed(String),
+    /// The account is made, and its password is at hand.
+    Done,
+}
+
+/// What is known when it is decided.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    pub held: Held,
+    pub has_users: bool,
+    /// Whether our account may be the first one. Then nobody is asked to set the deployment up in a browser any more.
+    pub may_be_first: bool,
+    pub first_user: Standing,
+    pub admin: Standing,
+    pub held_token: Standing,
+    /// Known only with somebody's rights.
+    pub account: Option<AccountState>,
+    pub job: AdminJob,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// The token is ours: keep it.
+    Use,
+    CreateFirstUser,
+    /// Sign in with these rights and look for our account.
+    Ask(Source),
+    CreateAccount(Source),
+    /// The account is there and nobody holds a token of it.
+    MintFor(Source, Uuid),
+    RunAdminJob,
+    /// Sign in as the account that the Job made.
+    EnterAfterJob,
+    Wait(Waiting),
+}
+
+/// Decides.
+pub fn next(observed: &Observed) -> Next {
+    if observed.held == Held::Ours {
+        return Next::Use;
+    }
+    if observed.job == AdminJob::Done {
+        return Next::EnterAfterJob;
+    }
+    if !observed.has_users {
+        return match &observed.first_user {
+            Standing::Available => Next::CreateFirstUser,
+            Standing::NotDeclared if observed.may_be_first => job(observed),
+            Standing::NotDeclared => wait(
+                reason::NO_USERS,
+                "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user in a \
+                 browser"
+                    .to_owned(),
+            ),
+            Standing::Missing(what) => wait(api::reason::SECRET_NOT_FOUND, what.clone()),
+            Standing::Refused(words) => {
+                wait(api::reason::UNAUTHORIZED, format!("Coder does not take the first user: {words}"))
+            }
+        };
+    }
+    let Some(source) = source(observed) else { return job(observed) };
+    match observed.account {
+        None => Next::Ask(source),
+        Some(AccountState::Absent) => Next::CreateAccount(source),
+        Some(AccountState::Ours(id)) => Next::MintFor(source, id),
+        Some(AccountState::Others) => wait(
+            reason::ACCOUNT_TAKEN,
+            "an account with the name of ours exists, and this control plane did not make it: delete or rename it in \
+             Coder"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The gentlest rights that are at hand.
+fn source(observed: &Observed) -> Option<Source> {
+    let all = [
+        (Source::HeldToken, &observed.held_token),
+        (Source::Admin, &observed.admin),
+        (Source::FirstUser, &observed.first_user),
+    ];
+    all.into_iter().find(|(_, it)| **it == Standing::Available).map(|(source, _)| source)
+}
+
+fn job(observed: &Observed) -> Next {
+    match &observed.job {
+        AdminJob::NotPossible => wait(reason::NO_CREDENTIALS, no_credentials(observed)),
+        AdminJob::NotStarted => Next::RunAdminJob,
+        AdminJob::Running => {
+            wait(reason::ADMIN_JOB_RUNNING, "the Job that makes our account is running".to_owned())
+        }
+        AdminJob::Failed(words) => wait(
+            reason::ADMIN_JOB_FAILED,
+            format!(
+                "the Job that makes our account failed, see its pod: {words}; {}",
+                no_credentials(observed)
+            ),
+        ),
+        AdminJob::Done => Next::EnterAfterJob,
+    }
+}
+
+fn wait(reason: &'static str, message: String) -> Next {
+    Next::Wait(Waiting { reason, message })
+}
+
+/// What to do, and what became of what was given.
+fn no_credentials(observed: &Observed) -> String {
+    let mut message = "give us a way in with operatorAccess.adminCredentialsSecretRef".to_owned();
+    let sources = [
+        ("the token in our Secret", &observed.held_token),
+        ("adminCredentialsSecretRef", &observed.admin),
+        ("firstUserSecretRef", &observed.first_user),
+    ];
+    for (name, standing) in sources {
+        if let Standing::Missing(words) | Standing::Refused(words) = standing {
+            // Writing to a String does not fail.
+            write!(message, "; {name}: {words}").ok();
+        }
+    }
+    message
+}
+
+/// What the account of a control plane is called. A later one, where an earlier one can no longer be entered, has a number.
+pub fn username(control_plane_uid: &str, number: u32) -> String {
+    let uid: String = control_plane_uid.chars().filter(char::is_ascii_alphanumeric).take(OF_UID).collect();
+    if number <= 1 { format!("{PREFIX}-{uid}") } else { format!("{PREFIX}-{uid}-{number}") }
+}
+
+/// The account after this one, for a Job that cannot have a name that is taken.
+pub fn username_after(control_plane_uid: &str, record: &Record) -> String {
+    let first = username(control_plane_uid, 1);
+    let Some(account) = record.account.as_ref().filter(|it| it.id.is_some()) else { return first };
+    let number =
+        account.username.strip_prefix(&first).map(|it| it.trim_start_matches('-').parse().unwrap_or(1));
+    username(control_plane_uid, number.unwrap_or(1) + 1)
+}
+
+/// Its e-mail, which coderd asks for and nobody reads.
+pub fn email(username: &str) -> String {
+    format!("{username}@{MAIL_DOMAIN}")
+}
+
+/// The full name of an account of ours.
+pub(super) fn full_name(marker: &str) -> String {
+    format!("Coder operator {marker}")
+}
+
+/// Pure: whose account it is that has our name.
+pub fn recognise(found: Option<&User>, record: &Record) -> AccountState {
+    let Some(found) = found else { return AccountState::Absent };
+    let is_ours = |it: &OwnAccount| match it.id {
+        Some(id) => id == found.id,
+        None => it.username == found.username && found.name == full_name(&it.marker),
+    };
+    if record.account.as_ref().is_some_and(is_ours) {
+        AccountState::Ours(found.id)
+    } else {
+        AccountState::Others
+    }
+}
+
+#[cfg(test)]
+mod tests;

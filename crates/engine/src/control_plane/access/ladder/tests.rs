@@ -1,0 +1,147 @@
+use super::*;
+
+/// A deployment with users, and nothing that would let us in.
+fn bare() -> Observed {
+    Observed {
+        held: Held::None,
+        has_users: true,
+        may_be_first: false,
+        first_user: Standing::NotDeclared,
+        admin: Standing::NotDeclared,
+        held_token: Standing::NotDeclared,
+        account: None,
+        job: AdminJob::NotPossible,
+    }
+}
+
+fn reason_of(observed: &Observed) -> (&'static str, String) {
+    match next(observed) {
+        Next::Wait(Waiting { reason, message }) => (reason, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn user(id: u128, username: &str, name: &str) -> User {
+    serde_json::from_value(serde_json::json!({
+        "id": Uuid::from_u128(id), "username": username, "name": name,
+    }))
+    .unwrap()
+}
+
+fn ours(id: Option<u128>) -> Record {
+    let account = OwnAccount {
+        username: "coder-operator-1a2b3c4d".to_owned(),
+        marker: "k7".to_owned(),
+        id: id.map(Uuid::from_u128),
+    };
+    Record { account: Some(account), ..Record::default() }
+}
+
+const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
+
+#[test]
+fn a_token_of_ours_is_used_and_nothing_else_is_touched() {
+    let observed =
+        Observed { held: Held::Ours, admin: Standing::Available, job: AdminJob::NotStarted, ..bare() };
+    assert_eq!(next(&observed), Next::Use);
+}
+
+#[test]
+fn the_rungs_come_in_their_order() {
+    let mut observed = Observed {
+        held: Held::Others,
+        held_token: Standing::Available,
+        admin: Standing::Available,
+        first_user: Standing::Available,
+        job: AdminJob::NotStarted,
+        ..bare()
+    };
+    assert_eq!(next(&observed), Next::Ask(Source::HeldToken));
+    observed.held_token = Standing::Refused("no".to_owned());
+    assert_eq!(next(&observed), Next::Ask(Source::Admin));
+    observed.admin = Standing::Refused("no".to_owned());
+    assert_eq!(next(&observed), Next::Ask(Source::FirstUser));
+    observed.first_user = Standing::Refused("no".to_owned());
+    assert_eq!(next(&observed), Next::RunAdminJob);
+    observed.job = AdminJob::Done;
+    assert_eq!(next(&observed), Next::EnterAfterJob);
+}
+
+#[test]
+fn without_users_the_first_one_is_made_and_only_then() {
+    let observed = Observed { first_user: Standing::Available, admin: Standing::Available, ..bare() };
+    assert_eq!(next(&observed), Next::Ask(Source::Admin), "there are users: nobody is made");
+    let observed = Observed { has_users: false, ..observed };
+    assert_eq!(next(&observed), Next::CreateFirstUser);
+}
+
+#[test]
+fn a_person_is_not_locked_out_of_setting_up_unless_that_is_wanted() {
+    let observed = Observed { has_users: false, job: AdminJob::NotStarted, ..bare() };
+    let (reason, message) = reason_of(&observed);
+    assert_eq!(reason, reason::NO_USERS);
+    assert!(message.contains("firstUserSecretRef"), "{message}");
+    assert_eq!(next(&Observed { may_be_first: true, ..observed }), Next::RunAdminJob);
+}
+
+#[test]
+fn our_account_is_made_where_there_is_none_and_entered_where_there_is() {
+    let observed = |account| Observed { admin: Standing::Available, account: Some(account), ..bare() };
+    assert_eq!(next(&observed(AccountState::Absent)), Next::CreateAccount(Source::Admin));
+    let id = Uuid::from_u128(3);
+    assert_eq!(next(&observed(AccountState::Ours(id))), Next::MintFor(Source::Admin, id));
+}
+
+#[test]
+fn an_account_of_our_name_that_is_not_ours_is_left_alone_and_named() {
+    let taken = Some(AccountState::Others);
+    let observed =
+        Observed { admin: Standing::Available, account: taken, job: AdminJob::NotStarted, ..bare() };
+    let (reason, message) = reason_of(&observed);
+    assert_eq!(reason, reason::ACCOUNT_TAKEN);
+    assert!(message.contains("delete or rename"), "{message}");
+}
+
+#[test]
+fn every_dead_end_says_what_to_do_and_what_was_tried() {
+    let missing = Standing::Missing("there is no Secret coder-first-user".to_owned());
+    let without_users = Observed { has_users: false, first_user: missing, ..bare() };
+    assert_eq!(reason_of(&without_users).0, "SecretNotFound");
+    let (reason, message) = reason_of(&bare());
+    assert_eq!(reason, reason::NO_CREDENTIALS);
+    assert!(message.contains("adminCredentialsSecretRef"), "{message}");
+    let refused = Standing::Refused("Incorrect email or password.".to_owned());
+    let message = reason_of(&Observed { admin: refused, ..bare() }).1;
+    assert!(message.contains("Incorrect email or password."), "{message}");
+    assert_eq!(reason_of(&Observed { job: AdminJob::Running, ..bare() }).0, reason::ADMIN_JOB_RUNNING);
+    let failed = AdminJob::Failed("no such database".to_owned());
+    let (reason, message) = reason_of(&Observed { job: failed, ..bare() });
+    assert_eq!(reason, reason::ADMIN_JOB_FAILED);
+    assert!(message.contains("no such database"), "{message}");
+}
+
+#[test]
+fn an_account_is_ours_by_its_id_and_before_that_by_the_word_that_was_written_down() {
+    let name = "coder-operator-1a2b3c4d";
+    let marked = user(3, name, "Coder operator k7");
+    assert_eq!(recognise(None, &ours(None)), AccountState::Absent);
+    assert_eq!(recognise(Some(&marked), &ours(None)), AccountState::Ours(Uuid::from_u128(3)));
+    assert_eq!(recognise(Some(&user(3, name, "Somebody")), &ours(None)), AccountState::Others);
+    assert_eq!(
+        recognise(Some(&user(3, name, "renamed")), &ours(Some(3))),
+        AccountState::Ours(Uuid::from_u128(3))
+    );
+    assert_eq!(recognise(Some(&marked), &ours(Some(4))), AccountState::Others, "made anew by somebody");
+    assert_eq!(recognise(Some(&marked), &Record::default()), AccountState::Others);
+}
+
+#[test]
+fn a_job_never_asks_for_a_name_that_is_taken_by_an_earlier_account_of_ours() {
+    assert_eq!(username_after(UID, &Record::default()), "coder-operator-1a2b3c4d");
+    assert_eq!(username_after(UID, &ours(None)), "coder-operator-1a2b3c4d");
+    assert_eq!(username_after(UID, &ours(Some(3))), "coder-operator-1a2b3c4d-2");
+    let mut record = ours(Some(3));
+    record.account.as_mut().unwrap().username = "coder-operator-1a2b3c4d-2".to_owned();
+    assert_eq!(username_after(UID, &record), "coder-operator-1a2b3c4d-3");
+    assert!(username(UID, 999_999).len() <= 32, "what Coder takes as a name");
+}

@@ -1,0 +1,92 @@
+//! Rights that somebody else lends us: used once, and given back.
+
+use client::{Class, Client, users::ME};
+use secrecy::SecretString;
+
+use super::{
+    account::with,
+    climb::{AdminCredentials, Given, Ladder},
+    ladder::Source,
+    record::id_of,
+};
+use crate::outcome::Trouble;
+
+/// The role without which nobody can make an account like ours.
+pub(super) const OWNER: &str = "owner";
+
+/// Signed in with rights that are not ours.
+pub(super) struct Lent {
+    pub(super) client: Client,
+    /// To be closed afterwards.
+    session: Option<String>,
+}
+
+impl Lent {
+    pub(super) async fn by_password(
+        client: &Client,
+        email: &str,
+        password: &SecretString,
+    ) -> Result<Self, Trouble> {
+        let token = client.login(email, password).await?;
+        Ok(Self { client: with(client, &token)?, session: id_of(&token).map(str::to_owned) })
+    }
+
+    /// Closes the session, if one was opened. It expires by itself where this fails.
+    pub(super) async fn give_back(self) {
+        if let Some(session) = self.session {
+            self.client.delete_token(ME, &session).await.ok();
+        }
+    }
+}
+
+impl Ladder<'_> {
+    /// Signs in with rights that we were given; the inner error is why they do not do.
+    pub(super) async fn borrow(
+        &self,
+        source: Source,
+        current: Option<&SecretString>,
+    ) -> Result<Result<Lent, String>, Trouble> {
+        let Ladder { client, first_user, admin, .. } = *self;
+        let token = match (source, admin) {
+            (Source::HeldToken, _) => current,
+            (Source::Admin, Given::There(AdminCredentials::Token(token))) => Some(token),
+            _ => None,
+        };
+        let account = match (source, first_user, admin) {
+            (Source::FirstUser, Given::There(it), _) => Some((&it.email, &it.password)),
+            (Source::Admin, _, Given::There(AdminCredentials::Password(it))) => {
+                Some((&it.email, &it.password))
+            }
+            _ => None,
+        };
+        let lent = match (token, account) {
+            (Some(token), _) => Ok(Lent { client: with(client, token)?, session: None }),
+            (None, Some((email, password))) => Lent::by_password(client, email, password).await,
+            (None, None) => return Ok(Err("there are no credentials".to_owned())),
+        };
+        let lent = match lent {
+            Err(trouble) => return refused(trouble).map(Err),
+            Ok(lent) => lent,
+        };
+        match lent.client.current_user().await {
+            Ok(me) if me.has_role(OWNER) => Ok(Ok(lent)),
+            Ok(me) => {
+                lent.give_back().await;
+                Ok(Err(format!("the account {} does not have the role owner", me.username)))
+            }
+            Err(error) => refused(error.into()).map(Err),
+        }
+    }
+}
+
+/// Whether Coder said no to the credentials, and its words; anything else is trouble.
+fn refused(trouble: Trouble) -> Result<String, Trouble> {
+    match trouble {
+        Trouble::Remote(error)
+            if matches!(error.class(), Class::SignedOut | Class::Forbidden | Class::Invalid) =>
+        {
+            Ok(error.words())
+        }
+        trouble => Err(trouble),
+    }
+}

@@ -1,0 +1,311 @@
+//! An account of our own: from a fresh deployment up, and down again.
+
+use std::process::Stdio;
+
+use client::{
+    Class, Client,
+    users::{CreateToken, CreateUser, ME},
+};
+use engine::{
+    Trouble,
+    control_plane::access::{
+        Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount,
+    },
+};
+use jiff::Timestamp;
+use reqwest::Method;
+use secrecy::{ExposeSecret as _, SecretString};
+use testbed::{Coderd, Flavour, coderd::FIRST_USER_EMAIL};
+use uuid::Uuid;
+
+use super::{Kept, anonymous, later};
+use crate::bed::deployment::{license, request};
+
+const UID: &str = "0f0e0d0c-0000-4000-8000-000000000000";
+const NAME: &str = "coder-operator-0f0e0d0c";
+
+/// A deployment, and what we are given for it.
+struct Stage {
+    client: Client,
+    vault: Kept,
+    first_user: Given<FirstUser>,
+    admin: Given<AdminCredentials>,
+    job: Job,
+}
+
+impl Stage {
+    fn at(url: &str) -> Self {
+        Self {
+            client: anonymous(url),
+            vault: Kept::default(),
+            first_user: Given::NotDeclared,
+            admin: Given::NotDeclared,
+            job: Job::NotPossible,
+        }
+    }
+
+    /// A deployment that has its owner, whose password we are given.
+    async fn with_admin(flavour: Flavour) -> (Self, Coderd) {
+        let coderd = testbed::shared().unwrap().coderd(flavour).await.unwrap();
+        let password = SecretString::from(coderd.password.clone());
+        let account = Account { email: FIRST_USER_EMAIL.to_owned(), password };
+        let admin = Given::There(AdminCredentials::Password(account));
+        (Self { admin, ..Self::at(&coderd.owner.url) }, coderd)
+    }
+
+    async fn ladder(&self, now: Timestamp) -> Ladder<'_> {
+        Ladder {
+            client: &self.client,
+            deployment: self.client.build_info().await.unwrap().deployment_id,
+            control_plane_uid: UID,
+            first_user: &self.first_user,
+            admin: &self.admin,
+            job: &self.job,
+            may_be_first: false,
+            now,
+        }
+    }
+
+    async fn pass(&self, now: Timestamp) -> Result<Climbed, Trouble> {
+        let mut record = self.vault.record();
+        self.ladder(now).await.climb(self.vault.token().as_ref(), &mut record, &self.vault).await
+    }
+
+    async fn granted(&self, now: Timestamp) -> Granted {
+        match self.pass(now).await.unwrap() {
+            Climbed::Granted(granted) => granted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn reason(&self) -> (&'static str, String) {
+        match self.pass(Timestamp::now()).await.unwrap() {
+            Climbed::Wait(waiting) => (waiting.reason, waiting.message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn end(&self) -> Left {
+        let ladder = self.ladder(Timestamp::now()).await;
+        ladder.end(self.vault.token().as_ref(), &self.vault.record()).await.unwrap()
+    }
+
+    /// The names of all tokens of our account, as an owner sees them.
+    async fn tokens(&self, owner: &Client) -> Vec<String> {
+        let id = self.vault.record().account.unwrap().id.unwrap();
+        let listed = owner.list_tokens(&id.to_string()).await.unwrap();
+        let mut names: Vec<_> = listed.into_iter().map(|it| it.token_name).collect();
+        names.sort();
+        names
+    }
+}
+
+fn owner(client: &Client, coderd: &Coderd) -> Client {
+    client.with_token(SecretString::from(coderd.owner.token.clone())).unwrap()
+}
+
+#[tokio::test]
+async fn a_fresh_deployment_gets_its_owner_and_we_an_account_and_a_token_that_works() {
+    let coderd = testbed::shared().unwrap().fresh_coderd(Flavour::Shipped).await.unwrap();
+    let mut stage = Stage::at(&coderd.url);
+    assert_eq!(stage.reason().await.0, "NoUsers");
+    assert!(!stage.client.has_users().await.unwrap(), "and nobody was made");
+    let password = SecretString::from(format!("Human-{}", Uuid::new_v4()));
+    let (email, username) = ("human@bed.test".to_owned(), "human".to_owned());
+    stage.first_user = Given::There(FirstUser { email, username, password: password.clone() });
+
+    let granted = stage.granted(Timestamp::now()).await;
+    assert_eq!(granted.user.username, NAME);
+    let ours = stage.client.with_token(granted.token).unwrap();
+    assert!(ours.user("human").await.unwrap().has_role("owner"));
+    assert!(ours.current_user().await.unwrap().has_role("owner"));
+    ours.list_licenses().await.unwrap();
+    assert_eq!(stage.tokens(&ours).await, ["coder-operator-0f0e0d0c-1"]);
+    stage.client.login("human@bed.test", &password).await.unwrap();
+}
+
+#[tokio::test]
+async fn admin_credentials_are_used_once() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let now = Timestamp::now();
+    stage.granted(now).await;
+    stage.admin = Given::Missing("there is no Secret coder-break-glass".to_owned());
+    let first = stage.vault.token().unwrap();
+    stage.granted(later(now, 12)).await;
+    stage.granted(later(now, 13)).await;
+    let old = stage.client.with_token(first).unwrap();
+    assert_eq!(old.current_user().await.unwrap_err().class(), Class::SignedOut, "it renews itself");
+    let owner = owner(&stage.client, &coderd);
+    assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-2"]);
+    assert_eq!(owner.list_tokens(ME).await.unwrap(), [], "and nothing is left with the lender");
+}
+
+#[tokio::test]
+async fn an_account_of_our_name_that_is_not_ours_is_refused_and_not_promoted() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let owner = owner(&stage.client, &coderd);
+    let theirs = CreateUser {
+        username: NAME.to_owned(),
+        email: "theirs@bed.test".to_owned(),
+        password: Some(SecretString::from(format!("Theirs-{}", Uuid::new_v4()))),
+        organization_ids: vec![Uuid::nil()],
+        ..CreateUser::default()
+    };
+    let theirs = owner.create_user(&theirs).await.unwrap();
+    let (reason, message) = stage.reason().await;
+    assert_eq!(reason, "AccountTaken", "{message}");
+    assert_eq!(owner.user(NAME).await.unwrap(), theirs);
+    assert_eq!(owner.list_tokens(NAME).await.unwrap(), []);
+    owner.delete_user(theirs.id).await.unwrap();
+    let granted = stage.granted(Timestamp::now()).await;
+    assert_ne!(granted.user.id, theirs.id, "the name is free again");
+}
+
+#[tokio::test]
+async fn an_account_that_was_made_just_before_a_crash_is_known_again() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let owner = owner(&stage.client, &coderd);
+    stage.granted(Timestamp::now()).await;
+    let made = stage.vault.record().account.unwrap();
+    // As it was when the account had just been asked for.
+    let mut before = stage.vault.record();
+    before.account = Some(OwnAccount { id: None, ..made.clone() });
+    (before.token, before.user_id) = (None, None);
+    *stage.vault.record.lock().unwrap() = before;
+    *stage.vault.token.lock().unwrap() = None;
+    let granted = stage.granted(Timestamp::now()).await;
+    assert_eq!(Some(granted.user.id), made.id);
+    assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-2"], "the lost token is gone");
+}
+
+#[tokio::test]
+async fn a_token_that_was_minted_and_never_stored_is_gone_in_the_end() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let owner = owner(&stage.client, &coderd);
+    let now = Timestamp::now();
+    stage.granted(now).await;
+    // What a crash between minting and storing leaves behind.
+    let id = stage.vault.record().account.unwrap().id.unwrap();
+    let name = "coder-operator-0f0e0d0c-2".to_owned();
+    let lost = CreateToken { token_name: Some(name.clone()), ..CreateToken::default() };
+    owner.create_token(&id.to_string(), &lost).await.unwrap();
+    stage.vault.record.lock().unwrap().minting = Some(name);
+    stage.granted(later(now, 12)).await;
+    stage.granted(later(now, 13)).await;
+    assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-3"]);
+    assert_eq!(stage.vault.record().minting, None);
+}
+
+#[tokio::test]
+async fn a_token_that_died_while_nobody_looked_is_minted_again_for_the_same_account() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let owner = owner(&stage.client, &coderd);
+    let first = stage.granted(Timestamp::now()).await;
+    owner.delete_token(&first.user.id.to_string(), &stage.vault.id().unwrap()).await.unwrap();
+    let second = stage.granted(Timestamp::now()).await;
+    assert_eq!(second.user.id, first.user.id);
+}
+
+#[tokio::test]
+async fn with_premium_our_account_has_no_password_and_no_mail() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Licensed).await;
+    license(&coderd).await;
+    let granted = stage.granted(Timestamp::now()).await;
+    assert!(granted.user.is_service_account, "{:?}", granted.user);
+    assert_eq!((granted.user.email.as_str(), granted.user.has_role("owner")), ("", true));
+    stage.granted(later(Timestamp::now(), 12)).await;
+}
+
+#[tokio::test]
+async fn a_token_of_another_account_is_used_once_and_coder_k8s_one_is_revoked() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let owner = owner(&stage.client, &coderd);
+    let legacy = CreateUser {
+        username: "coder-k8s-operator".to_owned(),
+        email: "legacy@bed.test".to_owned(),
+        password: Some(SecretString::from(format!("Legacy-{}", Uuid::new_v4()))),
+        organization_ids: vec![Uuid::nil()],
+        roles: vec!["owner".to_owned()],
+        ..CreateUser::default()
+    };
+    let legacy = owner.create_user(&legacy).await.unwrap();
+    let token = owner.create_token(&legacy.id.to_string(), &CreateToken::default()).await.unwrap();
+    // As coder-k8s writes it into the database.
+    let system = "UPDATE users SET is_system = true, login_type = 'none', hashed_password = 'none' \
+                  WHERE username = 'coder-k8s-operator'";
+    sql(&coderd.database, system).await;
+    *stage.vault.token.lock().unwrap() = Some(token.clone());
+    stage.admin = Given::NotDeclared;
+    let granted = stage.granted(Timestamp::now()).await;
+    assert_eq!(granted.user.username, NAME);
+    stage.granted(Timestamp::now()).await;
+    let old = stage.client.with_token(token).unwrap();
+    assert_eq!(old.current_user().await.unwrap_err().class(), Class::SignedOut);
+    assert_eq!(stage.vault.record().former, []);
+}
+
+#[tokio::test]
+async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    stage.admin = Given::NotDeclared;
+    assert_eq!(stage.reason().await.0, "NoCredentials");
+    for number in ["", "-2"] {
+        stage.job = Job::NotStarted;
+        let Climbed::RunAdminJob { username, email } = stage.pass(Timestamp::now()).await.unwrap() else {
+            panic!("there is another way")
+        };
+        assert_eq!(username, format!("{NAME}{number}"));
+        let password = SecretString::from(format!("Job-{}", Uuid::new_v4()));
+        create_admin_user(&coderd.database, &username, &email, &password).await;
+        stage.job = Job::Done(Account { email, password });
+        let granted = stage.granted(Timestamp::now()).await;
+        assert_eq!(granted.user.username, username);
+        stage.granted(Timestamp::now()).await;
+        // Nobody was there for more than a day.
+        let owner = owner(&stage.client, &coderd);
+        owner.delete_token(&username, &stage.vault.id().unwrap()).await.unwrap();
+    }
+    let owner = owner(&stage.client, &coderd);
+    assert_eq!(owner.user_named(NAME).await.unwrap(), None, "the account before is gone");
+}
+
+async fn sql(database: &str, statement: &str) {
+    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
+    let output = tokio::process::Command::new(psql).args([database, "-c", statement]).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What the Job runs.
+async fn create_admin_user(database: &str, username: &str, email: &str, password: &SecretString) {
+    let status = tokio::process::Command::new(&testbed::shared::parts().unwrap().coder)
+        .args(["server", "create-admin-user"])
+        .env("CODER_PG_CONNECTION_URL", database)
+        .env("CODER_USERNAME", username)
+        .env("CODER_EMAIL", email)
+        .env("CODER_PASSWORD", password.expose_secret())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+}
+
+#[tokio::test]
+async fn giving_up_access_deletes_our_account_where_somebody_lends_us_the_right() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    stage.granted(Timestamp::now()).await;
+    let token = stage.client.with_token(stage.vault.token().unwrap()).unwrap();
+    assert_eq!(stage.end().await, Left::default());
+    assert_eq!(token.current_user().await.unwrap_err().class(), Class::SignedOut);
+    assert_eq!(owner(&stage.client, &coderd).user_named(NAME).await.unwrap(), None);
+    assert_eq!(stage.end().await, Left::default(), "a second time finds nothing to do");
+
+    *stage.vault.token.lock().unwrap() = None;
+    stage.granted(Timestamp::now()).await;
+    stage.admin = Given::NotDeclared;
+    let left = stage.end().await;
+    assert!(left.items[0].contains(NAME), "{left:?}");
+    assert_eq!(stage.tokens(&owner(&stage.client, &coderd)).await, [] as [String; 0]);
+    let path = format!("/api/v2/users/{NAME}");
+    request(&coderd.owner, Method::GET, &path, None).await;
+}
