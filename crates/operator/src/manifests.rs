@@ -2,7 +2,9 @@
 //!
 //! A manifest is a value with a place: the file and the line that a person has to go to.
 
+mod lines;
 mod read;
+mod rules;
 mod schema;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -12,9 +14,7 @@ use engine::{Subject, kinds};
 
 use read::Document;
 pub(crate) use read::Place;
-
-/// Kinds that may stand among the manifests and that this door has nothing to do with.
-const PASSED_OVER: [&str; 3] = ["Secret", "ConfigMap", "CoderControlPlane"];
+use schema::Definitions;
 
 /// The manifests of a set that the engine serves, in the order in which they are applied.
 pub(crate) struct Manifests {
@@ -40,9 +40,12 @@ pub(crate) struct Mistake {
 pub(crate) fn load(paths: &[PathBuf]) -> Result<std::result::Result<Manifests, Vec<Mistake>>> {
     let mut manifests = Manifests { subjects: Vec::new(), notes: Vec::new() };
     let mut mistakes = Vec::new();
+    let mut definitions = Definitions::default();
     for source in read::sources(paths)? {
         match source.documents() {
-            Ok(documents) => documents.iter().for_each(|it| take(it, &mut manifests, &mut mistakes)),
+            Ok(documents) => {
+                documents.iter().for_each(|it| take(it, &mut definitions, &mut manifests, &mut mistakes));
+            }
             Err(mistake) => mistakes.push(mistake),
         }
     }
@@ -56,43 +59,44 @@ pub(crate) fn load(paths: &[PathBuf]) -> Result<std::result::Result<Manifests, V
 }
 
 /// Sorts one document into what is served, what is passed over and what is wrong.
-fn take(document: &Document, manifests: &mut Manifests, mistakes: &mut Vec<Mistake>) {
+fn take(
+    document: &Document,
+    definitions: &mut Definitions,
+    manifests: &mut Manifests,
+    mistakes: &mut Vec<Mistake>,
+) {
     let (kind, version) = (document.text("kind"), document.text("apiVersion"));
-    let ours = version.split('/').next() == Some(api::GROUP);
-    if PASSED_OVER.contains(&kind) || !ours && !kind.is_empty() {
-        manifests.notes.push(format!("{}: a {kind} is passed over", document.place(&[])));
+    let mut complain = |path: &str, message: String| {
+        mistakes.push(Mistake { place: document.place(path), message });
+    };
+    let is_ours = version.split('/').next() == Some(api::GROUP);
+    if !is_ours && !kind.is_empty() && !version.is_empty() {
+        manifests.notes.push(format!("{}: a {kind} is passed over", document.place("")));
         return;
     }
-    if version != format!("{}/{}", api::GROUP, api::VERSION) || !kinds::names().iter().any(|it| it == kind) {
-        let known = kinds::names().join(", ");
+    if version != format!("{}/{}", api::GROUP, api::VERSION) || !definitions.names().any(|it| it == kind) {
+        let known: Vec<&str> = definitions.names().collect();
         let message = format!(
-            "apiVersion {version:?}, kind {kind:?}: expected {}/{} and one of {known}",
+            "apiVersion {version:?}, kind {kind:?}: expected {}/{} and one of {}",
             api::GROUP,
-            api::VERSION
+            api::VERSION,
+            known.join(", ")
         );
-        mistakes.push(Mistake { place: document.place(&["kind"]), message });
+        complain("kind", message);
         return;
     }
-    let found = schema::check(kind, &document.value);
-    if !found.is_empty() {
-        mistakes.extend(
-            found
-                .into_iter()
-                .map(|it| Mistake { place: document.place(&it.path()), message: it.to_string() }),
-        );
+    let misfits = definitions.check(kind, &document.value);
+    if !misfits.is_empty() {
+        misfits.iter().for_each(|it| complain(&it.path, it.to_string()));
         return;
     }
     match kinds::parse(kind, &document.value) {
         Some(Ok(subject)) => match subject.check() {
-            Ok(()) => manifests.subjects.push(Placed { subject, place: document.place(&[]) }),
-            Err(invalid) => {
-                let path: Vec<&str> = invalid.field.split('.').collect();
-                let message = format!("{}: {}", invalid.field, invalid.message);
-                mistakes.push(Mistake { place: document.place(&path), message });
-            }
+            Ok(()) => manifests.subjects.push(Placed { subject, place: document.place("") }),
+            Err(invalid) => complain(&invalid.field, format!("{}: {}", invalid.field, invalid.message)),
         },
-        Some(Err(error)) => mistakes.push(Mistake { place: document.place(&[]), message: error.to_string() }),
-        None => {}
+        Some(Err(error)) => complain("", error.to_string()),
+        None => manifests.notes.push(format!("{}: a {kind} is passed over", document.place(""))),
     }
 }
 

@@ -24,7 +24,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Verify { input } => plan::plan(&Session::open(input, quiet, verbose)?, true).await,
         Verb::Apply { input, yes, wait, timeout } => {
             let session = Session::open(input, quiet, verbose)?;
-            apply::apply(&session, yes, wait.then_some(timeout)).await
+            let wait = timeout.or_else(|| wait.then_some(apply::DEFAULT_TIMEOUT));
+            apply::apply(&session, yes, wait).await
         }
         Verb::Run(args) => Ok(crate::run::run(args).await),
         Verb::Crds => {
