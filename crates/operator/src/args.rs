@@ -89,15 +89,18 @@ pub(crate) struct Input {
     /// Manifests: files, folders, or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// The deployment to which every manifest goes
+    /// The deployment to which every manifest goes; without it each goes to its control plane
     #[arg(long, env = "CODER_URL")]
-    pub(crate) url: Url,
-    /// A file with a session token; without it the variable `CODER_SESSION_TOKEN` is read
-    #[arg(long, value_name = "PATH")]
+    pub(crate) url: Option<Url>,
+    /// A file with a session token for --url; without it the variable `CODER_SESSION_TOKEN` is read
+    #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) token_file: Option<PathBuf>,
-    /// A file with certificates of authorities to trust besides the machine's own
-    #[arg(long, value_name = "PATH")]
+    /// A file with certificates of authorities to trust besides the machine's own, for --url
+    #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// A value of a Secret, as `NAME/KEY=env:VARIABLE` or `NAME/KEY=file:PATH`. It wins over files and cluster
+    #[arg(long = "secret", value_name = "NAME/KEY=SOURCE")]
+    pub(crate) secrets: Vec<String>,
     /// How to print the result
     #[arg(long, short, default_value = "text")]
     pub(crate) output: Output,

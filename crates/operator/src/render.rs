@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use engine::{Assessment, Decision, Outcome, PlanView, Verdict, status::message};
 use serde::Serialize;
 
-use crate::{args::Output, manifests::Placed};
+use crate::{args::Output, manifests::Placed, verbs::Plane};
 
 /// One object of a result. The JSON form is documented in `docs/cli.md`; it only grows.
 #[derive(Debug, Serialize)]
@@ -16,6 +16,8 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
+    /// Where it goes.
+    control_plane: Plane,
     /// The remote object in words.
     target: String,
     state: State,
@@ -40,7 +42,7 @@ enum State {
 }
 
 impl Row {
-    pub(crate) fn assessed(placed: &Placed, assessment: &Assessment) -> Self {
+    pub(crate) fn assessed(placed: &Placed, plane: &Plane, assessment: &Assessment) -> Self {
         let reference = placed.subject.reference();
         let (state, reason, message) = match &assessment.verdict {
             Verdict::Decided(Decision::Nothing) => (State::Equal, None, None),
@@ -60,6 +62,7 @@ impl Row {
             kind: reference.kind,
             namespace: reference.namespace,
             name: reference.name,
+            control_plane: plane.clone(),
             target: placed.subject.target(),
             state,
             reason,

@@ -27,7 +27,7 @@ pub(super) struct Document {
 }
 
 /// A line of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     file: String,
     line: usize,

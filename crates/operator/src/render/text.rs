@@ -6,11 +6,20 @@ use engine::{Action, Change, Impact};
 use serde_json::Value;
 
 use super::{Row, State};
+use crate::verbs::Plane;
 
 pub(super) fn render(rows: &[Row], verbose: bool) -> String {
     let mut text = String::new();
-    for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
-        write_row(&mut text, row);
+    let planes = rows.chunk_by(|one, next| one.control_plane == next.control_plane);
+    let is_several =
+        rows.first().is_some_and(|first| rows.iter().any(|it| it.control_plane != first.control_plane));
+    for rows in planes {
+        if let Some(row) = rows.first().filter(|_| is_several) {
+            write_plane(&mut text, &row.control_plane);
+        }
+        for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
+            write_row(&mut text, row);
+        }
     }
     let count = |state: State| rows.iter().filter(|row| row.state == state).count();
     let counts = [
@@ -30,9 +39,15 @@ pub(super) fn render(rows: &[Row], verbose: bool) -> String {
     text + &counts + "\n"
 }
 
+fn write_plane(text: &mut String, plane: &Plane) {
+    let namespace = plane.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
+    let name = plane.name.as_deref().unwrap_or_default();
+    // Writing to a string cannot fail.
+    writeln!(text, "== CoderControlPlane {namespace}{name}: {}\n", plane.url).ok();
+}
+
 fn write_row(text: &mut String, row: &Row) {
     let namespace = row.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
-    // Writing to a string cannot fail.
     writeln!(text, "{} {namespace}{}: {}", row.kind, row.name, row.target).ok();
     if let Some(message) = &row.message {
         let reason = row.reason.map(|it| format!("{it}: ")).unwrap_or_default();

@@ -6,54 +6,57 @@ use client::Class;
 use engine::{Assessment, Decision, Door, Outcome, Report, Trouble, Verdict, World, status::message};
 use tokio::time::{Instant, sleep};
 
-use super::{Session, exit_of, exit_of_outcome};
+use super::{
+    exit_of, exit_of_outcome,
+    session::{LOOK_AGAIN, Session, assess},
+    targets::Target,
+};
 use crate::{
     exit::{Exit, Failure},
     manifests::Placed,
-    render::Row,
     terminal::{Progress, can_ask, confirms, say},
 };
 
 /// How long `--wait` stays unless said otherwise.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How often it is looked whether what has to come first has come.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-
 pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) -> Result<Exit, Failure> {
-    let mut subjects = session.load()?;
-    let world = session.world(&subjects);
-    let shown = session.assess(&mut subjects, &world).await;
-    let rows: Vec<Row> =
-        subjects.iter().zip(&shown).map(|(it, assessment)| Row::assessed(it, assessment)).collect();
+    let deadline = Instant::now() + wait.unwrap_or_default();
+    let mut targets = session.open(deadline).await?;
+    let (shown, rows) = assess(&mut targets).await;
     session.show(&rows)?;
+    let left = deadline.saturating_duration_since(Instant::now());
     let changes = shown.iter().filter(|it| is_to_apply(it)).count();
     if changes > 0 && !yes && !is_confirmed(changes).await? {
         session.note("nothing was changed");
         return Ok(Exit::Refused);
     }
-    // What was read for the plan may be old by now: somebody took their time to read it.
-    world.forget().await;
-    let deadline = Instant::now() + wait.unwrap_or_default();
-    let total = subjects.len();
+    // How long somebody thought about it does not count.
+    let deadline = Instant::now() + left;
+    let total = shown.len();
+    let mut all = shown.iter().enumerate();
     let mut worst = Exit::Success;
-    for (index, (placed, shown)) in subjects.iter_mut().zip(&shown).enumerate() {
-        let reference = placed.subject.reference().to_string();
-        let progress = Progress::new(session.quiet, index + 1, total, &reference);
-        let end = loop {
-            let end = carry_out(placed, shown, &world, yes, &progress).await;
-            if !end.may_come || Instant::now() >= deadline {
-                break end;
+    for Target { world, subjects, .. } in &mut targets {
+        // What was read for the plan may be old by now.
+        world.forget().await;
+        for (placed, (index, shown)) in subjects.iter_mut().zip(&mut all) {
+            let reference = placed.subject.reference().to_string();
+            let progress = Progress::new(session.quiet, index + 1, total, &reference);
+            let end = loop {
+                let end = carry_out(placed, shown, world, yes, &progress).await;
+                if !end.may_come || Instant::now() >= deadline {
+                    break end;
+                }
+                progress.now(&format!("waiting, {}", end.word));
+                sleep(LOOK_AGAIN).await;
+                world.forget().await;
+            };
+            progress.end(end.word);
+            if let Some(message) = end.message {
+                say(&format!("{reference}: {message}"));
             }
-            progress.now(&format!("waiting, {}", end.word));
-            sleep(LOOK_AGAIN).await;
-            world.forget().await;
-        };
-        progress.end(end.word);
-        if let Some(message) = end.message {
-            say(&format!("{reference}: {message}"));
+            worst = worst.max(end.exit);
         }
-        worst = worst.max(end.exit);
     }
     Ok(worst)
 }
