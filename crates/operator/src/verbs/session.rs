@@ -41,7 +41,11 @@ impl Session {
             done = work(&session) => done,
             interrupted = interruption() => Err(interrupted),
         };
-        session.sessions.close().await;
+        // Who interrupts twice does not want to wait for that either.
+        tokio::select! {
+            () = session.sessions.close() => {}
+            _ = interruption() => {}
+        }
         done
     }
 

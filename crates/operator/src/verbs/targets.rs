@@ -150,10 +150,9 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
         refused(message, may_come, exit)
     })?;
     let expected = expected(&plane);
-    let client =
-        enter(&endpoint, expected, sessions).await.map_err(|Refused { message, may_come, exit }| {
-            refused(format!("{}: {message}", endpoint.url), may_come, exit)
-        })?;
+    let client = enter(&endpoint, expected, sessions)
+        .await
+        .map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
     let view = Plane {
         namespace: Some(named.namespace.clone()).filter(|it| !it.is_empty()),
         name: Some(named.name.clone()),
@@ -183,7 +182,7 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
         Credentials::Account { email, password } => {
             let client = reach(endpoint, None).map_err(invalid)?;
             let remote = |error: client::Error| Refused {
-                message: format!("sign in with the account of the Secret: {}", error.words()),
+                message: format!("sign in with the account of its Secret: {}", error.words()),
                 may_come: matches!(error.class(), Class::Transient | Class::RateLimited),
                 exit: Exit::Failure,
             };

@@ -197,6 +197,10 @@ async fn a_password_that_is_wrong_is_told_without_it() {
     ];
     let file = folder.write("set.yaml", &text.concat().replace(&coderd.password, "hunter2"));
     let told = expect(bare(&["plan", "-f", &file]), 1).await;
-    assert!(told.contains("sign in with the account of the Secret: Incorrect email or password"), "{told}");
+    assert!(
+        told.contains("set.yaml:2: CoderControlPlane a/main: sign in with the account of its Secret: "),
+        "{told}"
+    );
+    assert!(told.contains("401 Unauthorized: Incorrect email or password"), "{told}");
     assert!(!told.contains("hunter2"), "{told}");
 }
