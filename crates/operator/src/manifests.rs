@@ -10,7 +10,7 @@ mod values;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use api::CoderControlPlane;
 use engine::{Subject, kinds};
 use kube::Resource as _;
@@ -96,9 +96,11 @@ pub(crate) fn load(paths: &[PathBuf], scope: Scope) -> Result<std::result::Resul
     let mut manifests = Manifests::default();
     let mut mistakes = Vec::new();
     let mut definitions = Definitions::default();
+    let mut is_empty = true;
     for source in read::sources(paths)? {
         match source.documents() {
             Ok(documents) => {
+                is_empty &= documents.is_empty();
                 documents.iter().for_each(|it| take(it, &mut definitions, &mut manifests, &mut mistakes));
             }
             Err(mistake) => mistakes.push(mistake),
@@ -108,6 +110,8 @@ pub(crate) fn load(paths: &[PathBuf], scope: Scope) -> Result<std::result::Resul
     if !mistakes.is_empty() {
         return Ok(Err(mistakes));
     }
+    // A gate that nothing goes through says nothing.
+    ensure!(!is_empty, "there is no manifest in what was given: look at -f");
     // Organizations before their groups before their sync; otherwise by name, so that the order of files means nothing.
     manifests.subjects.sort_by_key(|it| (it.subject.rank(), it.subject.reference()));
     Ok(Ok(manifests))
@@ -120,6 +124,12 @@ fn take(
     manifests: &mut Manifests,
     mistakes: &mut Vec<Mistake>,
 ) {
+    if !document.value.is_object() {
+        let message =
+            "expected a manifest, which is a map with apiVersion, kind, metadata and spec".to_owned();
+        mistakes.push(Mistake { place: document.place(""), message });
+        return;
+    }
     let (kind, version) = (document.text("kind"), document.text("apiVersion"));
     if version == "v1" && kind == "Secret" {
         match values::secret(document) {

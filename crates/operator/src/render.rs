@@ -27,6 +27,60 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     plan: PlanView,
+    /// What `apply` made of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Done>,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Done {
+    pub(crate) state: Ended,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+}
+
+/// How `apply` left an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum Ended {
+    Applied,
+    Equal,
+    Observed,
+    Waiting,
+    Refused,
+    /// Its plan was no longer the one that was shown.
+    LeftAlone,
+    Invalid,
+    Failed,
+}
+
+impl Ended {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Equal => "equal",
+            Self::Observed => "observed",
+            Self::Waiting => "waiting",
+            Self::Refused => "refused",
+            Self::LeftAlone => "left alone",
+            Self::Invalid => "invalid",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl From<&Outcome> for Ended {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Equal => Self::Equal,
+            Outcome::Applied => Self::Applied,
+            Outcome::Observed => Self::Observed,
+            Outcome::Waiting(_) => Self::Waiting,
+            Outcome::Refused(_) => Self::Refused,
+            Outcome::Invalid(_) => Self::Invalid,
+            Outcome::Failed(_) => Self::Failed,
+        }
+    }
 }
 
 /// What is the case with an object.
@@ -68,7 +122,21 @@ impl Row {
             reason,
             message,
             plan: assessment.plan.clone(),
+            result: None,
         }
+    }
+
+    /// Whether this reason was shown already, with its words.
+    pub(crate) fn tells(&self, reason: &str) -> bool {
+        self.reason == Some(reason)
+    }
+
+    pub(crate) fn end(&mut self, done: Done) {
+        self.result = Some(done);
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.result.as_ref().map(|it| it.state)
     }
 }
 

@@ -168,8 +168,19 @@ pub(super) fn options() -> serde_saphyr::Options {
 fn parse(text: &str) -> Result<Value, Unreadable> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| Unreadable {
         line: error.location().map_or(1, |it| usize::try_from(it.line()).unwrap_or(1)),
-        message: error.to_string().lines().next().unwrap_or("cannot be read").to_owned(),
+        message: cause(&error.to_string()).to_owned(),
     })
+}
+
+/// What the parser says, without what is said elsewhere: the place, which it counts from the document's own first line, the
+/// text around it, and its own options.
+fn cause(words: &str) -> &str {
+    let line = words.lines().next().unwrap_or("cannot be read");
+    let line = match line.split_once("column ").and_then(|(_, rest)| rest.split_once(": ")) {
+        Some((column, cause)) if column.bytes().all(|it| it.is_ascii_digit()) => cause,
+        _ => line,
+    };
+    line.split(", set DuplicateKeyPolicy").next().unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -194,6 +205,15 @@ mod tests {
     fn a_text_that_is_not_yaml_is_told_with_its_line() {
         let mistake = source("kind: A\n---\nkind: [\n").documents().err().unwrap();
         assert!(mistake.place.to_string().starts_with("a.yaml:3"), "{mistake:?}");
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_told_in_words_for_a_person() {
+        let mistake = source("kind: A\n---\nkind: B\nkind: C\n").documents().err().unwrap();
+        assert_eq!(
+            (mistake.place.to_string().as_str(), mistake.message.as_str()),
+            ("a.yaml:4", "duplicate mapping key: kind")
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::{
 
 use super::targets::{Plane, Planes, Sessions, Target};
 use crate::{
-    args::Input,
+    args::{Input, Output},
     deployment,
     exit::{Exit, Failure},
     lookup::Sources,
@@ -101,6 +101,23 @@ impl Session {
         let text = render::render(self.input.output, rows, self.verbose)?;
         print(&text).map_err(anyhow::Error::from)?;
         Ok(())
+    }
+
+    /// The plan before it is carried out. Programs get it with its results, once; a person who is asked has to see it.
+    pub(super) fn announce(&self, rows: &[Row], asks: bool) -> Result<(), Failure> {
+        if self.input.output == Output::Text {
+            self.show(rows)
+        } else {
+            if asks {
+                say(render::render(Output::Text, rows, self.verbose)?.trim_end());
+            }
+            Ok(())
+        }
+    }
+
+    /// The results, for programs.
+    pub(super) fn conclude(&self, rows: &[Row]) -> Result<(), Failure> {
+        if self.input.output == Output::Text { Ok(()) } else { self.show(rows) }
     }
 
     pub(super) fn note(&self, line: &str) {

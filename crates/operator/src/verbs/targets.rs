@@ -134,11 +134,6 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
         }
         Err(unreadable) => return Err(refused(format!("{}: give --url", unreadable.0), false, Exit::Usage)),
     };
-    if plane.spec.external.is_none() {
-        let message = "it has no spec.external: only a control plane that runs elsewhere can be used here so far; \
-                       give its address with --url";
-        return Err(refused(message.to_owned(), false, Exit::Usage));
-    }
     let endpoint = endpoint(&plane, sources).await.map_err(|Waiting { reason, message }| {
         // Who has not asked a cluster has only files, and nothing comes into those by waiting.
         let may_come = sources.has_asked() && reason != reason::INVALID;
@@ -147,7 +142,9 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
             reason::SECRET_UNREADABLE => Exit::Failure,
             _ => Exit::Waiting,
         };
-        refused(message, may_come, exit)
+        let is_ours = plane.spec.external.is_none();
+        let hint = if is_ours { ": give its address with --url" } else { "" };
+        refused(message + hint, may_come, exit)
     })?;
     let expected = expected(&plane);
     let client = enter(&endpoint, expected, sessions)
@@ -189,8 +186,12 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
             if let Some(expected) = expected {
                 let found = client.build_info().await.map_err(remote)?.deployment_id;
                 if found != expected {
-                    let message = format!("another deployment answers ({found}): nothing is sent to it");
-                    return Err(Refused { message, may_come: false, exit: Exit::Refused });
+                    let message = format!(
+                        "another deployment answers, and nothing is sent to it: to accept it, annotate the \
+                         control plane with {}: {found}",
+                        annotation::ACCEPT_DEPLOYMENT
+                    );
+                    return Err(Refused { message, may_come: false, exit: Exit::Waiting });
                 }
             }
             sessions.sign_in(client, email.clone(), password.clone()).await.map_err(remote)
@@ -236,5 +237,27 @@ impl Sessions {
                 client.url()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_deployment_to_expect_is_the_known_one_or_the_one_that_is_accepted_in_its_place() {
+        let (known, accepted) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let plane = |status: serde_json::Value, annotations: serde_json::Value| {
+            let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+                "metadata": {"name": "main", "annotations": annotations}, "spec": {}, "status": status});
+            serde_json::from_value::<CoderControlPlane>(manifest).unwrap()
+        };
+        let accepts = json!({annotation::ACCEPT_DEPLOYMENT: accepted});
+        assert_eq!(expected(&plane(json!({}), json!({}))), None);
+        assert_eq!(expected(&plane(json!({}), accepts.clone())), None);
+        assert_eq!(expected(&plane(json!({"deploymentID": known}), json!({}))), Some(known));
+        assert_eq!(expected(&plane(json!({"deploymentID": known}), accepts)), Some(accepted));
     }
 }

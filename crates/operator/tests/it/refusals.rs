@@ -61,9 +61,18 @@ fn a_text_that_is_not_yaml_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_set_without_a_single_manifest_is_refused() {
+    let folder = Folder::new("nothing");
+    folder.write("a.yaml", "# nothing yet\n---\n");
+    assert!(refused(&folder, &["verify"]).contains("there is no manifest in what was given"));
+}
+
+#[test]
 fn a_missing_token_is_a_usage_error_that_says_where_one_goes() {
+    let folder = Folder::new("no-token");
+    let file = folder.write("a.yaml", &format!("{GROUP}{SPEC}"));
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_coder-operator"))
-        .args(["plan", "--url", NOWHERE, "-f", "-"])
+        .args(["plan", "--url", NOWHERE, "-f", &file])
         .env_remove("CODER_SESSION_TOKEN")
         .output()
         .unwrap();
@@ -123,7 +132,10 @@ fn a_control_plane_that_does_not_run_elsewhere_cannot_be_used_yet() {
     let folder = Folder::new("ours");
     folder.write("a.yaml", &format!("{GROUP}{SPEC}{PLANE}spec: {{}}\n"));
     let said = refused_alone(&folder, &[]);
-    assert!(said.contains("CoderControlPlane main: it has no spec.external"), "{said}");
+    assert!(
+        said.contains("CoderControlPlane main: spec.external: ") && said.contains("with --url"),
+        "{said}"
+    );
 }
 
 #[test]

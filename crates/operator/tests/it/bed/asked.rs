@@ -69,7 +69,7 @@ async fn a_yes_beforehand_agrees_to_what_comes_while_it_waits() {
     make_the_group(&coderd).await;
     let (exit, _, screen) = terminal.end();
     assert_eq!(exit, Some(0), "{screen}");
-    assert!(screen.ends_with("[2/2] CoderGroupSync default: applied\r\n"), "{screen}");
+    assert!(screen.ends_with("[2/2] CoderGroupSync default: applied\r\n2 applied\r\n"), "{screen}");
     assert_eq!(field_of_the_document(&coderd).await, "groups");
 }
 
@@ -97,6 +97,20 @@ async fn progress_is_for_people_at_a_terminal_who_want_it() {
     let (_, _, screen) = apply(&coderd, &["--yes", "-f", &file]).end();
     assert!(screen.ends_with("[1/1] CoderOrganization alpha: equal\r\n"), "{screen}");
     assert!(!run(&coderd, &["apply", "--yes", "-f", &file], 0).await.contains("[1/1]"));
+}
+
+#[tokio::test]
+async fn a_program_reads_the_plan_and_what_became_of_it_as_one() {
+    let coderd = licensed().await;
+    let folder = Folder::new("results");
+    let file = folder.write("set.yaml", SET);
+    let told = run(&coderd, &["apply", "--yes", "--quiet", "-o", "json", "-f", &file], 5).await;
+    let objects = &serde_json::from_str::<serde_json::Value>(&told).unwrap()["objects"];
+    assert_eq!(objects[0]["state"], "Differs");
+    assert_eq!(objects[0]["result"], json!({"state": "Applied"}));
+    assert_eq!(objects[1]["result"]["state"], "Waiting");
+    let message = objects[1]["result"]["message"].as_str().unwrap();
+    assert!(message.starts_with("ReferenceNotFound: "), "{message}");
 }
 
 #[tokio::test]

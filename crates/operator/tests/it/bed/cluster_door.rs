@@ -187,6 +187,26 @@ async fn an_account_is_signed_in_for_the_command_and_out_at_its_end_however_it_e
 }
 
 #[tokio::test]
+async fn another_deployment_than_the_known_one_gets_no_credentials() {
+    let coderd = licensed().await;
+    let counted = Counted::start(&coderd.owner.url).await;
+    let folder = Folder::new("door-other");
+    let known = "status: {deploymentID: 00000000-0000-0000-0000-000000000001}\n";
+    let set = |secret: String| {
+        let plane = plane("a", "main", &counted.url, "coder") + known;
+        [organization("a", "alpha", "main"), plane, secret].concat()
+    };
+    let anonymous = ["/api/v2/buildinfo", "/api/v2/entitlements"];
+    for secret in [account(&coderd), token("a", "coder", &coderd.owner.token)] {
+        let file = folder.write("set.yaml", &set(secret));
+        let told = expect(bare(&["apply", "--yes", "-f", &file]), 5).await;
+        assert!(told.contains("another deployment answers"), "{told}");
+    }
+    let others = counted.requests().into_iter().filter(|(_, path)| !anonymous.contains(&path.as_str()));
+    assert_eq!(others.count(), 0);
+}
+
+#[tokio::test]
 async fn a_password_that_is_wrong_is_told_without_it() {
     let coderd = licensed().await;
     let folder = Folder::new("door-password");
