@@ -221,3 +221,24 @@ fn twice(subjects: &[Placed], scope: Scope) -> Vec<Mistake> {
     }
     mistakes
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_example_passes_offline_as_it_passes_in_a_cluster() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kinds");
+        let files = folder.read_dir().unwrap().map(|it| it.unwrap().path());
+        let mut count = 0;
+        for file in files {
+            let loaded = load(std::slice::from_ref(&file), Scope::Plane).unwrap();
+            let mistakes = loaded.err().unwrap_or_default();
+            assert_eq!(mistakes, [], "{}", file.display());
+            count += 1;
+        }
+        assert!(count >= api::crds().len(), "{count}");
+    }
+}

@@ -79,12 +79,12 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::{super::schema::Definitions, *};
 
-    fn told(kind: &str, name: &str, spec: Value) -> Vec<String> {
+    fn told(definitions: &mut Definitions, kind: &str, name: &str, spec: Value) -> Vec<String> {
         let mut manifest = json!({"metadata": {"name": name}, "spec": spec});
         if kind != "CoderControlPlane" {
             manifest["spec"]["controlPlaneRef"] = json!({"name": "main"});
         }
-        Definitions::default().check(kind, &manifest).iter().map(ToString::to_string).collect()
+        definitions.check(kind, &manifest).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -99,6 +99,7 @@ mod tests {
 
     #[test]
     fn what_the_api_server_would_refuse_is_refused_at_the_same_field_and_in_the_same_words() {
+        let definitions = &mut Definitions::default();
         let url = |url: &str| json!({"external": {"url": url, "credentialsSecretRef": {"name": "token"}}});
         let everyone = json!({"name": "Everyone", "members": []});
         let banner = json!({"announcementBanners": [{"message": "x", "backgroundColor": "green"}]});
@@ -127,7 +128,7 @@ mod tests {
                 "must name every licence once",
             ),
         ] {
-            let told = told(kind, "mistake", spec.clone());
+            let told = told(definitions, kind, "mistake", spec.clone());
             let fits = |it: &String| it.starts_with(&format!("spec.{path}: ")) && it.contains(words);
             assert!(told.iter().any(fits), "{kind} {spec}: {told:?}");
         }
@@ -135,16 +136,18 @@ mod tests {
 
     #[test]
     fn an_object_whose_own_name_cannot_be_coders_must_say_another() {
-        let told_of = told("CoderOrganization", "team.alpha", json!({}));
+        let definitions = &mut Definitions::default();
+        let told_of = told(definitions, "CoderOrganization", "team.alpha", json!({}));
         assert!(
             matches!(&told_of[..], [one] if one.starts_with("metadata.name: ") && one.contains("set spec.name")),
             "{told_of:?}"
         );
-        assert_eq!(told("CoderOrganization", "team.alpha", json!({"name": "alpha"})), [""; 0]);
+        assert_eq!(told(definitions, "CoderOrganization", "team.alpha", json!({"name": "alpha"})), [""; 0]);
     }
 
     #[test]
     fn a_rule_about_a_change_says_nothing_without_what_was_there_before() {
-        assert_eq!(told("CoderGroup", "a", json!({"organization": "alpha"})), [""; 0]);
+        let definitions = &mut Definitions::default();
+        assert_eq!(told(definitions, "CoderGroup", "a", json!({"organization": "alpha"})), [""; 0]);
     }
 }

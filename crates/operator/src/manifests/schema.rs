@@ -120,6 +120,9 @@ fn walk_object(
             walk(known, value, &path, misfits);
             continue;
         }
+        if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
+            continue;
+        }
         let known: Vec<&str> = schema.properties.iter().flatten().map(|(key, _)| key.as_str()).collect();
         misfits
             .push(Misfit::new(path, format!("is not a field of this kind; there are {}", known.join(", "))));
