@@ -31,15 +31,20 @@ impl FromStr for Interval {
     type Err = InvalidInterval;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || InvalidInterval(text.to_owned());
-        // The parser knows more spellings, which the CRD refuses.
-        if !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'h' | b'm' | b's')) {
-            return Err(invalid());
-        }
-        let parsed: SignedDuration = text.parse().map_err(|_| invalid())?;
-        let duration = Duration::try_from(parsed).map_err(|_| invalid())?;
-        if duration < SHORTEST { Err(invalid()) } else { Ok(Self(duration)) }
+        let duration = parse_duration(text).filter(|it| *it >= SHORTEST);
+        duration.map(Self).ok_or_else(|| InvalidInterval(text.to_owned()))
     }
+}
+
+/// Reads a duration such as `5m`, `90s` or `1h30m`, of any length.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    // The parser knows more spellings, which the CRD refuses.
+    let is_known = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'h' | b'm' | b's');
+    if !text.bytes().all(is_known) || text.contains("ms") {
+        return None;
+    }
+    let parsed: SignedDuration = text.parse().ok()?;
+    Duration::try_from(parsed).ok()
 }
 
 impl TryFrom<String> for Interval {
@@ -106,7 +111,21 @@ mod tests {
 
     #[test]
     fn what_is_no_interval_is_refused_with_an_example() {
-        for text in ["", "5", "9s", "0h", "5 minutes", "PT5M", "-5m", "1.5h", "30s5m", "5m5m", "500ms", "m"] {
+        for text in [
+            "",
+            "5",
+            "9s",
+            "0h",
+            "5 minutes",
+            "PT5M",
+            "-5m",
+            "1.5h",
+            "30s5m",
+            "5m5m",
+            "500ms",
+            "20000ms",
+            "m",
+        ] {
             let error = text.parse::<Interval>().unwrap_err();
             assert!(error.to_string().contains("1h30m"), "{text}");
         }

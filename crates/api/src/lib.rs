@@ -42,7 +42,7 @@ pub use control_plane::{
 pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
 pub use group_sync::{CoderGroupSync, CoderGroupSyncSpec};
-pub use interval::{Interval, InvalidInterval};
+pub use interval::{Interval, InvalidInterval, parse_duration};
 pub use organization::{CoderOrganization, CoderOrganizationSpec};
 pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
 pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};

@@ -161,6 +161,8 @@ routes! {
     FIRST_USER = get("/api/v2/users/first").without_token();
     CREATE_FIRST_USER = post("/api/v2/users/first").without_token().sends::<CreateFirstUser>();
     LOGIN = post("/api/v2/users/login").without_token().sends::<Login<'static>>().reads::<LoggedIn>();
+    // What a second one finds is a session that has ended, and that is what the first one was for.
+    LOGOUT = post("/api/v2/users/logout").may_be_repeated();
     USER = get("/api/v2/users/{user}").reads::<User>();
     CREATE_USER = post("/api/v2/users").sends::<CreateUser>().reads::<User>();
     DELETE_USER = delete("/api/v2/users/{user}");

@@ -229,6 +229,14 @@ impl Client {
         let call = self.call(&routes::LOGIN).body(&body).carries(password);
         Ok(call.read::<LoggedIn>().await?.session_token)
     }
+
+    /// Ends the session that the token belongs to. One that has ended already is no failure.
+    pub async fn logout(&self) -> Result<(), Error> {
+        match self.call(&routes::LOGOUT).done().await {
+            Err(error) if error.class() == Class::SignedOut => Ok(()),
+            done => done,
+        }
+    }
 }
 
 #[expect(clippy::ref_option, reason = "the signature is serde's")]

@@ -39,9 +39,9 @@ pub(crate) enum Verb {
         /// Stay until what has to come first has come
         #[arg(long)]
         wait: bool,
-        /// How long to stay, in seconds
-        #[arg(long, default_value = "300", value_parser = seconds, requires = "wait")]
-        timeout: Duration,
+        /// How long to stay, as `90s`, `5m`, `1h30m` or a number of seconds; by default `5m`. Implies --wait
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        timeout: Option<Duration>,
     },
     /// Exit with 3 when the deployment differs from the manifests, and change nothing
     Verify {
@@ -89,15 +89,18 @@ pub(crate) struct Input {
     /// Manifests: files, folders, or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// The deployment to which every manifest goes
+    /// The deployment to which every manifest goes; without it each goes to its control plane
     #[arg(long, env = "CODER_URL")]
-    pub(crate) url: Url,
-    /// A file with a session token; without it the variable `CODER_SESSION_TOKEN` is read
-    #[arg(long, value_name = "PATH")]
+    pub(crate) url: Option<Url>,
+    /// A file with a session token for --url; without it the variable `CODER_SESSION_TOKEN` is read
+    #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) token_file: Option<PathBuf>,
-    /// A file with certificates of authorities to trust besides the machine's own
-    #[arg(long, value_name = "PATH")]
+    /// A file with certificates of authorities to trust besides the machine's own, for --url
+    #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// A value of a Secret, as `NAME/KEY=env:VARIABLE` or `NAME/KEY=file:PATH`. It wins over files and cluster
+    #[arg(long = "secret", value_name = "NAME/KEY=SOURCE")]
+    pub(crate) secrets: Vec<String>,
     /// How to print the result
     #[arg(long, short, default_value = "text")]
     pub(crate) output: Output,
@@ -110,6 +113,40 @@ pub(crate) enum Output {
     Yaml,
 }
 
-fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.trim_end_matches('s').parse().map(Duration::from_secs)
+/// A duration as manifests write it, or bare seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let is_bare = !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let parsed = if is_bare { api::parse_duration(&format!("{text}s")) } else { api::parse_duration(text) };
+    parsed.ok_or_else(|| "write it as 90s, 5m, 1h30m or a number of seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(args: &[&str]) -> Result<(bool, Option<Duration>), clap::Error> {
+        let words = ["coder-operator", "apply", "-f", "-", "--url", "http://127.0.0.1"];
+        match Args::try_parse_from(words.iter().chain(args))?.verb {
+            Verb::Apply { wait, timeout, .. } => Ok((wait, timeout)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_written_as_in_manifests_or_in_bare_seconds() {
+        for (text, seconds) in
+            [("90s", 90), ("5m", 300), ("1h30m", 5400), ("90", 90), ("0", 0), ("0s", 0), ("1h0m5s", 3605)]
+        {
+            let (_, timeout) = wait(&["--timeout", text]).unwrap();
+            assert_eq!(timeout, Some(Duration::from_secs(seconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_is_none_is_refused_with_examples() {
+        for text in ["", "soon", "5 m", "-5m", "1.5h", "5ms", "90ss", "99999999999999999999"] {
+            let error = wait(&[&format!("--timeout={text}")]).unwrap_err().to_string();
+            assert!(error.contains("90s, 5m, 1h30m or a number of seconds"), "{text}: {error}");
+        }
+    }
 }

@@ -69,6 +69,10 @@ impl Lookup for Cluster {
 
 fn unreadable(error: kube::Error) -> Unreadable {
     Unreadable(match error {
+        // What is not there is no error: then the whole kind is not.
+        kube::Error::Api(status) if status.code == 404 => "the cluster does not know this kind: install the \
+            definitions with `coder-operator crds | kubectl apply -f -`"
+            .to_owned(),
         // What the server says of itself; the rest of the answer is for programs.
         kube::Error::Api(status) => status.message.clone(),
         other => format!("{:#}", anyhow::Error::from(other)),

@@ -6,13 +6,15 @@ use anyhow::{Context as _, Result};
 use client::{Client, ClientOptions, HttpOptions, HttpTransport};
 use engine::Endpoint;
 use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
 
 use crate::{args::Input, exit::Failure};
 
 /// The variable that holds a session token. It is never an argument: those are seen by everybody on the machine.
 const TOKEN_VARIABLE: &str = "CODER_SESSION_TOKEN";
 
-pub(crate) fn client(input: &Input) -> Result<Client, Failure> {
+/// The deployment at an address that a person gave, with the token that goes with it.
+pub(crate) fn client(input: &Input, url: &Url) -> Result<Client, Failure> {
     let token = token(input)?;
     let authority = match &input.ca_file {
         None => None,
@@ -23,8 +25,7 @@ pub(crate) fn client(input: &Input) -> Result<Client, Failure> {
     let transport = HttpTransport::new(HttpOptions { authority })
         .context("use the authorities of --ca-file")
         .map_err(|error| Failure { error, exit: crate::exit::Exit::Usage })?;
-    let options =
-        ClientOptions { url: input.url.clone(), token: Some(token), transport: Arc::new(transport) };
+    let options = ClientOptions { url: url.clone(), token: Some(token), transport: Arc::new(transport) };
     Client::new(options).map_err(|error| Failure::usage(error.to_string()))
 }
 

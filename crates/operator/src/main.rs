@@ -6,9 +6,11 @@ mod args;
 mod cluster;
 mod deployment;
 mod exit;
+mod lookup;
 mod manifests;
 mod render;
 mod run;
+mod secrets;
 mod terminal;
 mod verbs;
 
@@ -19,7 +21,12 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     let args = args::Args::parse();
     let done = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime.block_on(verbs::run(args)),
+        Ok(runtime) => {
+            let done = runtime.block_on(verbs::run(args));
+            // A question that nobody will answer any more must not be waited for.
+            runtime.shutdown_background();
+            done
+        }
         Err(error) => Err(exit::Failure::from(anyhow::Error::from(error).context("start a runtime"))),
     };
     match done {

@@ -116,6 +116,15 @@ async fn anonymous_routes_get_no_token() {
 }
 
 #[tokio::test]
+async fn a_session_that_has_ended_already_is_signed_out() {
+    let script = Script::new([answer(200, "{}"), answer(401, r#"{"message":"API key is invalid."}"#)]);
+    let client = script.client();
+    client.logout().await.unwrap();
+    assert_eq!(script.last().uri().path(), "/api/v2/users/logout");
+    client.logout().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_password_that_the_server_quotes_is_not_repeated() {
     let body = r#"{"message":"cannot check correct horse","detail":"correct horse"}"#;
     let script = Script::new([answer(400, body)]);

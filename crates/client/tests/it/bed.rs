@@ -249,6 +249,10 @@ async fn a_password_becomes_a_session_and_a_session_makes_a_token_that_can_be_re
     signed_in.delete_token(ME, &listed[0].id).await.unwrap();
     assert_eq!(by_token.current_user().await.unwrap_err().class(), Class::SignedOut);
     assert_eq!(signed_in.delete_token(ME, &listed[0].id).await.unwrap_err().class(), Class::Missing);
+
+    signed_in.logout().await.unwrap();
+    assert_eq!(signed_in.current_user().await.unwrap_err().class(), Class::SignedOut);
+    signed_in.logout().await.unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::Mistake;
+use super::{Mistake, lines::Lines};
 
 /// A text and what to call it.
 pub(super) struct Source {
@@ -21,13 +21,13 @@ pub(super) struct Source {
 pub(super) struct Document {
     pub(super) value: Value,
     source: String,
-    text: String,
-    /// The line of the source on which it begins.
-    first_line: usize,
+    /// How many lines of the source come before the text that its own lines are counted in.
+    before: usize,
+    lines: Lines,
 }
 
 /// A line of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     file: String,
     line: usize,
@@ -86,7 +86,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 impl Source {
-    /// The documents that are not empty.
+    /// The documents that are not empty; a list, as `kubectl get` prints it, stands for what is in it.
     pub(super) fn documents(&self) -> Result<Vec<Document>, Mistake> {
         let mut documents = Vec::new();
         for (first_line, text) in split(&self.text) {
@@ -94,8 +94,16 @@ impl Source {
                 place: Place { file: self.name.clone(), line: first_line + error.line.saturating_sub(1) },
                 message: error.message,
             })?;
-            if !value.is_null() {
-                documents.push(Document { value, source: self.name.clone(), text, first_line });
+            let document = Document {
+                value,
+                source: self.name.clone(),
+                before: first_line - 1,
+                lines: Lines::read(&text),
+            };
+            if document.is_list() {
+                documents.extend(document.items());
+            } else if !document.value.is_null() {
+                documents.push(document);
             }
         }
         Ok(documents)
@@ -108,30 +116,25 @@ impl Document {
         self.value.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The line of a field, as far as it can be found: the last of its keys that stands in the text.
-    pub(super) fn place(&self, path: &[&str]) -> Place {
-        let mut line = 0;
-        let lines: Vec<&str> = self.text.lines().collect();
-        for key in path.iter().map(|it| it.split('[').next().unwrap_or(it)) {
-            let from = lines.iter().enumerate().skip(line);
-            match from.into_iter().find(|(_, text)| names_key(text, key)) {
-                Some((found, _)) => line = found,
-                None => break,
-            }
-        }
-        Place { file: self.source.clone(), line: self.first_line + line }
+    /// The place of a field, as far as it is there.
+    pub(super) fn place(&self, path: &str) -> Place {
+        Place { file: self.source.clone(), line: self.before + self.lines.at(path).line() }
     }
-}
 
-/// Whether a line holds a key, at its beginning or in braces.
-fn names_key(line: &str, key: &str) -> bool {
-    let spelled = [format!("{key}:"), format!("\"{key}\":")];
-    spelled.iter().any(|spelled| {
-        line.match_indices(spelled.as_str()).any(|(at, _)| {
-            line.get(..at)
-                .is_some_and(|before| before.trim_end().is_empty() || before.ends_with([' ', '{', ',', '-']))
+    fn is_list(&self) -> bool {
+        self.text("kind").ends_with("List") && self.value.get("items").is_some_and(Value::is_array)
+    }
+
+    fn items(&self) -> impl Iterator<Item = Self> {
+        let lines = self.lines.at("items");
+        let items = self.value.get("items").and_then(Value::as_array).into_iter().flatten();
+        items.enumerate().map(move |(index, item)| Self {
+            value: item.clone(),
+            source: self.source.clone(),
+            before: self.before,
+            lines: lines.item(index).unwrap_or(lines).clone(),
         })
-    })
+    }
 }
 
 /// The documents of a text, with the line on which each begins.
@@ -156,13 +159,28 @@ struct Unreadable {
     message: String,
 }
 
-/// Reads YAML, of which JSON is a part, with octal numbers as kubectl reads them.
+/// How a text is read: octal numbers as kubectl reads them.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { legacy_octal_numbers: true }
+}
+
+/// Reads YAML, of which JSON is a part.
 fn parse(text: &str) -> Result<Value, Unreadable> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| Unreadable {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| Unreadable {
         line: error.location().map_or(1, |it| usize::try_from(it.line()).unwrap_or(1)),
-        message: error.to_string().lines().next().unwrap_or("cannot be read").to_owned(),
+        message: cause(&error.to_string()).to_owned(),
     })
+}
+
+/// What the parser says, without what is said elsewhere: the place, which it counts from the document's own first line, the
+/// text around it, and its own options.
+fn cause(words: &str) -> &str {
+    let line = words.lines().next().unwrap_or("cannot be read");
+    let line = match line.split_once("column ").and_then(|(_, rest)| rest.split_once(": ")) {
+        Some((column, cause)) if column.bytes().all(|it| it.is_ascii_digit()) => cause,
+        _ => line,
+    };
+    line.split(", set DuplicateKeyPolicy").next().unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -179,8 +197,8 @@ mod tests {
             source("# head\n---\n\n---\nkind: A\nspec:\n  name: x\n---\nkind: B\n").documents().unwrap();
         let kinds: Vec<&str> = documents.iter().map(|it| it.text("kind")).collect();
         assert_eq!(kinds, ["A", "B"]);
-        assert_eq!(documents[0].place(&["spec", "name"]).to_string(), "a.yaml:7");
-        assert_eq!(documents[1].place(&[]).to_string(), "a.yaml:9");
+        assert_eq!(documents[0].place("spec.name").to_string(), "a.yaml:7");
+        assert_eq!(documents[1].place("").to_string(), "a.yaml:9");
     }
 
     #[test]
@@ -190,9 +208,30 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_there_twice_is_told_in_words_for_a_person() {
+        let mistake = source("kind: A\n---\nkind: B\nkind: C\n").documents().err().unwrap();
+        assert_eq!(
+            (mistake.place.to_string().as_str(), mistake.message.as_str()),
+            ("a.yaml:4", "duplicate mapping key: kind")
+        );
+    }
+
+    #[test]
     fn json_is_read_as_well() {
         let documents = source("{\"kind\": \"A\"}").documents().unwrap();
         assert_eq!(documents[0].text("kind"), "A");
+    }
+
+    #[test]
+    fn a_list_stands_for_what_is_in_it() {
+        let text =
+            "# head\n---\nkind: List\nitems:\n- kind: A\n  spec: {x: 1}\n- kind: B\n  spec:\n    y: 2\n";
+        let documents = source(text).documents().unwrap();
+        let kinds: Vec<&str> = documents.iter().map(|it| it.text("kind")).collect();
+        assert_eq!(kinds, ["A", "B"]);
+        assert_eq!(documents[0].place("spec.x").to_string(), "a.yaml:6");
+        assert_eq!(documents[1].place("").to_string(), "a.yaml:7");
+        assert_eq!(documents[1].place("spec.y").to_string(), "a.yaml:9");
     }
 
     #[test]

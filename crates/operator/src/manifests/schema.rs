@@ -1,76 +1,98 @@
-//! A manifest against the schema of its kind, offline: fields nobody knows, wrong types, words that are not among those allowed.
+//! A manifest against the definition of its kind, offline: fields nobody knows, wrong types, words that are not among
+//! those allowed, and then its rules.
 //!
-//! It reads the same definitions that a cluster gets, so there is one place that says what a manifest may hold. Rules in
-//! CEL are the API server's; what they keep out and Coder would refuse, the engine refuses too.
+//! It reads the same definitions that a cluster gets, so there is one place that says what a manifest may hold.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use serde_json::Value;
+
+use super::rules::Rules;
 
 /// Something that does not fit, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misfit {
-    path: Vec<String>,
+    /// The way there, as `spec.members[1]`.
+    pub(super) path: String,
     message: String,
 }
 
 impl Misfit {
-    /// The keys on the way there.
-    pub(super) fn path(&self) -> Vec<&str> {
-        self.path.iter().map(String::as_str).collect()
+    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
     }
 }
 
 impl fmt::Display for Misfit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.path.join("."), self.message)
+        write!(formatter, "{}: {}", self.path, self.message)
     }
 }
 
-/// Everything in a manifest that its kind's schema does not allow.
-pub(super) fn check(kind: &str, manifest: &Value) -> Vec<Misfit> {
-    let mut misfits = Vec::new();
-    for crd in api::crds().into_iter().filter(|it| it.spec.names.kind == kind) {
-        let schema = crd.spec.versions.into_iter().next().and_then(|it| it.schema?.open_api_v3_schema);
-        let spec = schema.and_then(|it| it.properties?.remove("spec"));
-        if let Some(spec) = spec {
-            let mut path = vec!["spec".to_owned()];
-            walk(&spec, manifest.get("spec").unwrap_or(&Value::Null), &mut path, &mut misfits);
-        }
-    }
-    if manifest.pointer("/metadata/name").and_then(Value::as_str).is_none_or(str::is_empty) {
-        misfits.push(Misfit {
-            path: vec!["metadata".to_owned(), "name".to_owned()],
-            message: "is missing".to_owned(),
+/// The definitions of all kinds. Rules are made ready when the first manifest of their kind comes.
+pub(super) struct Definitions {
+    kinds: BTreeMap<String, Definition>,
+}
+
+struct Definition {
+    schema: JSONSchemaProps,
+    rules: Option<Rules>,
+}
+
+impl Default for Definitions {
+    fn default() -> Self {
+        let schemas = api::crds().into_iter().filter_map(|crd| {
+            let schema = crd.spec.versions.into_iter().next()?.schema?.open_api_v3_schema?;
+            Some((crd.spec.names.kind, Definition { schema, rules: None }))
         });
+        Self { kinds: schemas.collect() }
     }
-    misfits
 }
 
-fn walk(schema: &JSONSchemaProps, value: &Value, path: &mut Vec<String>, misfits: &mut Vec<Misfit>) {
-    let mut complain =
-        |path: &[String], message: String| misfits.push(Misfit { path: path.to_owned(), message });
+impl Definitions {
+    /// The kinds that there are.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.kinds.keys().map(String::as_str)
+    }
+
+    /// Everything in a manifest that its kind's definition does not allow.
+    pub(super) fn check(&mut self, kind: &str, manifest: &Value) -> Vec<Misfit> {
+        let Some(definition) = self.kinds.get_mut(kind) else { return Vec::new() };
+        let mut misfits = Vec::new();
+        if let Some(spec) = definition.schema.properties.as_ref().and_then(|it| it.get("spec")) {
+            walk(spec, manifest.get("spec").unwrap_or(&Value::Null), "spec", &mut misfits);
+        }
+        if manifest.pointer("/metadata/name").and_then(Value::as_str).is_none_or(str::is_empty) {
+            misfits.push(Misfit::new("metadata.name", "is missing"));
+        }
+        if !misfits.is_empty() {
+            return misfits;
+        }
+        definition.rules.get_or_insert_with(|| Rules::new(&definition.schema)).check(manifest)
+    }
+}
+
+fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, misfits: &mut Vec<Misfit>) {
+    let mut complain = |message: String| misfits.push(Misfit::new(path, message));
     let expected = schema.type_.as_deref().unwrap_or_default();
     if !expected.is_empty() && !is_a(expected, value) {
         let found = if value.is_null() { "nothing".to_owned() } else { value.to_string() };
-        complain(path, format!("expected {}, found {}", article(expected), shorten(&found)));
+        complain(format!("expected {}, found {}", article(expected), shorten(&found)));
         return;
     }
     if let Some(words) = &schema.enum_ {
         let words: Vec<&str> = words.iter().filter_map(|it| it.0.as_str()).collect();
         if let Some(word) = value.as_str().filter(|it| !words.contains(it)) {
-            complain(path, format!("expected one of {}, found {word:?}", words.join(", ")));
+            complain(format!("expected one of {}, found {word:?}", words.join(", ")));
         }
     }
-    for message in out_of_bounds(schema, value) {
-        complain(path, message);
-    }
+    out_of_bounds(schema, value).into_iter().for_each(complain);
     if let (Some(list), Some(JSONSchemaPropsOrArray::Schema(items))) = (value.as_array(), &schema.items) {
         for (index, item) in list.iter().enumerate() {
-            within(path, format!("[{index}]"), |path| walk(items, item, path, misfits));
+            walk(items, item, &format!("{path}[{index}]"), misfits);
         }
     }
     if let Some(map) = value.as_object() {
@@ -81,35 +103,30 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &mut Vec<String>, misfits
 fn walk_object(
     schema: &JSONSchemaProps,
     map: &serde_json::Map<String, Value>,
-    path: &mut Vec<String>,
+    path: &str,
     misfits: &mut Vec<Misfit>,
 ) {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrBool;
     for required in schema.required.iter().flatten().filter(|it| !map.contains_key(*it)) {
-        let path = [path.as_slice(), std::slice::from_ref(required)].concat();
-        misfits.push(Misfit { path, message: "is missing".to_owned() });
+        misfits.push(Misfit::new(format!("{path}.{required}"), "is missing"));
     }
     let others = match &schema.additional_properties {
         Some(JSONSchemaPropsOrBool::Schema(others)) => Some(&**others),
         _ => None,
     };
     for (key, value) in map {
+        let path = format!("{path}.{key}");
         let known = schema.properties.as_ref().and_then(|it| it.get(key)).or(others);
         if let Some(known) = known {
-            within(path, key.clone(), |path| walk(known, value, path, misfits));
+            walk(known, value, &path, misfits);
+            continue;
+        }
+        if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
             continue;
         }
         let known: Vec<&str> = schema.properties.iter().flatten().map(|(key, _)| key.as_str()).collect();
-        let path = [path.as_slice(), std::slice::from_ref(key)].concat();
-        let message = format!("is not a field of this kind; there are {}", known.join(", "));
-        misfits.push(Misfit { path, message });
+        misfits
+            .push(Misfit::new(path, format!("is not a field of this kind; there are {}", known.join(", "))));
     }
-}
-
-fn within(path: &mut Vec<String>, key: String, walk: impl FnOnce(&mut Vec<String>)) {
-    path.push(key);
-    walk(path);
-    path.pop();
 }
 
 fn out_of_bounds(schema: &JSONSchemaProps, value: &Value) -> Vec<String> {
@@ -129,6 +146,15 @@ fn out_of_bounds(schema: &JSONSchemaProps, value: &Value) -> Vec<String> {
         }
         if let Some(least) = schema.minimum.filter(|least| number < *least) {
             messages.push(format!("is {value}, and {least} is the least"));
+        }
+    }
+    if let Some(items) = value.as_array() {
+        let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        if let Some(most) = schema.max_items.filter(|most| length > *most) {
+            messages.push(format!("has {length} items, and {most} are allowed"));
+        }
+        if let Some(least) = schema.min_items.filter(|least| length < *least) {
+            messages.push(format!("has {length} items, and {least} are needed"));
         }
     }
     messages
@@ -169,7 +195,7 @@ mod tests {
 
     fn told(spec: &Value) -> Vec<String> {
         let manifest = json!({"metadata": {"name": "a"}, "spec": spec});
-        check("CoderGroup", &manifest).iter().map(ToString::to_string).collect()
+        Definitions::default().check("CoderGroup", &manifest).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -191,7 +217,7 @@ mod tests {
             [
                 "spec.controlPlaneRef: is missing",
                 "spec.displayName: has 65 characters, and 64 are allowed",
-                "spec.members.[1]: expected text, found 1",
+                "spec.members[1]: expected text, found 1",
                 "spec.mode: expected one of Enforce, Observe, found \"Watch\"",
                 "spec.quotaAllowance: expected a whole number, found \"many\"",
             ]

@@ -6,11 +6,26 @@ use engine::{Action, Change, Impact};
 use serde_json::Value;
 
 use super::{Row, State};
+use crate::verbs::Plane;
+
+/// How long a line may be before a list is shown item by item.
+const WIDTH: usize = 100;
+
+/// What stands for a value that nobody may see.
+const SENSITIVE: &str = "(sensitive)";
 
 pub(super) fn render(rows: &[Row], verbose: bool) -> String {
     let mut text = String::new();
-    for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
-        write_row(&mut text, row);
+    let planes = rows.chunk_by(|one, next| one.control_plane == next.control_plane);
+    let is_several =
+        rows.first().is_some_and(|first| rows.iter().any(|it| it.control_plane != first.control_plane));
+    for rows in planes {
+        if let Some(row) = rows.first().filter(|_| is_several) {
+            write_plane(&mut text, &row.control_plane);
+        }
+        for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
+            write_row(&mut text, row);
+        }
     }
     let count = |state: State| rows.iter().filter(|row| row.state == state).count();
     let counts = [
@@ -30,13 +45,22 @@ pub(super) fn render(rows: &[Row], verbose: bool) -> String {
     text + &counts + "\n"
 }
 
+fn write_plane(text: &mut String, plane: &Plane) {
+    let namespace = plane.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
+    let name = plane.name.as_deref().unwrap_or_default();
+    // Writing to a string cannot fail.
+    writeln!(text, "== CoderControlPlane {namespace}{name}: {}\n", plane.url).ok();
+}
+
 fn write_row(text: &mut String, row: &Row) {
     let namespace = row.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
-    // Writing to a string cannot fail.
     writeln!(text, "{} {namespace}{}: {}", row.kind, row.name, row.target).ok();
     if let Some(message) = &row.message {
         let reason = row.reason.map(|it| format!("{it}: ")).unwrap_or_default();
         writeln!(text, "  ! {reason}{message}").ok();
+    }
+    if row.state == State::Equal {
+        writeln!(text, "  = equal").ok();
     }
     for step in &row.plan.steps {
         let (mark, word) = match step.action {
@@ -84,7 +108,37 @@ fn write_line(text: &mut String, indent: usize, key: &str, before: &Value, after
         (before, Value::Null) => format!("- {key}: {}", value(before)),
         (before, after) => format!("~ {key}: {} -> {}", value(before), value(after)),
     };
+    if indent + line.chars().count() > WIDTH && write_items(text, indent, key, before, after) {
+        return;
+    }
     writeln!(text, "{:indent$}{line}", "").ok();
+}
+
+/// A list that is too long for a line, by the items that come and go. False where that does not tell the whole of it.
+fn write_items(text: &mut String, indent: usize, key: &str, before: &Value, after: &Value) -> bool {
+    let items = |value: &Value| match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(items) => Some(items.clone()),
+        _ => None,
+    };
+    let (Some(old), Some(new)) = (items(before), items(after)) else { return false };
+    let gone = old.iter().filter(|it| !new.contains(it)).map(|it| ('-', it));
+    let come = new.iter().filter(|it| !old.contains(it)).map(|it| ('+', it));
+    let lines: Vec<(char, &Value)> = gone.chain(come).collect();
+    if lines.is_empty() {
+        return false;
+    }
+    let mark = match (before, after) {
+        (Value::Null, _) => '+',
+        (_, Value::Null) => '-',
+        _ => '~',
+    };
+    writeln!(text, "{:indent$}{mark} {key}:", "").ok();
+    let indent = indent + 4;
+    for (mark, item) in lines {
+        writeln!(text, "{:indent$}{mark} {}", "", value(item)).ok();
+    }
+    true
 }
 
 fn value(value: &Value) -> String {
@@ -93,6 +147,16 @@ fn value(value: &Value) -> String {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
             format!("[{}]", items.join(", "))
         }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(self::value).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(key, field)| format!("{key}: {}", self::value(field))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::String(word) if word == SENSITIVE => word.clone(),
         other => other.to_string(),
     }
 }
@@ -114,6 +178,25 @@ mod tests {
         assert_eq!(written(&Change::new("icon", Value::Null, "a")), "      + icon: \"a\"\n");
         assert_eq!(written(&Change::new("icon", "a", Value::Null)), "      - icon: \"a\"\n");
         assert_eq!(written(&Change::new("icon", "a", "b")), "      ~ icon: \"a\" -> \"b\"\n");
+    }
+
+    #[test]
+    fn a_long_list_is_shown_by_what_comes_and_goes() {
+        let names: Vec<String> = (0..20).map(|it| format!("person-{it}")).collect();
+        let mut others = names.clone();
+        others[3] = "somebody-else".to_owned();
+        let expected = "      ~ members:\n          - \"person-3\"\n          + \"somebody-else\"\n";
+        assert_eq!(written(&Change::new("members", names.clone(), others)), expected);
+        let reversed: Vec<String> = names.iter().rev().cloned().collect();
+        assert!(written(&Change::new("members", names, reversed)).contains(" -> "));
+    }
+
+    #[test]
+    fn maps_in_lists_are_written_as_in_a_manifest_and_secrets_not_at_all() {
+        let banners = json!([{"enabled": true, "message": "x"}]);
+        let expected = "      ~ banners: [] -> [{enabled: true, message: \"x\"}]\n";
+        assert_eq!(written(&Change::new("banners", json!([]), banners)), expected);
+        assert_eq!(written(&Change::new("key", Value::Null, SENSITIVE)), "      + key: (sensitive)\n");
     }
 
     #[test]

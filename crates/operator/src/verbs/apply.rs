@@ -1,95 +1,192 @@
 //! `apply`: shows the plan, asks, and does what was shown and nothing else.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use engine::{Assessment, Decision, Door, Outcome, Report, Verdict, World, status::message};
+use client::Class;
+use engine::{Assessment, Decision, Door, Outcome, Report, Trouble, Verdict, World, status::message};
 use tokio::time::{Instant, sleep};
 
-use super::{Session, exit_of, exit_of_outcome};
+use super::{
+    exit_of_outcome,
+    session::{LOOK_AGAIN, Session, assess},
+    targets::Target,
+};
 use crate::{
     exit::{Exit, Failure},
     manifests::Placed,
-    render::Row,
-    terminal::{can_ask, confirms, say, shows_progress},
+    render::{Done, Ended, Row},
+    terminal::{Progress, can_ask, confirms, say},
 };
 
-/// How often it is looked whether what has to come first has come.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How long `--wait` stays unless said otherwise.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) -> Result<Exit, Failure> {
-    let mut subjects = session.load()?;
-    let world = session.world(&subjects);
-    let shown = session.assess(&mut subjects, &world).await;
-    let rows: Vec<Row> =
-        subjects.iter().zip(&shown).map(|(it, assessment)| Row::assessed(it, assessment)).collect();
-    session.show(&rows)?;
-    let changes = shown.iter().filter(|it| is_to_apply(it)).count();
-    if changes > 0 && !yes && !is_confirmed(changes)? {
-        session.note("nothing was changed");
-        return Ok(Exit::Refused);
-    }
-    // What was read for the plan may be old by now: somebody took their time to read it.
-    world.forget().await;
     let deadline = Instant::now() + wait.unwrap_or_default();
-    let mut worst = Exit::Success;
-    for (placed, shown) in subjects.iter_mut().zip(&shown) {
-        let exit = loop {
-            let exit = carry_out(session, placed, shown, &world, yes).await;
-            if exit != Exit::Waiting || Instant::now() >= deadline {
-                break exit;
+    let mut targets = session.open(deadline).await?;
+    let (shown, mut rows) = assess(&mut targets).await;
+    let changes = shown.iter().filter(|it| is_to_apply(it)).count();
+    session.announce(&rows, changes > 0 && !yes)?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let exit = match agreed(changes, yes).await {
+        Ok(true) => {
+            // How long somebody thought about it does not count.
+            let terms = Terms { yes, deadline: Instant::now() + left };
+            let exit = carry_out_all(session, &mut targets, &shown, &mut rows, terms).await;
+            if changes > 0 || wait.is_some() {
+                session.note(&summary(&rows));
             }
-            sleep(LOOK_AGAIN).await;
-            world.forget().await;
-        };
-        worst = worst.max(exit);
+            Ok(exit)
+        }
+        Ok(false) => {
+            session.note("nothing was changed");
+            Ok(Exit::Refused)
+        }
+        Err(failure) => Err(failure),
+    };
+    session.conclude(&rows)?;
+    exit
+}
+
+/// What was agreed to.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// Also what could not be shown.
+    yes: bool,
+    /// How long to wait for what has to come first.
+    deadline: Instant,
+}
+
+/// Does what was shown, object by object, and writes down what became of each.
+async fn carry_out_all(
+    session: &Session,
+    targets: &mut [Target],
+    shown: &[Assessment],
+    rows: &mut [Row],
+    terms: Terms,
+) -> Exit {
+    let total = shown.len();
+    let mut all = shown.iter().zip(rows).enumerate();
+    let mut worst = Exit::Success;
+    for Target { world, subjects, .. } in targets {
+        // What was read for the plan may be old by now.
+        world.forget().await;
+        for (placed, (index, (shown, row))) in subjects.iter_mut().zip(&mut all) {
+            let reference = placed.subject.reference().to_string();
+            let progress = Progress::new(session.quiet, index + 1, total, &reference);
+            let end = loop {
+                let end = carry_out(placed, shown, world, terms.yes, &progress).await;
+                if !end.may_come || Instant::now() >= terms.deadline {
+                    break end;
+                }
+                progress.now(&format!("waiting, {}", end.reason));
+                sleep(LOOK_AGAIN).await;
+                world.forget().await;
+            };
+            progress.end(end.state.word());
+            if let Some(message) = end.message.as_ref().filter(|_| !row.tells(end.reason)) {
+                say(&format!("{reference}: {message}"));
+            }
+            worst = worst.max(end.exit);
+            row.end(Done { state: end.state, message: end.message });
+        }
     }
-    Ok(worst)
+    worst
+}
+
+/// What became of all of them: `2 applied, 1 waiting`.
+fn summary(rows: &[Row]) -> String {
+    let mut counts = BTreeMap::<Ended, usize>::new();
+    for ended in rows.iter().filter_map(Row::ended) {
+        *counts.entry(ended).or_default() += 1;
+    }
+    let counts: Vec<String> =
+        counts.into_iter().map(|(ended, count)| format!("{count} {}", ended.word())).collect();
+    counts.join(", ")
 }
 
 fn is_to_apply(assessment: &Assessment) -> bool {
     matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
 }
 
-fn is_confirmed(changes: usize) -> Result<bool, Failure> {
+/// Whether somebody agrees to the changes, beforehand or now.
+async fn agreed(changes: usize, yes: bool) -> Result<bool, Failure> {
+    if changes == 0 || yes {
+        return Ok(true);
+    }
+    let objects = if changes == 1 { "1 object".to_owned() } else { format!("{changes} objects") };
     if !can_ask() {
         return Err(Failure::usage(format!(
-            "{changes} objects would be changed and nobody can be asked: give --yes"
+            "{objects} would be changed and nobody can be asked: give --yes"
         )));
     }
-    confirms(&format!("Change {changes} objects?")).map_err(|error| anyhow::Error::from(error).into())
+    confirms(format!("Change {objects}?")).await.map_err(|error| anyhow::Error::from(error).into())
+}
+
+/// What became of one object.
+struct End {
+    exit: Exit,
+    state: Ended,
+    /// The reason in a condition; empty where there is nothing to say.
+    reason: &'static str,
+    /// What a person has to know.
+    message: Option<String>,
+    /// Whether looking again may end in another way.
+    may_come: bool,
 }
 
 /// Looks once more at one object, and does what was shown, if that still is what there is to do.
 async fn carry_out(
-    session: &Session,
     placed: &mut Placed,
     shown: &Assessment,
     world: &World,
     yes: bool,
-) -> Exit {
-    let reference = placed.subject.reference();
+    progress: &Progress,
+) -> End {
+    progress.now("comparing");
     let now = placed.subject.assess(world, Door::CommandLine).await;
-    if !is_to_apply(&now) {
-        if let Verdict::Stopped(outcome) = &now.verdict {
-            say(&format!("{reference}: {}", message(outcome, &now.plan)));
+    let end = |exit, state| End { exit, state, reason: "", message: None, may_come: false };
+    match &now.verdict {
+        Verdict::Decided(Decision::Apply) => {}
+        Verdict::Decided(Decision::Nothing) => return end(Exit::Success, Ended::Equal),
+        Verdict::Decided(Decision::Observe) => return end(Exit::Success, Ended::Observed),
+        Verdict::Decided(Decision::Refuse(refusal)) => {
+            return ended(&Outcome::Refused(*refusal), &now, "");
         }
-        return exit_of(&now, Exit::Success);
+        Verdict::Stopped(outcome) => return ended(outcome, &now, ""),
     }
+    // What had to wait, or could not be read, was shown without a plan. Only `--yes` agrees to what nobody has seen.
     let was_shown = now.plan.hash == shown.plan.hash
-        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_)));
+        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_) | Outcome::Failed(_)));
     if !was_shown {
-        say(&format!(
-            "{reference}: there is another plan now than the one that was shown; nothing was done, run it again"
-        ));
-        return Exit::Failure;
+        let message = "there is another plan now than the one that was shown; nothing was done, run it again";
+        let end = end(Exit::Failure, Ended::LeftAlone);
+        return End { message: Some(message.to_owned()), ..end };
     }
-    if shows_progress() {
-        session.note(&format!("{reference}: {}", now.plan.summary));
-    }
+    progress.now(&format!("applying, {}", now.plan.summary));
     let Report { outcome, id: _, done } = placed.subject.carry_out(&now, world).await;
-    if !outcome.is_ready() {
-        let steps = now.plan.steps.len();
-        say(&format!("{reference}: {done} of {steps} steps were done: {}", message(&outcome, &now.plan)));
+    ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()))
+}
+
+/// An outcome as a script and a person are told of it.
+fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
+    let told = || format!("{before}{}: {}", outcome.reason(), message(outcome, &now.plan));
+    End {
+        exit: exit_of_outcome(outcome),
+        state: outcome.into(),
+        reason: outcome.reason(),
+        message: (!outcome.is_ready()).then(told),
+        may_come: may_come(outcome),
     }
-    exit_of_outcome(&outcome)
+}
+
+/// Whether it is worth waiting: something has to come first, or the deployment does not answer just now.
+fn may_come(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Waiting(_) | Outcome::Failed(Trouble::Waiting(_)) => true,
+        Outcome::Failed(Trouble::Remote(error)) => {
+            matches!(error.class(), Class::Transient | Class::RateLimited)
+        }
+        _ => false,
+    }
 }

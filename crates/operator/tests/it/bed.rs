@@ -1,5 +1,7 @@
 //! The doors against real coderds: the command line here, the controllers below.
 
+mod asked;
+mod cluster_door;
 mod counted;
 mod lease;
 mod run;

@@ -6,3 +6,4 @@ mod bed;
 mod refusals;
 mod silent;
 mod support;
+mod terminal;

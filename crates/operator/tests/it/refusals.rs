@@ -1,6 +1,6 @@
 //! What wrong input gets: a place, a path, what was expected, and nothing asked of anybody.
 
-use crate::support::{Folder, coder_operator, said};
+use crate::support::{Folder, bare, coder_operator, said};
 
 /// Nobody listens there: a request would be a failure and not a usage error.
 const NOWHERE: &str = "http://127.0.0.1:1";
@@ -61,9 +61,18 @@ fn a_text_that_is_not_yaml_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_set_without_a_single_manifest_is_refused() {
+    let folder = Folder::new("nothing");
+    folder.write("a.yaml", "# nothing yet\n---\n");
+    assert!(refused(&folder, &["verify"]).contains("there is no manifest in what was given"));
+}
+
+#[test]
 fn a_missing_token_is_a_usage_error_that_says_where_one_goes() {
+    let folder = Folder::new("no-token");
+    let file = folder.write("a.yaml", &format!("{GROUP}{SPEC}"));
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_coder-operator"))
-        .args(["plan", "--url", NOWHERE, "-f", "-"])
+        .args(["plan", "--url", NOWHERE, "-f", &file])
         .env_remove("CODER_SESSION_TOKEN")
         .output()
         .unwrap();
@@ -76,4 +85,123 @@ fn definitions_of_all_kinds_are_printed() {
     let output = coder_operator(NOWHERE, "", &["crds"]);
     assert!(output.status.success());
     assert_eq!(said(&output).matches("kind: CustomResourceDefinition").count(), api::crds().len());
+}
+
+/// The binary where there is neither an address nor a cluster.
+fn refused_alone(folder: &Folder, args: &[&str]) -> String {
+    let path = folder.0.display().to_string();
+    let output = bare(&[&["plan"], args, &["-f", &path]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    said(&output)
+}
+
+const SPEC: &str = "spec: {controlPlaneRef: {name: main}}\n";
+const PLANE: &str = "---\napiVersion: coder.com/v1alpha1\nkind: CoderControlPlane\nmetadata: {name: main}\n";
+const EXTERNAL: &str =
+    "spec:\n  external: {url: 'http://127.0.0.1:1', credentialsSecretRef: {name: coder}}\n";
+
+#[test]
+fn a_broken_rule_is_told_with_file_line_path_and_its_own_words() {
+    let folder = Folder::new("rules");
+    folder.write("a.yaml", &format!("{GROUP}spec:\n  controlPlaneRef: {{name: main}}\n  name: create\n"));
+    folder.write("b.yaml", &format!("{PLANE}{}", EXTERNAL.replace("http://", "http://me:word@")));
+    let said = refused(&folder, &["apply", "--yes"]);
+    for words in [
+        "a.yaml:6: spec.name: must not be `new` or `create`, which Coder reserves",
+        "b.yaml:6: spec.external.url: must be an address alone",
+        "nothing was changed",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn without_an_address_a_control_plane_and_a_cluster_there_is_nothing_to_compare_with() {
+    let folder = Folder::new("nowhere");
+    folder.write("a.yaml", &format!("{GROUP}{SPEC}"));
+    let said = refused_alone(&folder, &[]);
+    assert!(
+        said.contains("a.yaml:1: CoderControlPlane main: it is not among the files, and there is no cluster")
+            && said.contains("give --url"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_control_plane_that_does_not_run_elsewhere_cannot_be_used_yet() {
+    let folder = Folder::new("ours");
+    folder.write("a.yaml", &format!("{GROUP}{SPEC}{PLANE}spec: {{}}\n"));
+    let said = refused_alone(&folder, &[]);
+    assert!(
+        said.contains("CoderControlPlane main: spec.external: ") && said.contains("with --url"),
+        "{said}"
+    );
+}
+
+#[test]
+fn credentials_that_are_nowhere_are_told_with_their_secret() {
+    let folder = Folder::new("no-secret");
+    folder.write("a.yaml", &format!("{GROUP}{SPEC}{PLANE}{EXTERNAL}"));
+    let said = refused_alone(&folder, &[]);
+    assert!(
+        said.contains("Secret coder cannot be read: it is not among the files, and there is no"),
+        "{said}"
+    );
+    let said = refused_alone(&folder, &["--secret", "coder/other=env:PATH"]);
+    assert!(said.contains("Secret coder has no text under token"), "{said}");
+}
+
+#[test]
+fn a_secret_in_the_files_is_there_once_and_can_be_read() {
+    let folder = Folder::new("secrets");
+    let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: coder}\n";
+    folder
+        .write("a.yaml", &format!("{GROUP}{SPEC}{PLANE}{EXTERNAL}{secret}stringData: {{token: hunter2}}\n"));
+    folder.write("b.yaml", &format!("{secret}data:\n  token: aHVudGVyMg==\n"));
+    folder.write("c.yaml", &format!("{}data:\n  token: 'hunter2!'\n", secret.replace("coder", "other")));
+    let said = refused_alone(&folder, &[]);
+    for words in [
+        "b.yaml:2: Secret coder is declared twice: ",
+        "a.yaml:12 has it",
+        "c.yaml:6: data.token: is not base64",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in:\n{said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn a_wrong_secret_on_the_command_line_is_told_by_its_name_and_never_by_its_value() {
+    let folder = Folder::new("flags");
+    folder.write("a.yaml", &format!("{GROUP}{SPEC}{PLANE}{EXTERNAL}"));
+    for (flag, words) in [
+        (
+            "coder/token=env:NOT_SET_ANYWHERE",
+            "--secret coder/token: the variable NOT_SET_ANYWHERE is not set",
+        ),
+        ("coder/token=file:/nowhere", "--secret coder/token: read /nowhere: "),
+        ("coder/token=hunter2", "--secret coder/token: expected env:VARIABLE or file:PATH"),
+        ("hunter2", "--secret: expected NAME/KEY=env:VARIABLE"),
+    ] {
+        for said in
+            [refused_alone(&folder, &["--secret", flag]), refused(&folder, &["plan", "--secret", flag])]
+        {
+            assert!(said.contains(words) && !said.contains("hunter2"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_token_without_the_address_that_it_is_for_is_refused() {
+    let folder = Folder::new("token-file");
+    let said = refused_alone(&folder, &["--token-file", "/nowhere"]);
+    assert!(said.contains("--url"), "{said}");
+}
+
+#[test]
+fn a_timeout_has_a_unit_or_is_in_seconds() {
+    let folder = Folder::new("timeout");
+    folder.write("a.yaml", &format!("{GROUP}{SPEC}"));
+    let said = refused(&folder, &["apply", "--timeout", "soon"]);
+    assert!(said.contains("90s, 5m, 1h30m or a number of seconds"), "{said}");
 }

@@ -31,13 +31,17 @@ impl Drop for Folder {
 
 /// Runs the binary against a deployment.
 pub(crate) fn coder_operator(url: &str, token: &str, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_coder-operator"))
-        .args(args)
-        .env("CODER_URL", url)
-        .env("CODER_SESSION_TOKEN", token)
-        .env("NO_PROXY", "127.0.0.0/8")
-        .output()
-        .unwrap()
+    bare(args).env("CODER_URL", url).env("CODER_SESSION_TOKEN", token).output().unwrap()
+}
+
+/// The binary with no deployment and no cluster: neither a variable nor a home that names one.
+pub(crate) fn bare(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coder-operator"));
+    for variable in ["CODER_URL", "CODER_SESSION_TOKEN", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"] {
+        command.env_remove(variable);
+    }
+    command.args(args).env("HOME", "/nowhere").env("NO_PROXY", "127.0.0.0/8");
+    command
 }
 
 pub(crate) fn said(output: &Output) -> String {
