@@ -66,6 +66,8 @@ pub mod condition {
     pub const DRIFTED: &str = "Drifted";
     /// On a control plane: the declared licences are installed.
     pub const LICENSE_APPLIED: &str = "LicenseApplied";
+    /// On a control plane: what the licences cover is known, and nothing is wrong with it.
+    pub const ENTITLEMENTS: &str = "Entitlements";
     /// On a control plane: we have a credential that works.
     pub const OPERATOR_ACCESS: &str = "OperatorAccessReady";
     /// On a control plane that we run: its pods are those that are declared, and serve.
@@ -120,6 +122,8 @@ pub mod reason {
     pub const UNAUTHORIZED: &str = "Unauthorized";
     /// The account may not do this.
     pub const FORBIDDEN: &str = "Forbidden";
+    /// On a control plane: a declared licence is not installed, or not in force; `LicenseApplied` says more.
+    pub const LICENSE_NOT_APPLIED: &str = "LicenseNotApplied";
     /// The licence does not cover this.
     pub const NOT_ENTITLED: &str = "NotEntitled";
     /// This Coder is too old for this.

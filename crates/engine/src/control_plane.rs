@@ -3,3 +3,4 @@
 pub mod access;
 pub mod entitlements;
 pub mod license;
+pub mod report;

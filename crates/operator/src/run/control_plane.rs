@@ -2,16 +2,23 @@
 
 mod access;
 pub(super) mod departure;
+pub(super) mod licensing;
 mod vault;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, condition, finalizer, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
 use client::{Client, deployment::BuildInfo};
 use engine::{
     Credentials, Waiting,
-    conditions::{Conditions, Truth},
-    control_plane::access::Account,
+    conditions::Truth,
+    control_plane::{
+        access::Account,
+        report::{self, Findings, Readiness},
+    },
     endpoint::endpoint,
 };
 use futures::StreamExt as _;
@@ -48,7 +55,8 @@ const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SE
 /// needed for. One with other words in it is meant.
 const KEPT: [&str; 2] = [reason::SECRET_NOT_FOUND, reason::SECRET_NOT_WRITTEN];
 
-const WORKS: &str = "answers, and takes the credentials";
+/// How soon a licence that is not in force is looked at again.
+const LICENSE_RETRY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
@@ -64,7 +72,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |secret| {
             let refers = |plane: &Arc<CoderControlPlane>| {
                 plane.namespace() == secret.namespace()
-                    && names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
+                    && (names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
+                        || secret.metadata.name == Some(plane.token_secret_name()))
             };
             of_secrets
                 .state()
@@ -105,10 +114,11 @@ fn forget(name: &PlaneName, shared: &Shared) {
 /// The Secrets that a control plane refers to.
 fn names(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
     let external = plane.spec.external.iter();
-    external.flat_map(|it| {
+    let external = external.flat_map(|it| {
         let authority = it.ca_secret_ref.iter().map(|it| it.name.as_str());
         authority.chain([it.credentials_secret_ref.name.as_str()])
-    })
+    });
+    external.chain(plane.spec.licenses().map(|(name, _)| name))
 }
 
 async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result<Action, kube::Error> {
@@ -118,8 +128,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     }
     if plane.spec.is_suspended() {
         shared.planes.block(&name, reason::SUSPENDED, true);
-        let words = "suspended: nothing is read or changed, and nothing that belongs to it is";
-        write_status(&plane, said(&plane, Truth::Unknown, reason::SUSPENDED, words), shared).await?;
+        let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
+        let because = Waiting { reason: reason::SUSPENDED, message };
+        let next = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
+        write_status(&plane, next, shared).await?;
         return Ok(Action::await_change());
     }
     if !has_finalizer(&*plane, finalizer::CONTROL_PLANE) {
@@ -127,25 +139,37 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         return Ok(Action::await_change());
     }
     let started = Instant::now();
-    let found = prove(&plane, shared).await;
-    shared.metrics.tried(&name, found.is_ok());
-    let delay = if found.is_ok() {
-        shared.memory.succeeded(&about);
-        spread(plane.spec.interval(), &about.uid)
-    } else {
-        shared.memory.after_failure(&about, None)
-    };
+    let proved = prove(&plane, shared).await;
+    shared.metrics.tried(&name, proved.is_ok());
     let known = shared.planes.last_known(&name).is_some();
-    if let Some(why) = found.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
+    if let Some(why) = proved.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
         shared.planes.block(&name, why.reason, KEPT.contains(&why.reason));
     }
-    write_status(&plane, status(&plane, found.as_ref().map(|it| &it.build)), shared).await?;
-    let (reason, message) =
-        found.as_ref().map_or_else(|it| (it.reason, it.message.as_str()), |_| (reason::UP_TO_DATE, WORKS));
-    let ending = Ending { reason, message, is_ready: found.is_ok(), is_trouble: found.is_err() };
+    let mut plane = (*plane).clone();
+    let licensing = match &proved {
+        Ok(it) => Some(licensing::keep(&mut plane, &it.client, it.build.deployment_id, shared).await?),
+        Err(_) => None,
+    };
+    let findings = Findings {
+        access: proved.as_ref().map(|it| &it.build),
+        url: plane.spec.external.as_ref().map(|it| it.url.clone()),
+        licensing: licensing.as_ref(),
+        requested: requested(&plane),
+        now: Timestamp::now(),
+    };
+    write_status(&plane, report::status(&plane, &findings), shared).await?;
+    let Readiness { is_ready, reason, message, .. } = findings.readiness();
+    let ending = Ending { reason, message: &message, is_ready, is_trouble: !is_ready };
     shared.passes.ended(&about, ending, started.elapsed());
+    let delay = if proved.is_err() {
+        shared.memory.after_failure(&about, None)
+    } else {
+        shared.memory.succeeded(&about);
+        let interval = spread(plane.spec.interval(), &about.uid);
+        if is_ready { interval } else { interval.min(LICENSE_RETRY) }
+    };
     // Known only now: who goes on because of it finds the status as it is.
-    if let Ok(proved) = found {
+    if let Ok(proved) = proved {
         shared.planes.admit(&name, proved.into_plane());
     }
     Ok(Action::requeue(delay))
@@ -168,8 +192,10 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
     let dependents = departure::dependents(&shared.client, &name).await?;
     match departure::decide(&dependents, age, is_forced) {
         Departure::Wait(awaited) => {
-            let words = format!("waits until these are deleted: {}", shortened(&awaited));
-            write_status(plane, said(plane, Truth::False, reason::DELETING, &words), shared).await?;
+            let message = format!("waits until these are deleted: {}", shortened(&awaited));
+            let because = Waiting { reason: reason::DELETING, message };
+            let next = report::unlooked(plane, Truth::False, &because, Timestamp::now());
+            write_status(plane, next, shared).await?;
             // Each of them tells when it is gone; this is for those that do not.
             Ok(Action::requeue(shared.memory.after_failure(&about, None)))
         }
@@ -178,6 +204,7 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
                 let note = format!("it goes before what belongs to it: {}", shortened(&left));
                 leave_behind(plane, reason::DELETING, &note, shared).await;
             }
+            licensing::end(plane, shared).await?;
             access::end(plane, shared).await?;
             set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
             shared.passes.forget(&about);
@@ -276,37 +303,6 @@ async fn write_status(
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
     planes.replace_status(&plane.name_any(), &PostParams::default(), &written).await?;
     Ok(())
-}
-
-/// The status before with other conditions.
-fn said(plane: &CoderControlPlane, truth: Truth, reason: &str, message: &str) -> CoderControlPlaneStatus {
-    let before = plane.status.clone().unwrap_or_default();
-    let conditions = Conditions::new(&before.conditions, plane.metadata.generation, Timestamp::now())
-        .with(condition::READY, truth, reason, message)
-        .with(condition::OPERATOR_ACCESS, truth, reason, message);
-    CoderControlPlaneStatus {
-        observed_generation: plane.metadata.generation,
-        conditions: conditions.made(),
-        last_handled_reconcile_at: requested(plane).or_else(|| before.last_handled_reconcile_at.clone()),
-        ..before
-    }
-}
-
-/// The status after a pass. It equals the one before when nothing is different.
-fn status(plane: &CoderControlPlane, found: Result<&BuildInfo, &Waiting>) -> CoderControlPlaneStatus {
-    let (reason, message) = match found {
-        Ok(_) => (reason::UP_TO_DATE, WORKS),
-        Err(waiting) => (waiting.reason, waiting.message.as_str()),
-    };
-    let before = said(plane, found.is_ok().into(), reason, message);
-    CoderControlPlaneStatus {
-        url: plane.spec.external.as_ref().map(|it| it.url.clone()),
-        version: found.ok().map(|it| it.version.clone()).or(before.version),
-        deployment_id: found.ok().map(|it| it.deployment_id.to_string()).or(before.deployment_id),
-        operator_access_ready: Some(found.is_ok()),
-        phase: Some(if found.is_ok() { "Ready" } else { "Pending" }.to_owned()),
-        ..before
-    }
 }
 
 /// The annotation that asks for a pass now.

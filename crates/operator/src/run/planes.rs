@@ -17,6 +17,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use super::control_plane::licensing::Looked;
+
 /// How old a list may be that an object is compared with.
 const FRESH: Duration = Duration::from_secs(10);
 
@@ -96,6 +98,8 @@ struct Entry {
     blocked: Option<&'static str>,
     /// The token that we minted, and when it is renewed.
     minted: Option<Minted>,
+    /// What was last read of its licences.
+    looked: Option<Looked>,
 }
 
 /// A token of our own.
@@ -158,6 +162,26 @@ impl Planes {
             entry.minted = minted;
             false
         });
+    }
+
+    /// What was last read of a control plane's licences.
+    pub(super) fn looked(&self, name: &PlaneName) -> Option<Looked> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.looked.clone()
+    }
+
+    pub(super) fn set_looked(&self, name: &PlaneName, looked: Looked) {
+        self.change(name, |entry| {
+            entry.looked = Some(looked);
+            false
+        });
+    }
+
+    /// Drops what was read of a control plane that has just become another one, and tells everybody.
+    pub(super) async fn renew(&self, name: &PlaneName) {
+        if let Some(plane) = self.last_known(name) {
+            plane.world_now().await;
+        }
+        self.tell(name);
     }
 
     /// Makes a control plane usable; an earlier one of that name with other credentials goes.

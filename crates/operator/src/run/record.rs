@@ -1,6 +1,5 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
-use api::AppState;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -81,12 +80,14 @@ pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) ->
 
 /// Puts a few fields into the status, on whichever version of this very object: they must stand there whatever else
 /// happens to the manifest meanwhile, its deletion included. Gives back the object as it is then.
-pub(super) async fn mark<M: AppState>(
-    manifest: &M,
-    fields: &Value,
-    shared: &Shared,
-) -> Result<M, kube::Error> {
-    let objects = Api::<M>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
-    let patch = json!({"metadata": {"uid": manifest.uid()}, "status": fields});
-    objects.patch_status(&manifest.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+pub(super) async fn mark<K>(object: &K, fields: &Value, shared: &Shared) -> Result<K, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
+    let patch = json!({"metadata": {"uid": object.uid()}, "status": fields});
+    objects.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
 }

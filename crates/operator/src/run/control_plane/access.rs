@@ -92,7 +92,7 @@ async fn revoke_all(
 }
 
 /// What stopped us, as what has to come first.
-fn waiting(trouble: Trouble) -> Waiting {
+pub(super) fn waiting(trouble: Trouble) -> Waiting {
     match trouble {
         Trouble::Waiting(waiting) => waiting,
         remote @ Trouble::Remote(_) => {

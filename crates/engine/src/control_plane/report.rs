@@ -1,0 +1,218 @@
+//! The status of a control plane after a pass. Pure: the same findings twice are the same status.
+
+use api::{
+    CoderControlPlane, CoderControlPlaneStatus, FeatureStatus, LicenseStatus, UserLimit,
+    condition::{ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING, STALLED},
+    reason,
+};
+use client::deployment::BuildInfo;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    entitlements::{Entitlement, Summary, stamp},
+    license::{self, LicenseRecord, LicenseView, Obstacle},
+};
+use crate::{
+    conditions::{Conditions, Truth},
+    outcome::Waiting,
+};
+
+const WORKS: &str = "answers, and takes the credentials";
+
+/// What a pass found out.
+#[derive(Debug)]
+pub struct Findings<'a> {
+    /// Who answered and took our credentials, or why nobody did.
+    pub access: Result<&'a BuildInfo, &'a Waiting>,
+    /// Where the deployment is reached.
+    pub url: Option<String>,
+    /// Nothing when there was no access.
+    pub licensing: Option<&'a Licensing>,
+    /// The value of the annotation that asked for this pass.
+    pub requested: Option<String>,
+    pub now: Timestamp,
+}
+
+/// How it stands with licences, and with what they cover.
+#[derive(Debug)]
+pub struct Licensing {
+    pub verdict: license::Verdict,
+    pub licenses: Vec<LicenseView>,
+    /// Nothing where it could not be read.
+    pub entitlements: Option<Summary>,
+    pub record: LicenseRecord,
+    /// The hash of the first declared licence, if a licence was installed in this pass.
+    pub installed: Option<String>,
+}
+
+/// How a pass ended in the words of its condition `Ready`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Readiness {
+    pub is_ready: bool,
+    pub reason: &'static str,
+    pub message: String,
+    /// Whether only a person can bring it forward.
+    pub is_stalled: bool,
+}
+
+impl Findings<'_> {
+    /// Ready is who can be used, and has the licence that is declared.
+    pub fn readiness(&self) -> Readiness {
+        if let Err(waiting) = self.access {
+            let is_stalled =
+                waiting.reason == reason::INVALID || waiting.reason == reason::DEPLOYMENT_CHANGED;
+            return Readiness {
+                is_ready: false,
+                reason: waiting.reason,
+                message: waiting.message.clone(),
+                is_stalled,
+            };
+        }
+        match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
+            Some(verdict) => Readiness {
+                is_ready: false,
+                reason: reason::LICENSE_NOT_APPLIED,
+                message: verdict.message.clone(),
+                is_stalled: !verdict.reason.is_retried(),
+            },
+            None => Readiness {
+                is_ready: true,
+                reason: reason::UP_TO_DATE,
+                message: WORKS.to_owned(),
+                is_stalled: false,
+            },
+        }
+    }
+}
+
+/// The status after a pass.
+pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
+    let Findings { access, url, licensing, requested, now } = findings;
+    let before = plane.status.clone().unwrap_or_default();
+    let mut next = CoderControlPlaneStatus {
+        observed_generation: plane.metadata.generation,
+        conditions: conditions(plane, &before, findings),
+        phase: Some(if findings.readiness().is_ready { "Ready" } else { "Pending" }.to_owned()),
+        url: url.clone().or_else(|| before.url.clone()),
+        version: access.ok().map(|it| it.version.clone()).or_else(|| before.version.clone()),
+        deployment_id: access
+            .ok()
+            .map(|it| it.deployment_id.to_string())
+            .or_else(|| before.deployment_id.clone()),
+        operator_access_ready: Some(access.is_ok()),
+        last_handled_reconcile_at: requested.clone().or_else(|| before.last_handled_reconcile_at.clone()),
+        ..before
+    };
+    if let Some(licensing) = licensing {
+        report_licenses(&mut next, licensing, *now);
+        if let Some(summary) = &licensing.entitlements {
+            report_entitlements(&mut next, summary, *now);
+        }
+    }
+    next
+}
+
+/// The status of one that is not looked at: everything but the conditions stays.
+pub fn unlooked(
+    plane: &CoderControlPlane,
+    truth: Truth,
+    because: &Waiting,
+    now: Timestamp,
+) -> CoderControlPlaneStatus {
+    let before = plane.status.clone().unwrap_or_default();
+    let Waiting { reason, message } = because;
+    let conditions = Conditions::new(&before.conditions, plane.metadata.generation, now)
+        .with(READY, truth, reason, message)
+        .with(OPERATOR_ACCESS, truth, reason, message);
+    CoderControlPlaneStatus {
+        observed_generation: plane.metadata.generation,
+        conditions: conditions.made(),
+        ..before
+    }
+}
+
+fn conditions(
+    plane: &CoderControlPlane,
+    before: &CoderControlPlaneStatus,
+    findings: &Findings<'_>,
+) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+    let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
+    let made = Conditions::new(&before.conditions, plane.metadata.generation, findings.now);
+    let made = made.with(READY, is_ready.into(), reason, &message);
+    let made = match findings.access {
+        Ok(_) => made.with(OPERATOR_ACCESS, Truth::True, reason::UP_TO_DATE, WORKS),
+        Err(waiting) => made.with(OPERATOR_ACCESS, Truth::False, waiting.reason, &waiting.message),
+    };
+    let is_declared = plane.spec.licenses().next().is_some();
+    let without = || {
+        let obstacle = if is_declared { Obstacle::NoAccess } else { Obstacle::NotDeclared };
+        license::Verdict::obstacle(&obstacle)
+    };
+    let verdict = findings.licensing.map_or_else(without, |it| it.verdict.clone());
+    let truth = verdict.status.map_or(Truth::Unknown, Truth::from);
+    let made = made.with(LICENSE_APPLIED, truth, verdict.reason.as_str(), &verdict.message);
+    let made = match findings.licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict) {
+        Some(verdict) => made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message),
+        None => made.with(ENTITLEMENTS, Truth::Unknown, reason::NOT_OBSERVED, ""),
+    };
+    let made = match (is_ready, is_stalled) {
+        (true, _) => made,
+        (false, true) => made.with(STALLED, Truth::True, reason, &message),
+        (false, false) => made.with(RECONCILING, Truth::True, reason, &message),
+    };
+    made.made()
+}
+
+fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing, now: Timestamp) {
+    let Licensing { licenses, record, installed, .. } = licensing;
+    if let Some(hash) = installed {
+        next.license_last_applied = Some(Time(now));
+        next.license_last_applied_hash = Some(hash.clone());
+    }
+    let slot = |id: i32| record.uploaded.iter().find(|it| it.id == Some(id)).map(|it| it.slot.clone());
+    next.licenses = licenses
+        .iter()
+        .map(|it| LicenseStatus {
+            uuid: it.uuid.clone(),
+            id: Some(it.id),
+            secret_name: slot(it.id),
+            feature_set: Some(it.feature_set.clone()).filter(|it| !it.is_empty()),
+            trial: it.trial.then_some(true),
+            expires_at: it.expires.map(Time),
+            grace_ends_at: it.grace_until.map(Time),
+        })
+        .collect();
+    next.license_record = serde_json::to_value(record).ok();
+}
+
+fn report_entitlements(next: &mut CoderControlPlaneStatus, summary: &Summary, now: Timestamp) {
+    let before = next.clone();
+    next.license_tier = Some(summary.tier.as_str().to_owned());
+    next.external_provisioner_daemons_entitlement =
+        Some(summary.external_provisioner_daemons.as_str().to_owned());
+    next.features = summary
+        .features
+        .iter()
+        .filter(|(_, it)| it.entitlement != Entitlement::NotEntitled)
+        .map(|(name, it)| FeatureStatus {
+            name: name.clone(),
+            entitlement: it.entitlement.as_str().to_owned(),
+            enabled: it.enabled,
+        })
+        .collect();
+    next.license_warnings.clone_from(&summary.warnings);
+    next.license_errors.clone_from(&summary.errors);
+    let limit = |it: &CoderControlPlaneStatus| it.users.as_ref().and_then(|it| it.limit);
+    let changed = *next != before || limit(&before) != summary.user_limit;
+    let last = before.entitlements_last_checked.as_ref().map(|it| it.0);
+    let checked = stamp(last, changed, now);
+    if Some(checked) != last {
+        next.entitlements_last_checked = Some(Time(checked));
+        // The number of users moves by itself all the time: it is written with the stamp.
+        next.users = Some(UserLimit { limit: summary.user_limit, actual: summary.users });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Licences and entitlements of a control plane: read seldom, kept as declared, told when they end.
+
+use std::collections::BTreeSet;
+
+use api::{CoderControlPlane, LicenseDeletionPolicy};
+use client::{Client, licenses::License};
+use engine::{
+    Lookup as _, Plan, Step, Trouble,
+    control_plane::{
+        entitlements::{self, Summary},
+        license::{
+            self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Obstacle,
+            Verdict, apply::intend,
+        },
+        report::Licensing,
+    },
+};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, runtime::events::EventType};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::name_of;
+use crate::{
+    cluster::Cluster,
+    run::{
+        Shared,
+        record::{leave_behind, mark, publish},
+    },
+};
+
+/// A renewal is two rounds: the new one comes, the old one goes.
+const MOST_ROUNDS: usize = 3;
+
+/// What was last read of a deployment's licences.
+#[derive(Clone)]
+pub(in crate::run) struct Looked {
+    at: Timestamp,
+    /// What was declared then: something else is worth another look.
+    hashes: BTreeSet<String>,
+    live: Vec<License>,
+    summary: Option<Summary>,
+    is_settled: bool,
+}
+
+/// One deployment, as far as licences are concerned.
+struct Desk<'a> {
+    plane: &'a mut CoderControlPlane,
+    client: &'a Client,
+    deployment: Uuid,
+    declared: Vec<Declared>,
+    shared: &'a Shared,
+    now: Timestamp,
+}
+
+/// Keeps the licences as declared, and says how it stands with them. The manifest is the one of the last write.
+pub(super) async fn keep(
+    plane: &mut CoderControlPlane,
+    client: &Client,
+    deployment: Uuid,
+    shared: &Shared,
+) -> Result<Licensing, kube::Error> {
+    let now = Timestamp::now();
+    let before = recorded(plane);
+    let declared = match declared(plane, shared).await {
+        Ok(declared) => declared,
+        Err(words) => {
+            let message = format!("a Secret with a licence cannot be read: {words}");
+            let verdict = Verdict { status: Some(false), reason: license::Reason::Error, message };
+            return Ok(stopped(verdict, before, None));
+        }
+    };
+    let name = name_of(plane);
+    let mut desk = Desk { plane, client, deployment, declared, shared, now };
+    let hashes: BTreeSet<String> = desk.hashes();
+    let fresh = shared
+        .planes
+        .looked(&name)
+        .filter(|it| it.is_settled && it.hashes == hashes && !entitlements::is_due(Some(it.at), false, now));
+    let mut looked = match fresh {
+        Some(known) => known,
+        None => match desk.look(hashes).await {
+            Ok(looked) => looked,
+            Err(error) => {
+                let verdict = if desk.declared.is_empty() && error.route_missing() {
+                    Verdict::obstacle(&Obstacle::NotDeclared)
+                } else {
+                    Verdict::failed(&error)
+                };
+                return Ok(stopped(verdict, before, None));
+            }
+        },
+    };
+    let licensing = desk.keep(before, &mut looked).await?;
+    looked.is_settled = licensing.verdict.status != Some(false) || !licensing.verdict.reason.is_retried();
+    shared.planes.set_looked(&name, looked);
+    Ok(licensing)
+}
+
+/// Takes away what we installed, where that is the policy. What cannot be taken away is named.
+pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
+    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
+    let record = recorded(plane);
+    let known = shared.planes.last_known(&name_of(plane));
+    let (true, false, Some(known)) = (deletes, record.uploaded.is_empty(), known) else { return Ok(()) };
+    let (client, deployment, now) = (known.client(), known.deployment(), Timestamp::now());
+    let taken = async {
+        let live = client.list_licenses().await?;
+        let mut record = record.settled(deployment, &[], &live, true);
+        let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
+        for step in license::plan_end(&observed, true).steps {
+            license::apply(&step.effect, &[], client, &mut record).await?;
+        }
+        Ok::<(), Trouble>(())
+    };
+    if let Err(trouble) = taken.await {
+        let waiting = super::access::waiting(trouble);
+        let note = format!("a licence that we installed is left: {}", waiting.message);
+        leave_behind(plane, waiting.reason, &note, shared).await;
+    }
+    Ok(())
+}
+
+fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
+    let record = plane.status.as_ref().and_then(|it| it.license_record.clone());
+    record.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default()
+}
+
+fn stopped(verdict: Verdict, record: LicenseRecord, entitlements: Option<Summary>) -> Licensing {
+    Licensing { verdict, licenses: Vec::new(), entitlements, record, installed: None }
+}
+
+/// The licences that the manifest names. The error is that Kubernetes does not show them.
+async fn declared(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Declared>, String> {
+    let (cluster, namespace) = (Cluster(shared.client.clone()), plane.namespace().unwrap_or_default());
+    let mut declared = Vec::new();
+    let has_first = plane.spec.license_secret_ref.is_some();
+    for (position, (name, key)) in plane.spec.licenses().enumerate() {
+        let values = cluster.secret(&namespace, name).await.map_err(|it| it.0)?;
+        let slot =
+            if has_first && position == 0 { "licenseSecretRef".to_owned() } else { format!("{name}/{key}") };
+        let text = values.and_then(|it| it.text(key));
+        declared.push(Declared { slot, jwt: text.as_ref().and_then(Jwt::new) });
+    }
+    Ok(declared)
+}
+
+impl Desk<'_> {
+    fn hashes(&self) -> BTreeSet<String> {
+        self.declared.iter().filter_map(|it| it.jwt.as_ref()).map(|it| it.hash().to_owned()).collect()
+    }
+
+    async fn look(&self, hashes: BTreeSet<String>) -> Result<Looked, client::Error> {
+        let entitlements = self.client.entitlements().await?;
+        let live = self.client.list_licenses().await?;
+        let summary = Some(Summary::of(&entitlements));
+        Ok(Looked { at: self.now, hashes, live, summary, is_settled: false })
+    }
+
+    async fn keep(&mut self, before: LicenseRecord, looked: &mut Looked) -> Result<Licensing, kube::Error> {
+        let deletes = self.plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
+        let mut record = before.settled(self.deployment, &self.declared, &looked.live, deletes);
+        let (mut installed, mut failed) = (false, None);
+        for _ in 0..MOST_ROUNDS {
+            let plan = license::plan(&self.declared, &self.observed(looked, &record), deletes);
+            if plan.is_empty() || failed.is_some() {
+                break;
+            }
+            self.intend(&plan, &mut record).await?;
+            for step in &plan.steps {
+                match license::apply(&step.effect, &self.declared, self.client, &mut record).await {
+                    Ok(done) => {
+                        installed |= done == Done::Uploaded;
+                        self.tell(step, &done).await;
+                    }
+                    Err(trouble) => {
+                        failed = Some(trouble);
+                        break;
+                    }
+                }
+            }
+            // What the deployment makes of it is known to it at once.
+            match self.look(looked.hashes.clone()).await {
+                Ok(now) => *looked = now,
+                Err(error) => failed = failed.or_else(|| Some(error.into())),
+            }
+            record = record.settled(self.deployment, &self.declared, &looked.live, deletes);
+        }
+        if installed {
+            // Whoever waits for a licence goes on at once, and finds what it covers.
+            self.shared.planes.renew(&name_of(self.plane)).await;
+        }
+        let summary = looked.summary.clone();
+        let verdict = match &failed {
+            Some(Trouble::Remote(error)) => Verdict::failed(error),
+            Some(Trouble::Waiting(_)) | None => {
+                license::verdict(&self.declared, &self.observed(looked, &record), summary.as_ref())
+            }
+        };
+        for announcement in record.announce(&self.declared, &looked.live, self.now) {
+            let words = ("LicenseExpires", "Announce");
+            publish(&*self.plane, EventType::Warning, words, &announcement.message(), self.shared).await;
+        }
+        let licenses = looked.live.iter().map(|it| LicenseView::of(it, self.now)).collect();
+        let first = self.declared.first().and_then(|it| it.jwt.as_ref());
+        let installed = first.filter(|_| installed).map(|it| it.hash().to_owned());
+        Ok(Licensing { verdict, licenses, entitlements: summary, record, installed })
+    }
+
+    fn observed<'b>(&'b self, looked: &'b Looked, record: &'b LicenseRecord) -> Observed<'b> {
+        let errors = looked.summary.as_ref().map(|it| it.errors.as_slice()).unwrap_or_default();
+        Observed { deployment: self.deployment, live: &looked.live, record, errors, now: self.now }
+    }
+
+    /// Writes down what is about to be done, before it is: after a crash that says whose a licence is.
+    async fn intend(
+        &self,
+        plan: &Plan<LicenseEffect>,
+        record: &mut LicenseRecord,
+    ) -> Result<(), kube::Error> {
+        intend(&plan.steps, record);
+        if *record != recorded(self.plane) {
+            mark(self.plane, &json!({"licenseRecord": record}), self.shared).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, step: &Step<LicenseEffect>, done: &Done) {
+        let words = match done {
+            Done::Uploaded => ("LicenseInstalled", "Create"),
+            // The condition says so, with coderd's words.
+            Done::Refused => return,
+            Done::Deleted => ("LicenseRetired", "Delete"),
+        };
+        let changes: Vec<String> =
+            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let note = format!("{}: {}", step.reason, changes.join(", "));
+        tracing::info!(action = words.1, "{note}");
+        publish(&*self.plane, EventType::Normal, words, &note, self.shared).await;
+    }
+}
