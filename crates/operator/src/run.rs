@@ -195,6 +195,7 @@ async fn told_to_end(mut terminated: Signal) {
 }
 
 /// What a controller would do about an error of a pass. There is none: [`pass`] deals with all of them.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "kube's signature")]
 fn no_error<K, C>(_: Arc<K>, never: &Infallible, _: Arc<C>) -> Action {
     match *never {}
 }

@@ -40,7 +40,7 @@ use uuid::Uuid;
 use super::{
     Shared, drive, no_error,
     pace::spread,
-    pass::{self, About, Ending},
+    pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName},
     record::{has_finalizer, leave_behind, set_finalizer},
     trigger,
@@ -66,7 +66,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
     shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
-    let (of_secrets, of_planes) = (known.clone(), known.clone());
+    let (of_secrets, of_planes, objects) = (known.clone(), known.clone(), known.clone());
     let controller = Controller::for_stream(changes, known)
         // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
         .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |secret| {
@@ -90,8 +90,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
-            |plane, shared: Arc<Shared>| {
-                pass::over(Arc::clone(&shared), Arc::clone(&plane), reconcile(plane, shared))
+            move |object, shared: Arc<Shared>| {
+                // No line: what others wait for does not wait for them.
+                let target = Target { object, objects: objects.clone(), plane: None };
+                pass::over(Arc::clone(&shared), target, |it| reconcile(it, shared))
             },
             no_error,
             Arc::clone(&shared),

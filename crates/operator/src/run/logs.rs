@@ -49,7 +49,7 @@ where
 {
     let told = if told.trim().is_empty() { DEFAULT } else { told };
     let wanted = EnvFilter::builder().parse_lossy(told);
-    let filter = wanted.and(filter_fn(|it| may_be_shown(it)));
+    let filter = wanted.and(filter_fn(may_be_shown));
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         LogFormat::Text => Box::new(lines.with_ansi(colour).with_target(false)),

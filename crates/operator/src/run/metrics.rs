@@ -8,7 +8,11 @@ mod planes;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use client::Observer;
 use engine::{Action, PlanView};
@@ -29,6 +33,9 @@ use super::planes::PlaneName;
 
 /// Upper bounds of durations, in seconds. The last is a pass's deadline.
 const BOUNDS: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+
+/// The same for waiting, which may take as long as there are objects before one.
+const WAIT_BOUNDS: [f64; 8] = [0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
 /// A kind's name.
 pub(super) type KindName = Cow<'static, str>;
@@ -56,6 +63,8 @@ pub(super) struct Metrics {
     registry: Registry,
     reconciles: Family<OfReason, Counter>,
     duration: Family<OfKind, Histogram>,
+    waiting: Family<OfKind, Gauge>,
+    waited: Family<OfKind, Histogram>,
     under_way: Family<OfKind, Gauge>,
     watch_errors: Family<OfKind, Counter>,
     steps: Family<OfAction, Counter>,
@@ -71,6 +80,8 @@ impl Default for Metrics {
             registry: Registry::with_prefix("coder_operator"),
             reconciles: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
+            waiting: Family::default(),
+            waited: Family::new_with_constructor(|| Histogram::new(WAIT_BOUNDS)),
             under_way: Family::default(),
             watch_errors: Family::default(),
             steps: Family::default(),
@@ -90,6 +101,10 @@ impl Metrics {
         registry.register("reconciles", "Passes over objects, by how they ended", self.reconciles.clone());
         let duration = self.duration.clone();
         registry.register_with_unit("reconcile_duration", "How long passes took", Unit::Seconds, duration);
+        let waiting = self.waiting.clone();
+        registry.register("reconciles_waiting", "Passes that are due and wait for their turn", waiting);
+        let (waited, help) = (self.waited.clone(), "How long passes waited for their turn");
+        registry.register_with_unit("reconcile_wait", help, Unit::Seconds, waited);
         let under_way = self.under_way.clone();
         registry.register("reconciles_under_way", "Passes that have begun and not ended", under_way);
         let watch_errors = self.watch_errors.clone();
@@ -106,6 +121,15 @@ impl Metrics {
     pub(super) fn reconciled(&self, kind: KindName, reason: &'static str, took: Duration) {
         self.duration.get_or_create(&OfKind { kind: kind.clone() }).observe(took.as_secs_f64());
         self.reconciles.get_or_create(&OfReason { kind, reason }).inc();
+    }
+
+    /// A pass is due, and waits for its turn as long as the result is kept.
+    pub(super) fn waits(&self, kind: KindName) -> Waits {
+        let of_kind = OfKind { kind };
+        let gauge = self.waiting.get_or_create_owned(&of_kind);
+        gauge.inc();
+        let waited = self.waited.get_or_create_owned(&of_kind);
+        Waits { _gauge: UnderWay(gauge), waited, since: Instant::now() }
     }
 
     /// A pass begins, and lasts as long as the result is kept.
@@ -170,6 +194,21 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+}
+
+/// A pass that waits.
+#[derive(Debug)]
+pub(super) struct Waits {
+    _gauge: UnderWay,
+    waited: Histogram,
+    since: Instant,
+}
+
+impl Waits {
+    /// Its turn has come.
+    pub(super) fn ended(self) {
+        self.waited.observe(self.since.elapsed().as_secs_f64());
     }
 }
 

@@ -34,7 +34,7 @@ use super::{
     control_plane::requested,
     drive, no_error,
     pace::spread,
-    pass::{self, About, Ending},
+    pass::{self, About, Ending, Target},
     planes::{Plane, PlaneName, Standing},
     record::{has_finalizer, mark, publish, set_finalizer},
     trigger,
@@ -75,9 +75,10 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
-            |manifest, context: Arc<Context<K>>| {
-                let shared = Arc::clone(&context.shared);
-                pass::over(shared, Arc::clone(&manifest), reconcile::<K>(manifest, context))
+            |object, context: Arc<Context<K>>| {
+                let (plane, objects) = (Some(plane_of::<K>(&object)), context.manifests.clone());
+                let target = Target { object, objects, plane };
+                pass::over(Arc::clone(&context.shared), target, |it| reconcile::<K>(it, context))
             },
             no_error,
             context,

@@ -7,6 +7,7 @@
 mod news;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::{
     convert::Infallible,
@@ -20,16 +21,20 @@ use std::{
 
 use client::routes::Route;
 use futures::FutureExt as _;
-use kube::runtime::controller::Action;
-use tokio::time::Instant;
+use kube::runtime::{
+    controller::Action,
+    reflector::{ObjectRef, Store},
+};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use self::news::News;
+use self::{news::News, turns::Turns};
 use super::{
     Shared,
     memory::Memory,
     metrics::{KindName, Metrics},
+    planes::PlaneName,
 };
 
 /// How long a pass may take that has not begun to change anything.
@@ -99,6 +104,7 @@ pub(super) struct Ending<'a> {
 pub(super) struct Passes {
     metrics: Arc<Metrics>,
     stop: CancellationToken,
+    turns: Turns,
     under_way: TaskTracker,
     memory: Arc<Memory>,
     news: News,
@@ -106,7 +112,21 @@ pub(super) struct Passes {
 
 impl Passes {
     pub(super) fn new(metrics: Arc<Metrics>, memory: Arc<Memory>, stop: CancellationToken) -> Self {
-        Self { metrics, stop, under_way: TaskTracker::new(), memory, news: News::default() }
+        let (turns, under_way, news) = (Turns::default(), TaskTracker::new(), News::default());
+        Self { metrics, stop, turns, under_way, memory, news }
+    }
+
+    /// Waits in the line of a control plane; without one it is everybody's turn. Nothing when it is too late to begin.
+    async fn turn(&self, kind: KindName, plane: Option<&PlaneName>) -> Option<Turn> {
+        let Some(plane) = plane else { return Some(Turn { _permit: None }) };
+        let waiting = self.metrics.waits(kind);
+        tokio::select! {
+            permit = self.turns.next(plane) => {
+                waiting.ended();
+                Some(Turn { _permit: permit })
+            }
+            () = self.stop.cancelled() => None,
+        }
     }
 
     /// Does a pass, unless it is too late to begin one.
@@ -180,13 +200,37 @@ impl Passes {
     }
 }
 
-/// A pass over an object, as a controller runs it.
-pub(super) async fn over<K, W>(shared: Arc<Shared>, object: Arc<K>, work: W) -> Result<Action, Infallible>
+/// A turn, for as long as it is kept.
+struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The object that a pass is asked for, and where it stands.
+pub(super) struct Target<K: kube::Resource<DynamicType = ()> + 'static> {
+    pub(super) object: Arc<K>,
+    pub(super) objects: Store<K>,
+    /// The control plane in whose line it waits.
+    pub(super) plane: Option<PlaneName>,
+}
+
+/// A pass over an object, as a controller runs it: in its turn, and over the object as it is by then.
+pub(super) async fn over<K, F, W>(
+    shared: Arc<Shared>,
+    target: Target<K>,
+    work: F,
+) -> Result<Action, Infallible>
 where
-    K: kube::Resource<DynamicType = ()>,
+    K: kube::Resource<DynamicType = ()> + Clone,
+    F: FnOnce(Arc<K>) -> W,
     W: Future<Output = Result<Action, kube::Error>> + Send,
 {
-    Ok(shared.passes.over(&About::of(&*object), work).await)
+    let Target { object, objects, plane } = target;
+    let Some(_turn) = shared.passes.turn(K::kind(&()), plane.as_ref()).await else {
+        return Ok(Action::await_change());
+    };
+    // Somebody may have thought better of it meanwhile.
+    let Some(object) = objects.get(&ObjectRef::from_obj(&*object)) else { return Ok(Action::await_change()) };
+    Ok(shared.passes.over(&About::of(&*object), work(object)).await)
 }
 
 /// Why a pass has no end of its own.

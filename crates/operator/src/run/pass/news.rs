@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let news = News::default();
-        for number in 0..MOST * 2 + 1 {
+        for number in 0..=MOST * 2 {
             news.is_new(&number.to_string(), false, &["Unreachable"]);
         }
         assert!(news.lock().len() <= MOST);

@@ -136,3 +136,49 @@ async fn after_a_stop_no_pass_begins_and_those_under_way_are_waited_for() {
     ended.await;
     assert_eq!(under_way.await.unwrap(), done());
 }
+
+#[tokio::test]
+async fn who_waits_for_a_turn_when_the_end_comes_does_not_begin() {
+    let (passes, plane) = (passes(), ("platform".to_owned(), "main".to_owned()));
+    let mut taken = Vec::new();
+    let kind = about().kind;
+    let waits = loop {
+        let mut turn = Box::pin(passes.turn(kind.clone(), Some(&plane)));
+        match futures::poll!(&mut turn) {
+            std::task::Poll::Ready(turn) => taken.push(turn),
+            std::task::Poll::Pending => break turn,
+        }
+    };
+    let text = passes.metrics.text().unwrap();
+    assert!(text.contains("reconciles_waiting{kind=\"CoderGroup\"} 1"), "{text}");
+    assert!(passes.turn(kind.clone(), None).await.is_some(), "who needs no turn does not wait");
+    passes.stop.cancel();
+    assert!(waits.await.is_none());
+    passes.all_ended().await;
+}
+
+#[tokio::test]
+async fn a_pass_is_over_the_object_as_it_is_when_its_turn_comes() {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(config).unwrap();
+    let clients = crate::cluster::Clients { acting: client.clone(), watching: client };
+    let shared = Arc::new(Shared::new(clients, None, Arc::default()));
+    let group = |generation: i64| {
+        let manifest = serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup",
+            "metadata": {"name": "a", "namespace": "b", "generation": generation},
+            "spec": {"controlPlaneRef": {"name": "main"}}});
+        serde_json::from_value::<api::CoderGroup>(manifest).unwrap()
+    };
+    let (objects, mut writer) = kube::runtime::reflector::store();
+    let target = || Target { object: Arc::new(group(1)), objects: objects.clone(), plane: None };
+    let look = |it: Arc<api::CoderGroup>| async move {
+        assert_eq!(it.metadata.generation, Some(2));
+        Ok(done())
+    };
+    writer.apply_watcher_event(&kube::runtime::watcher::Event::Apply(group(2)));
+    let ended = over(Arc::clone(&shared), target(), look).await.unwrap();
+    assert_eq!(ended, done());
+    writer.apply_watcher_event(&kube::runtime::watcher::Event::Delete(group(2)));
+    let gone = over(shared, target(), look).await.unwrap();
+    assert_eq!(gone, Action::await_change(), "what is gone is not looked at");
+}

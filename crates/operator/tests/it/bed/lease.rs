@@ -271,7 +271,8 @@ async fn a_change_is_a_line_a_pass_that_changes_nothing_is_none_and_trouble_is_t
             && it["span"]["generation"] == 1),
         "{text}"
     );
-    let what = |it: &Value| it["action"].as_str().or(it["reason"].as_str()).unwrap_or_default().to_owned();
+    let what =
+        |it: &Value| it["action"].as_str().or_else(|| it["reason"].as_str()).unwrap_or_default().to_owned();
     let told: Vec<String> = lines.iter().map(|it| what(it)).collect();
     assert_eq!(told, ["Create", "ControlPlaneNotReady"], "{text}");
     assert!(lines[0]["message"].as_str().unwrap().contains("quotaAllowance: null -> 4"), "{text}");
