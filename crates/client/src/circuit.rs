@@ -53,6 +53,11 @@ impl Circuit {
         }
     }
 
+    /// Whether a trial is under way: asked right after a request was let through, whether that is it.
+    pub(crate) fn is_on_trial(&self) -> bool {
+        matches!(self.state, State::Trial { until: _ })
+    }
+
     /// The deployment answered, whatever it said.
     pub(crate) fn answered(&mut self) {
         *self = Self::new();
@@ -74,7 +79,7 @@ impl Circuit {
         }
     }
 
-    /// A trial was admitted and then not sent.
+    /// A trial was admitted, and its caller went away before its end. One that is decided is decided.
     pub(crate) fn withdraw(&mut self, now: Instant) {
         if let State::Trial { until: _ } = self.state {
             self.state = State::Open { until: now };

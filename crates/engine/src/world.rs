@@ -123,7 +123,8 @@ impl World {
         if let Some(known) = &*slot {
             return Ok(Arc::clone(known));
         }
-        let read = tokio::try_join!(self.client.build_info(), self.client.entitlements())?;
+        // One after the other: after an outage the first is the only one that is let through, and must come to its end.
+        let read = (self.client.build_info().await?, self.client.entitlements().await?);
         Ok(Arc::clone(slot.insert(Arc::new(read))))
     }
 

@@ -36,6 +36,15 @@ pub(crate) struct Call<'a> {
 
 type Outcome = Result<Answer, TransportError>;
 
+/// The one request by which the circuit decides. A caller that goes away before its end frees the place at once.
+struct Trial<'a>(&'a Call<'a>);
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.0.circuit(|it| it.withdraw(Instant::now()));
+    }
+}
+
 impl<'a> Call<'a> {
     pub(super) fn new(client: &'a Client, route: &'static Route) -> Self {
         let (parameters, query) = (Vec::new(), Vec::new());
@@ -108,12 +117,14 @@ impl<'a> Call<'a> {
     async fn attempt(&self, url: &Url) -> Result<Outcome, Error> {
         let request = self.request(url).map_err(|reason| self.error(Problem::Unsendable(reason)))?;
         let deployment = &self.client.deployment;
-        if let Err(pause) = self.circuit(|it| it.admit(Instant::now())) {
-            self.not_sent(Ending::CircuitOpen);
-            return Err(self.error(Problem::CircuitOpen).with_retry_after(Some(pause)));
-        }
+        let _trial = match self.admit() {
+            Ok(trial) => trial,
+            Err(pause) => {
+                self.not_sent(Ending::CircuitOpen);
+                return Err(self.error(Problem::CircuitOpen).with_retry_after(Some(pause)));
+            }
+        };
         if let Err(pause) = deployment.pace.turn(url.path()).await {
-            self.circuit(|it| it.withdraw(Instant::now()));
             self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
@@ -122,6 +133,12 @@ impl<'a> Call<'a> {
         under_way.end(Ending::from(&outcome));
         self.learn(url, &outcome);
         Ok(outcome)
+    }
+
+    /// Asks the circuit to let a request through; what comes back is held until there is an outcome.
+    fn admit(&self) -> Result<Option<Trial<'_>>, Duration> {
+        let is_trial = self.circuit(|it| it.admit(Instant::now()).map(|()| it.is_on_trial()))?;
+        Ok(is_trial.then(|| Trial(self)))
     }
 
     fn learn(&self, url: &Url, outcome: &Outcome) {

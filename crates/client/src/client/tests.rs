@@ -263,6 +263,37 @@ async fn a_dead_deployment_is_asked_seldom() {
     assert!(script.asked().len() > asked, "after the pause it is asked again");
 }
 
+/// Dead for five requests, silent for one, then well.
+#[derive(Debug, Default)]
+struct Recovering(std::sync::atomic::AtomicUsize);
+
+impl Transport for Recovering {
+    fn send(
+        &self,
+        _: http::Request<bytes::Bytes>,
+    ) -> crate::transport::BoxFuture<'_, Result<http::Response<bytes::Bytes>, TransportError>> {
+        match self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0..5 => Box::pin(async { Err(TransportError::Broken("reset".to_owned())) }),
+            5 => Box::pin(std::future::pending()),
+            _ => Box::pin(async { Ok(http::Response::new(bytes::Bytes::from_static(b"[]"))) }),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_in_the_middle_of_the_trial_does_not_lock_out_the_others() {
+    let transport: Arc<dyn Transport> = Arc::new(Recovering::default());
+    let url = "https://coder.test".parse().unwrap();
+    let client = Client::new(ClientOptions { url, token: None, transport }).unwrap();
+    for _ in 0..5 {
+        client.list_organizations().await.unwrap_err();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let trial = tokio::time::timeout(Duration::from_secs(1), client.list_organizations()).await;
+    assert!(trial.is_err(), "it was let through, and given up");
+    client.list_organizations().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusals_of_coderd_itself_do_not_open_the_circuit() {
     let script = Script::new((0..10).map(|_| answer(500, "{}")).chain([answer(200, "[]")]));

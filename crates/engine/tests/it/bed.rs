@@ -2,6 +2,7 @@
 
 mod access;
 mod adoption;
+mod approval;
 mod defaults;
 mod deployment;
 mod gates;

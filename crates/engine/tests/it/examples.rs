@@ -3,7 +3,9 @@
 //! A kind that is registered without one fails the suite.
 
 use engine::kinds;
+use reqwest::Method;
 use serde_json::{Value, json};
+use testbed::Session;
 
 /// An organization that examples belong to; the first of them makes it.
 pub(crate) const HOME: &str = "alpha";
@@ -37,7 +39,10 @@ pub(crate) fn of(kind: &str) -> Value {
 /// One of every registered kind, in the order in which they are applied.
 pub(crate) fn all() -> Vec<Value> {
     let mut all: Vec<Value> = kinds::names().iter().map(|it| of(it)).collect();
-    all.sort_by_key(|it| crate::support::subject(it).rank());
+    all.sort_by_key(|it| {
+        let kind = it["kind"].as_str().unwrap();
+        kinds::parse(kind, it).unwrap().unwrap_or_else(|error| panic!("{kind}: {error}")).rank()
+    });
     all
 }
 
@@ -52,6 +57,27 @@ pub(crate) struct Hand {
     pub(crate) value: Value,
     /// Whether a write replaces all of it, so that the rest has to be read first.
     pub(crate) is_document: bool,
+}
+
+impl Hand {
+    /// Makes the change. `id` is the one that we recorded.
+    pub(crate) async fn change(&self, owner: &Session, id: &str) {
+        let path = self.path.replace("{id}", id);
+        let mut body = json!({});
+        if self.is_document {
+            body = request(owner, Method::GET, &path, None).await;
+        }
+        body[self.remote_field] = self.value.clone();
+        let method = if path.ends_with("/appearance") { Method::PUT } else { Method::PATCH };
+        request(owner, method, &path, Some(&body)).await;
+    }
+}
+
+/// Something that a person does through Coder's API.
+pub(crate) async fn request(owner: &Session, method: Method, path: &str, body: Option<&Value>) -> Value {
+    let (status, answer) = owner.request(method.clone(), path, body).await.unwrap();
+    assert!((200..300).contains(&status), "{method} {path}: {status}: {answer}");
+    answer
 }
 
 pub(crate) fn by_hand(kind: &str) -> Hand {

@@ -2,9 +2,16 @@
 
 mod asked;
 mod cluster_door;
-mod counted;
+mod deletion;
+mod every_kind;
+mod faults;
 mod lease;
+mod operator;
+mod order;
+mod proxy;
 mod run;
+mod stage;
+mod tls;
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,8 +1,11 @@
 //! Tests of the binary, as a person or a script runs it.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of tests fails as a test does")]
 
 mod bed;
+/// The engine's own, so that a kind has one example for all suites.
+#[path = "../../../engine/tests/it/examples.rs"]
+mod examples;
 mod refusals;
 mod silent;
 mod support;

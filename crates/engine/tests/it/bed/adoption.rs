@@ -3,7 +3,7 @@
 use engine::{Contact, Decision, Door, Outcome, Refusal, Verdict};
 use serde_json::Value;
 
-use super::deployment::{Deployment, applied, change_by_hand, licensed, one_of_every_kind};
+use super::deployment::{Deployment, applied, licensed, one_of_every_kind};
 use crate::{
     examples::by_hand,
     support::{pass, subject},
@@ -43,7 +43,7 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
         assert!(matches!(taken.outcome, Outcome::Equal), "{kind}: {:?}", taken.outcome);
         assert_eq!(taken.id, Some(id), "{kind}");
 
-        change_by_hand(&coderd.owner, &by_hand(kind.as_str().unwrap()), id).await;
+        by_hand(kind.as_str().unwrap()).change(&coderd.owner, &id.to_string()).await;
         deployment.asked();
         assert_eq!(decision(&if_equal, &deployment, controller).await, not_equal, "{kind}");
         assert_eq!(decision(&if_equal, &deployment, command_line).await, Decision::Apply, "{kind}");

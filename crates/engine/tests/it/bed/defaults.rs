@@ -4,9 +4,9 @@ use engine::{Contact, Outcome};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::deployment::{Deployment, applied, licensed, request};
+use super::deployment::{Deployment, applied, licensed};
 use crate::{
-    examples::by_hand,
+    examples::{by_hand, request},
     support::{assess, holding, pass},
 };
 

@@ -11,11 +11,11 @@ use http::{Request, Response};
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use testbed::{Coderd, Flavour, Session, coderd::sign_license};
+use testbed::{Coderd, Flavour, coderd::sign_license};
 use uuid::Uuid;
 
 use crate::{
-    examples::{self, Hand},
+    examples::{self, request},
     support::{holding, pass},
 };
 
@@ -88,25 +88,6 @@ pub(super) async fn licensed() -> (Coderd, Deployment) {
     let (coderd, deployment) = licensable().await;
     license(&coderd).await;
     (coderd, deployment)
-}
-
-/// Something that a person does through Coder's API.
-pub(super) async fn request(owner: &Session, method: Method, path: &str, body: Option<&Value>) -> Value {
-    let (status, answer) = owner.request(method.clone(), path, body).await.unwrap();
-    assert!((200..300).contains(&status), "{method} {path}: {status}: {answer}");
-    answer
-}
-
-/// Changes one field of the object by hand.
-pub(super) async fn change_by_hand(owner: &Session, hand: &Hand, id: Uuid) {
-    let path = hand.path.replace("{id}", &id.to_string());
-    let mut body = json!({});
-    if hand.is_document {
-        body = request(owner, Method::GET, &path, None).await;
-    }
-    body[hand.remote_field] = hand.value.clone();
-    let method = if path.ends_with("/appearance") { Method::PUT } else { Method::PATCH };
-    request(owner, method, &path, Some(&body)).await;
 }
 
 /// One pass that must end in `Applied`; the manifest with its id, as the controller keeps it.

@@ -5,9 +5,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::deployment::{Deployment, applied, change_by_hand, licensed, one_of_every_kind, request};
+use super::deployment::{Deployment, applied, licensed, one_of_every_kind};
 use crate::{
-    examples::{all, by_hand},
+    examples::{all, by_hand, request},
     support::{assess, holding, pass, promises, subject},
 };
 
@@ -49,7 +49,7 @@ async fn what_is_changed_by_hand_is_shown_by_field_only_looked_at_on_request_and
     for (held, id) in one_of_every_kind(&deployment).await {
         let kind = held["kind"].as_str().unwrap();
         let hand = by_hand(kind);
-        change_by_hand(&coderd.owner, &hand, id).await;
+        hand.change(&coderd.owner, &id.to_string()).await;
         deployment.asked();
 
         let mut observing = held.clone();

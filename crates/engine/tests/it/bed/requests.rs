@@ -4,8 +4,8 @@ use engine::{Decision, Door, Verdict};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::deployment::{Deployment, licensed, request};
-use crate::support::subject;
+use super::deployment::{Deployment, licensed};
+use crate::{examples::request, support::subject};
 
 fn group(number: usize) -> Value {
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": format!("group-{number}")},

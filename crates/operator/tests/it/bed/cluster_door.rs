@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use testbed::{Coderd, coderd::FIRST_USER_EMAIL, shared::parts};
 
-use super::{counted::Counted, get, licensed, run::install};
+use super::{get, licensed, proxy::Proxy, stage::install};
 use crate::{
     support::{Folder, bare, said},
     terminal::Terminal,
@@ -150,16 +150,16 @@ async fn several_control_planes_are_served_by_one_command_each_with_its_own_way(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_is_signed_in_for_the_command_and_out_at_its_end_however_it_ends() {
     let coderd = licensed().await;
-    let counted = Counted::start(&coderd.owner.url).await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
     let folder = Folder::new("door-account");
     let set = |organization: String| {
-        [organization, plane("a", "main", &counted.url, "coder"), account(&coderd)].concat()
+        [organization, plane("a", "main", &proxy.url, "coder"), account(&coderd)].concat()
     };
     let file = folder.write("set.yaml", &set(organization("a", "alpha", "main")));
     let before = keys(&coderd).await;
     let signed_out = |times: usize| {
-        let requests = counted.requests();
-        let count = |path: &str| requests.iter().filter(|(_, it)| it == path).count();
+        let requests = proxy.requests();
+        let count = |path: &str| requests.iter().filter(|it| it.path == path).count();
         assert_eq!((count("/api/v2/users/login"), count("/api/v2/users/logout")), (times, times));
     };
 
@@ -189,11 +189,11 @@ async fn an_account_is_signed_in_for_the_command_and_out_at_its_end_however_it_e
 #[tokio::test]
 async fn another_deployment_than_the_known_one_gets_no_credentials() {
     let coderd = licensed().await;
-    let counted = Counted::start(&coderd.owner.url).await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
     let folder = Folder::new("door-other");
     let known = "status: {deploymentID: 00000000-0000-0000-0000-000000000001}\n";
     let set = |secret: String| {
-        let plane = plane("a", "main", &counted.url, "coder") + known;
+        let plane = plane("a", "main", &proxy.url, "coder") + known;
         [organization("a", "alpha", "main"), plane, secret].concat()
     };
     let anonymous = ["/api/v2/buildinfo", "/api/v2/entitlements"];
@@ -202,7 +202,7 @@ async fn another_deployment_than_the_known_one_gets_no_credentials() {
         let told = expect(bare(&["apply", "--yes", "-f", &file]), 5).await;
         assert!(told.contains("another deployment answers"), "{told}");
     }
-    let others = counted.requests().into_iter().filter(|(_, path)| !anonymous.contains(&path.as_str()));
+    let others = proxy.requests().into_iter().filter(|it| !anonymous.contains(&it.path.as_str()));
     assert_eq!(others.count(), 0);
 }
 

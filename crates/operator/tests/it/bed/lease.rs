@@ -1,13 +1,8 @@
 //! Leadership and what the operator tells of itself, with real processes and a real API server.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
-};
+use std::time::Duration;
 
-use api::{CoderControlPlane, CoderGroup};
+use api::CoderGroup;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
@@ -18,56 +13,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     licensed,
-    run::{Stage, group, install, is_ready},
+    operator::Operator,
+    stage::{LIMIT, Stage, group, install, is_ready},
 };
 
-/// Far more than anything here takes; only a failure ever waits this long.
-const LIMIT: Duration = Duration::from_mins(1);
-
-/// A running operator that answers at a port of its own.
-struct Operator {
-    process: Child,
-    url: String,
-    said: Receiver<Value>,
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
-    }
-}
-
 impl Operator {
-    fn start(namespace: &str, args: &[&str]) -> Self {
-        let bed = testbed::shared().unwrap();
-        let here = "127.0.0.1:0";
-        let mut process = Command::new(env!("CARGO_BIN_EXE_coder-operator"))
-            .args(["run", "--namespace", namespace, "--health-address", here, "--metrics-address", here])
-            .args(args)
-            .env("KUBECONFIG", &bed.kubeconfig)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let mut lines = lines.map(|it| serde_json::from_str::<Value>(&it).unwrap());
-        let listens = lines.find(|it| it["message"] == "listening for health and metrics");
-        let url = listens.unwrap()["url"].as_str().unwrap().to_owned();
-        let (sender, said) = channel();
-        // Read to the end, so that it never stands still for want of a reader.
-        std::thread::spawn(move || lines.for_each(|line| sender.send(line).unwrap_or_default()));
-        Self { process, url, said }
-    }
-
     fn elected(namespace: &str) -> Self {
         Self::start(namespace, &["--leader-elect"])
-    }
-
-    async fn get(&self, path: &str) -> Option<(u16, String)> {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let answer = client.get(format!("{}{path}", self.url)).send().await.ok()?;
-        Some((answer.status().as_u16(), answer.text().await.ok()?))
     }
 
     async fn leads(&self) -> bool {
@@ -76,35 +28,6 @@ impl Operator {
 
     async fn stands_by(&self) -> bool {
         self.get("/readyz").await.is_some_and(|it| it == (200, "stands by\n".to_owned()))
-    }
-
-    /// Waits until the metrics are like that.
-    async fn shows(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
-        let since = Instant::now();
-        loop {
-            let text = self.get("/metrics").await.unwrap().1;
-            if is(&text) {
-                return text;
-            }
-            assert!(since.elapsed() < LIMIT, "{what} is not in:\n{text}");
-            sleep(Duration::from_millis(250)).await;
-        }
-    }
-
-    fn tell(&self, signal: &str) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    async fn ended(&mut self) -> ExitStatus {
-        let since = Instant::now();
-        while since.elapsed() < LIMIT {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        unreachable!("it did not end")
     }
 }
 
@@ -182,7 +105,8 @@ async fn a_leader_that_is_replaced_ends_and_says_why() {
     let taken = json!({"spec": {"holderIdentity": "another"}});
     leases.patch("coder-operator", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     assert_eq!(operator.ended().await.code(), Some(1));
-    let told = operator.said.iter().find(|it| it["level"] == "ERROR").unwrap();
+    let said = operator.last_words();
+    let told = said.iter().find(|it| it["level"] == "ERROR").unwrap();
     assert!(told["message"].as_str().unwrap().starts_with("leadership was lost"), "{told}");
     assert_eq!(holder(&client, &namespace).await.as_deref(), Some("another"), "it is not ours to release");
 }
@@ -203,9 +127,6 @@ async fn a_leader_that_was_frozen_does_not_lead_when_it_wakes() {
 #[tokio::test]
 async fn what_was_done_is_counted_and_no_secret_is_shown() {
     let stage = Stage::new(licensed().await).await;
-    // A second one beside it, that counts: two that act are harmless.
-    let operator = Operator::start(&stage.namespace, &[]);
-    leader(&[&operator]).await;
     stage.apply(&group(&json!({"quotaAllowance": 4}))).await;
     stage.wait::<CoderGroup>("developers", "ready", |it: &Value| is_ready(it)).await;
     let expected = [
@@ -226,16 +147,17 @@ async fn what_was_done_is_counted_and_no_secret_is_shown() {
         "coder_operator_drifted_objects{kind=\"CoderGroup\"} 0".to_owned(),
         "coder_operator_leader 1".to_owned(),
     ];
-    let text = operator.shows("all of it", |text| expected.iter().all(|it| text.contains(it))).await;
+    let text = stage.operator.shows("all of it", |text| expected.iter().all(|it| text.contains(it))).await;
     assert!(!text.contains(&stage.coderd.owner.token));
-    stage.delete::<CoderControlPlane>("main").await;
-    operator.shows("nothing of a plane that is gone", |text| !text.contains("name=\"main\"")).await;
-    stage.delete::<CoderGroup>("developers").await;
-    operator
+    stage.delete("CoderControlPlane", "main").await;
+    stage.operator.shows("nothing of a plane that is gone", |text| !text.contains("name=\"main\"")).await;
+    stage.delete("CoderGroup", "developers").await;
+    stage
+        .operator
         .shows("nothing of a group that is gone", |text| !text.contains("objects{kind=\"CoderGroup\","))
         .await;
-    assert_eq!(operator.get("/healthz").await.unwrap().0, 200);
-    assert_eq!(operator.get("/nothing").await.unwrap().0, 404);
+    assert_eq!(stage.operator.get("/healthz").await.unwrap().0, 200);
+    assert_eq!(stage.operator.get("/nothing").await.unwrap().0, 404);
 }
 
 /// The lines of passes over a group.
@@ -245,8 +167,8 @@ fn of_group(said: &[Value]) -> Vec<&Value> {
 
 #[tokio::test]
 async fn a_change_is_a_line_a_pass_that_changes_nothing_is_none_and_trouble_is_told_once() {
-    let stage = Stage::idle(licensed().await).await;
-    let mut operator = Operator::start(&stage.namespace, &[]);
+    let mut stage = Stage::new(licensed().await).await;
+    let operator = &stage.operator;
     let proved = "reconciles_total{kind=\"CoderControlPlane\",reason=\"UpToDate\"}";
     operator.shows(proved, |text| text.contains(proved)).await;
     stage.apply(&group(&json!({"quotaAllowance": 4}))).await;
@@ -260,8 +182,8 @@ async fn a_change_is_a_line_a_pass_that_changes_nothing_is_none_and_trouble_is_t
     stage.write_token("0123456789-0123456789012345678901").await;
     operator.shows("passes that wait", |text| count(text, "ControlPlaneNotReady") >= 1).await;
     operator.tell("-TERM");
-    assert_eq!(operator.ended().await.code(), Some(0));
-    let said: Vec<Value> = operator.said.iter().collect();
+    assert_eq!(stage.operator.ended().await.code(), Some(0));
+    let said = stage.operator.last_words();
     let text = format!("{said:#?}");
     assert!(!text.contains(&stage.coderd.owner.token) && !text.contains("0123456789012345678901"), "{text}");
     let lines = of_group(&said);

@@ -19,7 +19,7 @@ use testbed::{Coderd, Flavour, coderd::FIRST_USER_EMAIL};
 use uuid::Uuid;
 
 use super::{Kept, anonymous, later};
-use crate::bed::deployment::{license, request};
+use crate::{bed::deployment::license, examples::request};
 
 const UID: &str = "0f0e0d0c-0000-4000-8000-000000000000";
 const NAME: &str = "coder-operator-0f0e0d0c";

@@ -1,0 +1,205 @@
+//! What the tests of the controllers have in common: an operator in a namespace of its own, for one coderd.
+
+use std::{fmt::Debug, time::Duration};
+
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::Secret,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    runtime::{
+        conditions::is_crd_established,
+        wait::{await_condition, conditions::is_deleted},
+    },
+};
+use serde_json::{Value, json};
+use testbed::Coderd;
+use tokio::time::timeout;
+
+use super::operator::Operator;
+
+/// Far more than anything here takes; only a failure ever waits this long.
+pub(super) const LIMIT: Duration = Duration::from_secs(90);
+
+/// The Secret that holds the token of the control plane `main`.
+pub(super) const CREDENTIALS: &str = "coder-automation";
+
+pub(super) struct Stage {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+    pub(super) coderd: Coderd,
+    pub(super) operator: Operator,
+}
+
+impl Stage {
+    /// With the control plane `main`, which is that coderd.
+    pub(super) async fn new(coderd: Coderd) -> Self {
+        let url = coderd.owner.url.clone();
+        Self::at(coderd, &url).await
+    }
+
+    /// The same with another address for the coderd.
+    pub(super) async fn at(coderd: Coderd, url: &str) -> Self {
+        let stage = Self::bare(coderd).await;
+        stage.write_token(&stage.coderd.owner.token).await;
+        stage.apply(&plane("main", url)).await;
+        stage
+    }
+
+    /// Without a control plane and without a token.
+    pub(super) async fn bare(coderd: Coderd) -> Self {
+        let bed = testbed::shared().unwrap();
+        let client = bed.client().await.unwrap();
+        install(&client).await;
+        let namespace = bed.namespace("run").await.unwrap();
+        let operator = Operator::start(&namespace, &[]);
+        Self { client, namespace, coderd, operator }
+    }
+
+    pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The objects of a kind by its name.
+    pub(super) fn kind(&self, kind: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coder.com", "v1alpha1", kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    pub(super) async fn write_token(&self, token: &str) {
+        self.write_secret(CREDENTIALS, &json!({"token": token})).await;
+    }
+
+    pub(super) async fn write_secret(&self, name: &str, values: &Value) {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": values});
+        let apply = PatchParams::apply("test").force();
+        self.api::<Secret>().patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    pub(super) async fn apply(&self, manifest: &Value) {
+        let objects = self.kind(manifest["kind"].as_str().unwrap());
+        let name = manifest["metadata"]["name"].as_str().unwrap();
+        objects.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(manifest)).await.unwrap();
+    }
+
+    /// Sets an annotation, or takes it away.
+    pub(super) async fn annotate(&self, kind: &str, name: &str, annotation: &str, value: Option<&str>) {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+        self.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Asks for a pass now, and waits until it is over.
+    pub(super) async fn look_again(&self, kind: &str, name: &str) -> Value {
+        let now = uuid::Uuid::new_v4().to_string();
+        self.annotate(kind, name, api::annotation::RECONCILE_REQUESTED_AT, Some(&now)).await;
+        self.wait_for(kind, name, "looked at", |it| it["status"]["lastHandledReconcileAt"] == now).await
+    }
+
+    pub(super) async fn delete(&self, kind: &str, name: &str) {
+        self.kind(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until an object that is being deleted, or will be, is gone; panics with what it says instead.
+    pub(super) async fn gone(&self, made: &Value) {
+        let (kind, name) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
+        let gone = is_deleted(made["metadata"]["uid"].as_str().unwrap());
+        if timeout(LIMIT, await_condition(self.kind(kind), name, gone)).await.is_err() {
+            let now = self.kind(kind).get_opt(name).await.unwrap();
+            unreachable!("{kind} {name} did not go: {now:#?}\n{:#?}", self.operator.said())
+        }
+    }
+
+    /// Waits until an object says that; panics with what it says instead.
+    pub(super) async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        self.wait_for(&K::kind(&()), name, what, is).await
+    }
+
+    /// The same for a kind by its name.
+    pub(super) async fn wait_for(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let json = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+        let condition = |object: Option<&DynamicObject>| object.is_some_and(|it| is(&json(it)));
+        let waited = timeout(LIMIT, await_condition(self.kind(kind), name, condition)).await;
+        let Ok(found) = waited else {
+            let now = self.kind(kind).get_opt(name).await.unwrap().map(|it| json(&it));
+            unreachable!("{kind} {name} never was {what}: {now:#?}\n{:#?}", self.operator.said())
+        };
+        json(&found.unwrap().unwrap())
+    }
+}
+
+pub(super) async fn install(client: &Client) {
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    for crd in api::crds() {
+        let name = crd.name_any();
+        crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
+        timeout(LIMIT, await_condition(crds.clone(), &name, is_crd_established())).await.unwrap().unwrap();
+    }
+}
+
+/// Asks until it is so.
+pub(super) async fn until(what: impl Debug, is: impl Fn() -> bool) {
+    let so = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let waited = timeout(LIMIT, so).await;
+    assert!(waited.is_ok(), "it never was so: {what:?}");
+}
+
+/// A condition's status and reason.
+pub(super) fn says(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == kind && it["status"] == status && it["reason"] == reason)
+}
+
+/// Whether `Ready` is false for that reason, and of this very manifest.
+pub(super) fn is_held_up(reason: &str) -> impl Fn(&Value) -> bool {
+    move |it| says(it, "Ready", "False", reason) && is_current(it)
+}
+
+pub(super) fn is_ready(object: &Value) -> bool {
+    says(object, "Ready", "True", "UpToDate") && is_current(object)
+}
+
+fn is_current(object: &Value) -> bool {
+    object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+/// What the condition `Ready` says in words.
+pub(super) fn words(object: &Value) -> &str {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let mut ready = conditions.into_iter().filter(|it| it["type"] == "Ready");
+    ready.next().and_then(|it| it["message"].as_str()).unwrap_or_default()
+}
+
+/// An external control plane whose token is in [`CREDENTIALS`].
+pub(super) fn plane(name: &str, url: &str) -> Value {
+    let external = json!({"url": url, "credentialsSecretRef": {"name": CREDENTIALS}});
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": name},
+        "spec": {"external": external, "interval": "10s"}})
+}
+
+/// The manifest `developers` of a group of that name, with more in its spec.
+pub(super) fn group(spec: &Value) -> Value {
+    group_named("developers", spec)
+}
+
+/// The same under another name.
+pub(super) fn group_named(name: &str, spec: &Value) -> Value {
+    let mut whole = json!({"controlPlaneRef": {"name": "main"}, "interval": "10s", "name": name});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": name}, "spec": whole})
+}

@@ -1,0 +1,79 @@
+//! A coderd behind a certificate of an authority that only its users know.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, PrivateKeyDer},
+    },
+};
+
+use super::{
+    licensed,
+    proxy::Proxy,
+    stage::{Stage, group, is_held_up, is_ready, plane, words},
+};
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "corporate authority of a test");
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A proxy that speaks TLS with a certificate for its address, signed by that authority.
+async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> Proxy {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut params = CertificateParams::default();
+    params.subject_alt_names.push(SanType::IpAddress(address.ip()));
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(certificate)], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let proxy = Proxy::behind(coderd, format!("https://{address}"));
+    let served = proxy.clone();
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            // A client that does not trust us goes away in the middle of the greeting.
+            if let Ok(connection) = acceptor.accept(connection).await {
+                tokio::spawn(served.serve(connection));
+            }
+        }
+    });
+    proxy
+}
+
+#[tokio::test]
+async fn an_authority_that_is_named_is_trusted_and_one_that_is_not_is_told() {
+    let coderd = licensed().await;
+    let (ours, theirs) = (authority(), authority());
+    let proxy = start(&coderd.owner.url, &ours).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.apply(&group(&json!({}))).await;
+    let told = stage.wait_for("CoderControlPlane", "main", "not trusted", is_held_up("Unreachable")).await;
+    assert!(words(&told).contains("certificate"), "{}", words(&told));
+
+    let mut trusting = plane("main", &proxy.url);
+    trusting["spec"]["external"]["caSecretRef"] = json!({"name": "corporate-ca"});
+    stage.apply(&trusting).await;
+    stage.wait_for("CoderControlPlane", "main", "without its authority", is_held_up("SecretNotFound")).await;
+    stage.write_secret("corporate-ca", &json!({"ca.crt": theirs.pem()})).await;
+    stage.wait_for("CoderControlPlane", "main", "not trusted", is_held_up("Unreachable")).await;
+    assert_eq!(proxy.requests().len(), 0, "nothing was said to somebody unknown");
+    stage.write_secret("corporate-ca", &json!({"ca.crt": ours.pem()})).await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+    stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
+}
