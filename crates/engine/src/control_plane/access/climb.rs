@@ -156,9 +156,15 @@ impl<V: Vault> Climber<'_, V> {
                     Ok(state) => observed.account = Some(state),
                     Err(words) => *standing(&mut observed, source) = Standing::Refused(words),
                 },
-                Next::CreateAccount(_) => {
-                    observed.account = Some(AccountState::Ours(self.create_account().await?));
-                }
+                Next::CreateAccount(source) => match self.create_account().await {
+                    Ok(id) => observed.account = Some(AccountState::Ours(id)),
+                    // Where signing in with passwords is switched off, the Job still makes an account.
+                    Err(Trouble::Remote(error)) if error.class() == Class::Forbidden => {
+                        *standing(&mut observed, source) = Standing::Refused(error.words());
+                        observed.account = None;
+                    }
+                    Err(trouble) => return Err(trouble),
+                },
                 Next::MintFor(source, id) => return self.mint_for(source, id).await,
             }
         }
@@ -204,6 +210,13 @@ impl<V: Vault> Climber<'_, V> {
         };
         let client = self.ladder.client;
         let desk = Desk { client: with(client, current)?, user: user.id };
+        if self.record.account.is_none() {
+            // The record was lost. Whoever holds a token of the account of our name is the one who made it.
+            let username = user.username.clone();
+            let account = OwnAccount { username, marker: String::new(), id: Some(user.id) };
+            (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
+            self.vault.store(self.record, None).await?;
+        }
         self.take_away_former(&desk).await?;
         self.grant(&desk, id_of(current), user).await
     }

@@ -117,10 +117,21 @@ pub fn verdict(declared: &[Declared], observed: &Observed<'_>, in_effect: Option
     if declared.len() > 1 && verdict.reason != Reason::Applied {
         verdict.message = format!("{}: {}", one.slot, verdict.message);
     }
-    if verdict.status == Some(true) {
-        return not_in_effect(declared, observed, in_effect).unwrap_or(verdict);
+    if verdict.status != Some(true) {
+        return verdict;
     }
-    verdict
+    if keeps_former(declared, observed) {
+        verdict.message +=
+            "; the one before it stays until this one counts and the deployment reports no errors";
+    }
+    not_in_effect(declared, observed, in_effect).unwrap_or(verdict)
+}
+
+/// Whether a licence that we uploaded is still there although another one has its place.
+fn keeps_former(declared: &[Declared], observed: &Observed<'_>) -> bool {
+    let is_declared = |identity: &str| declared.iter().any(|it| it.identity().as_deref() == Some(identity));
+    let mut uploaded = observed.record.uploaded.iter();
+    uploaded.any(|it| it.id.is_some() && !is_declared(&it.identity))
 }
 
 /// That coderd took a licence does not mean that it counts.

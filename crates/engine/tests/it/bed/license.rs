@@ -214,10 +214,12 @@ async fn each_term_has_its_reason_and_only_one_that_counts_replaces_another() {
     let verdict = stage.converge(&[future]).await;
     assert_eq!((verdict.status, verdict.reason), (Some(true), Reason::Applied));
     assert!(verdict.message.contains("counts from"), "{}", verdict.message);
+    assert!(verdict.message.contains("the one before it stays"), "{}", verdict.message);
     assert_eq!(stage.accounts().await, ["valid", "future"], "the one that counts stays meanwhile");
     let grace = stage.sign(term("grace")).await;
     let verdict = stage.converge(&[grace]).await;
     assert_eq!((verdict.status, verdict.reason), (Some(true), Reason::GracePeriod));
+    assert!(!verdict.message.contains("the one before it stays"), "{}", verdict.message);
     let summary = Summary::of(&stage.client.entitlements().await.unwrap());
     assert_eq!(summary.external_provisioner_daemons, Entitlement::GracePeriod);
     assert_eq!(summary.verdict().reason, "GracePeriod");

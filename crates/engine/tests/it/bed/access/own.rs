@@ -9,7 +9,7 @@ use client::{
 use engine::{
     Trouble,
     control_plane::access::{
-        Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount,
+        Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount, Record,
     },
 };
 use jiff::Timestamp;
@@ -204,6 +204,18 @@ async fn a_token_that_died_while_nobody_looked_is_minted_again_for_the_same_acco
     owner.delete_token(&first.user.id.to_string(), &stage.vault.id().unwrap()).await.unwrap();
     let second = stage.granted(Timestamp::now()).await;
     assert_eq!(second.user.id, first.user.id);
+}
+
+#[tokio::test]
+async fn a_lost_record_is_found_again_through_the_token() {
+    let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    let id = stage.granted(Timestamp::now()).await.user.id;
+    let before = stage.vault.id();
+    *stage.vault.record.lock().unwrap() = Record::default();
+    assert_eq!(stage.granted(Timestamp::now()).await.user.id, id);
+    assert_eq!(stage.vault.id(), before, "nothing had to be minted");
+    assert_eq!(stage.end().await, Left::default());
+    assert_eq!(owner(&stage.client, &coderd).user_named(NAME).await.unwrap(), None);
 }
 
 #[tokio::test]
