@@ -146,3 +146,10 @@ fn where_tokens_live_for_a_minute_they_do_not_pile_up() {
     assert_eq!(decide(&record, Some("id2"), &listed, second(44)).steps, []);
     assert_eq!(decide(&record, Some("id2"), &listed, second(45)).steps, [revoke(1)]);
 }
+
+#[test]
+fn what_was_begun_is_brought_to_its_end_whatever_the_clock_says() {
+    let begun = Record { minting: Some(names().nth(2)), ..kept(1, 0) };
+    let listed = [token(1, 0), token(2, 1)];
+    assert_eq!(decide(&begun, Some("id1"), &listed, at(1)).steps, renewal(3, &[2]));
+}

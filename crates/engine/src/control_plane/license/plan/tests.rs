@@ -341,3 +341,26 @@ fn where_none_is_declared_the_one_that_lasts_longest_counts() {
     let replaced = LicenseRecord::default().announce(&[declare(&long)], &live, now());
     assert_eq!(replaced.len(), 1, "one that is no longer declared may end");
 }
+
+#[test]
+fn an_upload_that_arrives_late_is_ours() {
+    let mut world = World::default();
+    let declared = [declare(&claims("a"))];
+    world.plan(&declared);
+    world.record.intend(FIRST, &identity(&claims("a")));
+    assert_eq!(world.plan(&declared), [upload(&claims("a"))], "it has not arrived yet");
+    world.commit(&declared, &identity(&claims("a")));
+    world.converge(&[declare(&claims("b"))]);
+    assert_eq!(world.names(), ["b"]);
+}
+
+#[test]
+fn a_number_alone_deletes_nothing() {
+    let uploaded = Uploaded { slot: FIRST.to_owned(), identity: identity(&claims("a")), id: Some(1) };
+    let record =
+        LicenseRecord { deployment_id: Some(HERE), uploaded: vec![uploaded], ..LicenseRecord::default() };
+    let live = [live(1, &claims("older"))];
+    let observed = Observed { deployment: HERE, live: &live, record: &record, errors: &[], now: now() };
+    assert!(plan_end(&observed, true).is_empty());
+    assert!(plan(&[], &observed, true).is_empty());
+}
