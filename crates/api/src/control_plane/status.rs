@@ -56,7 +56,7 @@ pub struct CoderControlPlaneStatus {
     pub license_tier: Option<String>,
     /// The licences that are installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["uuid".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub licenses: Vec<LicenseStatus>,
     /// What the operator remembers of licences from pass to pass: which ones it installed, which ones were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]

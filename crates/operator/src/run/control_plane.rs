@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::{PartialObjectMeta, PostParams},
+    api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
@@ -42,7 +42,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName},
-    record::{has_finalizer, leave_behind, set_finalizer},
+    record::{has_finalizer, leave_behind, set_finalizer, writes},
     trigger,
 };
 use crate::{cluster::Cluster, deployment::reach};
@@ -303,7 +303,7 @@ async fn write_status(
     let written = CoderControlPlane { status: Some(next), ..plane.clone() };
     let planes =
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    planes.replace_status(&plane.name_any(), &PostParams::default(), &written).await?;
+    planes.replace_status(&plane.name_any(), &writes(), &written).await?;
     Ok(())
 }
 

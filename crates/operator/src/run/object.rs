@@ -17,7 +17,6 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::PostParams,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
@@ -36,7 +35,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Plane, PlaneName, Standing},
-    record::{has_finalizer, mark, publish, set_finalizer},
+    record::{has_finalizer, mark, publish, set_finalizer, writes},
     trigger,
 };
 use crate::cluster::Cluster;
@@ -314,7 +313,7 @@ async fn write_status<M: AppState>(manifest: &M, next: Status, shared: &Shared) 
     written.set_status(next);
     // With the version that was read: of two writers one is refused and looks again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
-    objects.replace_status(&written.name_any(), &PostParams::default(), &written).await
+    objects.replace_status(&written.name_any(), &writes(), &written).await
 }
 
 /// Events for what was changed, field by field; none when nothing was.

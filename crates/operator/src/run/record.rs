@@ -2,7 +2,7 @@
 
 use kube::{
     Api, Resource, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{Patch, PatchParams, PostParams},
     runtime::events::{Event, EventType},
 };
 use serde::de::DeserializeOwned;
@@ -12,6 +12,17 @@ use super::Shared;
 
 /// The longest text that an event takes.
 const LONGEST_NOTE: usize = 1000;
+
+/// Who writes, as `metadata.managedFields` has it.
+const MANAGER: &str = "coder-operator";
+
+pub(super) fn patches() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+pub(super) fn writes() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
 
 /// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,
 /// has been said elsewhere.
@@ -70,7 +81,7 @@ where
     }
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
-    objects.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+    objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
@@ -89,5 +100,5 @@ where
 {
     let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
     let patch = json!({"metadata": {"uid": object.uid()}, "status": fields});
-    objects.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+    objects.patch_status(&object.name_any(), &patches(), &Patch::Merge(patch)).await
 }

@@ -1,14 +1,17 @@
 //! The doors against real coderds: the command line here, the controllers below.
 
+mod account;
 mod asked;
 mod cluster_door;
 mod deletion;
 mod every_kind;
 mod faults;
 mod lease;
+mod licences;
 mod operator;
 mod order;
 mod proxy;
+mod quarrel;
 mod run;
 mod stage;
 mod tls;

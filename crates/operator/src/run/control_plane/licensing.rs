@@ -214,13 +214,13 @@ impl Desk<'_> {
 
     /// Writes down what is about to be done, before it is: after a crash that says whose a licence is.
     async fn intend(
-        &self,
+        &mut self,
         plan: &Plan<LicenseEffect>,
         record: &mut LicenseRecord,
     ) -> Result<(), kube::Error> {
         intend(&plan.steps, record);
         if *record != recorded(self.plane) {
-            mark(self.plane, &json!({"licenseRecord": record}), self.shared).await?;
+            *self.plane = mark(self.plane, &json!({"licenseRecord": record}), self.shared).await?;
         }
         Ok(())
     }

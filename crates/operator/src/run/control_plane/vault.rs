@@ -14,10 +14,13 @@ use engine::{
     control_plane::access::{Record, Vault},
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
+use kube::{Api, Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::run::{Shared, record::set_finalizer};
+use crate::run::{
+    Shared,
+    record::{set_finalizer, writes},
+};
 
 const TOKEN: &str = "token";
 
@@ -92,7 +95,7 @@ impl Vault for TokenSecret {
             secret.data.get_or_insert_with(BTreeMap::new).insert(TOKEN.to_owned(), bytes);
         }
         // With the version that was read: of two writers one is refused and looks again.
-        let params = PostParams::default();
+        let params = writes();
         let written = if is_there {
             self.secrets.replace(&secret.name_any(), &params, &secret).await
         } else {

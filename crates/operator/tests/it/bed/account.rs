@@ -1,0 +1,90 @@
+//! An account in place of a token: we mint and keep a token of our own, and give it up in the end.
+
+use api::{CoderControlPlane, CoderOrganization};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use testbed::coderd::FIRST_USER_EMAIL;
+
+use super::{
+    get, licensed,
+    stage::{CREDENTIALS, Stage, is_held_up, is_ready, plane, words},
+};
+
+async fn stage() -> Stage {
+    let stage = Stage::bare(licensed().await).await;
+    let account = json!({"email": FIRST_USER_EMAIL, "password": stage.coderd.password});
+    stage.write_secret(CREDENTIALS, &account).await;
+    stage.apply(&plane("main", &stage.coderd.owner.url)).await;
+    stage
+}
+
+/// The tokens of the account that have our name.
+async fn tokens(stage: &Stage) -> Vec<String> {
+    let found = get(&stage.coderd, "/api/v2/users/me/keys/tokens?include_expired=true").await;
+    let names =
+        found.as_array().into_iter().flatten().map(|it| it["token_name"].as_str().unwrap().to_owned());
+    names.filter(|it| it.starts_with("coder-operator-")).collect()
+}
+
+#[tokio::test]
+async fn an_account_becomes_a_token_that_is_kept_and_given_up_with_everything_at_once() {
+    let stage = stage().await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let minted = tokens(&stage).await;
+    assert_eq!(minted.len(), 1, "{minted:?}");
+    let secret = stage.api::<Secret>().get("main-operator-token").await.unwrap();
+    assert_eq!(secret.finalizers(), ["coder.com/operator-token"]);
+    assert_eq!(secret.owner_references()[0].uid, ready["metadata"]["uid"].as_str().unwrap());
+    // Further passes, and another operator after this one, keep it.
+    stage.look_again("CoderControlPlane", "main").await;
+    assert_eq!(tokens(&stage).await, minted);
+
+    let alpha = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": "alpha"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}});
+    stage.apply(&alpha).await;
+    let alpha = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
+    let secrets = stage.api::<Secret>();
+    for secret in [CREDENTIALS, "main-operator-token"] {
+        secrets.delete(secret, &Default::default()).await.unwrap();
+    }
+    stage.delete("CoderControlPlane", "main").await;
+    stage.delete("CoderOrganization", "alpha").await;
+    stage.gone(&alpha).await;
+    stage.gone(&ready).await;
+    let names = get(&stage.coderd, "/api/v2/organizations").await;
+    assert!(names.as_array().unwrap().iter().all(|it| it["name"] != "alpha"), "{names}");
+    assert_eq!(tokens(&stage).await, Vec::<String>::new());
+    assert!(
+        secrets.get_opt("main-operator-token").await.unwrap().is_none_or(|it| it.finalizers().is_empty())
+    );
+}
+
+/// Takes our token away behind our back.
+async fn revoke(stage: &Stage) {
+    let listed = get(&stage.coderd, "/api/v2/users/me/keys/tokens").await;
+    let ours = |it: &&Value| it["token_name"].as_str().unwrap().starts_with("coder-operator-");
+    let id = listed.as_array().unwrap().iter().find(ours).unwrap()["id"].as_str().unwrap().to_owned();
+    let path = format!("/api/v2/users/me/keys/{id}");
+    stage.coderd.owner.request(reqwest::Method::DELETE, &path, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_somebody_revokes_is_replaced_and_a_wrong_password_is_told_without_it() {
+    let stage = stage().await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let before = tokens(&stage).await;
+    revoke(&stage).await;
+    stage.look_again("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "ready again", is_ready).await;
+    let after = tokens(&stage).await;
+    assert!(after.len() == 1 && after != before, "{before:?} -> {after:?}");
+
+    // The password is needed only when there is no token.
+    stage.write_secret(CREDENTIALS, &json!({"email": FIRST_USER_EMAIL, "password": "hunter2-hunter2"})).await;
+    stage.look_again("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    revoke(&stage).await;
+    let told = stage.wait::<CoderControlPlane>("main", "refused", is_held_up("Unauthorized")).await;
+    assert!(!told.to_string().contains("hunter2"), "{}", words(&told));
+}

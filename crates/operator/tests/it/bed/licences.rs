@@ -1,0 +1,162 @@
+//! Licences of a deployment that runs elsewhere, from Secrets.
+
+use api::CoderControlPlane;
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
+use kube::api::{DeleteParams, ListParams};
+use serde_json::{Value, json};
+use testbed::{Flavour, coderd::sign_license};
+
+use super::{
+    get,
+    stage::{Stage, group, is_held_up, is_ready, plane, says},
+};
+
+/// A stage without a licence, and a manifest that names one.
+async fn stage() -> (Stage, Value) {
+    let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
+    let url = coderd.owner.url.clone();
+    let stage = Stage::bare(coderd).await;
+    stage.write_token(&stage.coderd.owner.token).await;
+    let mut plane = plane("main", &url);
+    plane["spec"]["licenseSecretRef"] = json!({"name": "license"});
+    (stage, plane)
+}
+
+async fn sign(stage: &Stage, wanted: &Value) -> String {
+    sign_license(stage.coderd.licenses.as_ref().unwrap(), wanted).await.unwrap()
+}
+
+async fn installed(stage: &Stage) -> Vec<i64> {
+    let found = get(&stage.coderd, "/api/v2/licenses").await;
+    found.as_array().into_iter().flatten().map(|it| it["id"].as_i64().unwrap()).collect()
+}
+
+fn license_says(status: &str, reason: &str) -> impl Fn(&Value) -> bool {
+    move |it| says(it, "LicenseApplied", status, reason)
+}
+
+#[tokio::test]
+async fn a_licence_comes_from_its_secret_and_what_waited_for_it_goes_on() {
+    let (stage, plane) = stage().await;
+    stage.apply(&plane).await;
+    stage.apply(&group(&json!({}))).await;
+    let waits =
+        stage.wait::<CoderControlPlane>("main", "without", license_says("False", "SecretMissing")).await;
+    assert!(is_held_up("LicenseNotApplied")(&waits), "{waits:#}");
+    assert_eq!(waits["status"]["operatorAccessReady"], true, "what needs no licence goes on");
+    assert_eq!(waits["status"]["licenseTier"], "none");
+    stage.wait_for("CoderGroup", "developers", "waiting", is_held_up("NotEntitled")).await;
+
+    let license = sign(&stage, &json!({"feature_set": "premium"})).await;
+    stage.write_secret("license", &json!({"license": format!("{license}\n")})).await;
+    let done = stage.wait::<CoderControlPlane>("main", "licensed", is_ready).await;
+    assert!(license_says("True", "Applied")(&done), "{done:#}");
+    assert_eq!(done["status"]["licenseTier"], "premium");
+    assert_eq!(done["status"]["externalProvisionerDaemonsEntitlement"], "entitled");
+    assert_eq!(done["status"]["licenses"][0]["featureSet"], "premium");
+    assert!(done["status"]["licenseLastAppliedHash"].is_string(), "{done:#}");
+    stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
+
+    // The licence itself is in its Secret and nowhere else.
+    let (_, metrics) = stage.operator.get("/metrics").await.unwrap();
+    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap();
+    let told = [
+        done.to_string(),
+        metrics,
+        serde_json::to_string(&events.items).unwrap(),
+        format!("{:?}", stage.operator.said()),
+    ];
+    assert!(told[2].contains("LicenseInstalled"), "{}", told[2]);
+    for text in told {
+        assert!(!text.contains(&license) && !text.contains(&stage.coderd.owner.token), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_adds_the_new_licence_first_and_retires_only_what_we_installed() {
+    let (stage, mut plane) = stage().await;
+    let foreign = sign(&stage, &json!({"feature_set": "enterprise"})).await;
+    let body = json!({"license": foreign});
+    stage.coderd.owner.request(reqwest::Method::POST, "/api/v2/licenses", Some(&body)).await.unwrap();
+    let theirs = installed(&stage).await;
+    let first = sign(&stage, &json!({"feature_set": "premium", "account_id": "first"})).await;
+    stage.write_secret("license", &json!({"license": first})).await;
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "licensed", is_ready).await;
+    let before = installed(&stage).await;
+    assert_eq!(before.len(), 2);
+
+    let second = sign(&stage, &json!({"feature_set": "premium", "account_id": "second"})).await;
+    stage.write_secret("license", &json!({"license": second})).await;
+    stage
+        .wait::<CoderControlPlane>("main", "renewed", |it| {
+            is_ready(it)
+                && it["status"]["licenses"].as_array().is_some_and(|it| {
+                    it.len() == 2 && it.iter().any(|it| !before.contains(&it["id"].as_i64().unwrap()))
+                })
+        })
+        .await;
+    let after = installed(&stage).await;
+    assert!(theirs.iter().all(|it| after.contains(it)), "what somebody else installed stays");
+    assert_eq!(after.len(), 2, "ours was renewed: {before:?} -> {after:?}");
+
+    // Back to the first: it converges too, and nothing is left of the second.
+    stage.write_secret("license", &json!({"license": first})).await;
+    stage
+        .wait::<CoderControlPlane>("main", "as before", |it| {
+            is_ready(it)
+                && it["status"]["licenses"].as_array().is_some_and(|it| {
+                    it.len() == 2
+                        && it.iter().all(|it| {
+                            let id = it["id"].as_i64().unwrap();
+                            theirs.contains(&id) || !after.contains(&id)
+                        })
+                })
+        })
+        .await;
+
+    // With the manifest it goes only where that is said.
+    plane["spec"]["licenseDeletionPolicy"] = json!("Delete");
+    stage.apply(&plane).await;
+    let last = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&last).await;
+    assert_eq!(installed(&stage).await, theirs);
+}
+
+#[tokio::test]
+async fn a_licence_that_coder_does_not_take_is_told_in_its_words_and_not_sent_again() {
+    let (stage, plane) = stage().await;
+    let elsewhere =
+        json!({"feature_set": "premium", "deployment_ids": ["00000000-0000-4000-8000-000000000001"]});
+    let license = sign(&stage, &elsewhere).await;
+    stage.write_secret("license", &json!({"license": license})).await;
+    stage.apply(&plane).await;
+    let refused = stage.wait::<CoderControlPlane>("main", "refused", license_says("False", "Invalid")).await;
+    assert!(says(&refused, "Stalled", "True", "LicenseNotApplied"), "{refused:#}");
+    assert!(!refused.to_string().contains(&license));
+    let sent = async || {
+        let (_, metrics) = stage.operator.get("/metrics").await.unwrap();
+        metrics
+            .lines()
+            .filter(|it| it.contains("method=\"POST\",route=\"/api/v2/licenses\""))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let before = sent().await;
+    stage.look_again("CoderControlPlane", "main").await;
+    assert_eq!(sent().await, before);
+
+    stage.write_secret("license", &json!({"license": "not a licence at all"})).await;
+    stage.look_again("CoderControlPlane", "main").await;
+    let expired = sign(&stage, &json!({"feature_set": "premium", "term": "expired"})).await;
+    stage.write_secret("license", &json!({"license": expired})).await;
+    stage.wait::<CoderControlPlane>("main", "expired", license_says("False", "Expired")).await;
+    let grace = sign(&stage, &json!({"feature_set": "premium", "term": "grace"})).await;
+    stage.write_secret("license", &json!({"license": grace})).await;
+    stage.wait::<CoderControlPlane>("main", "in its grace period", license_says("True", "GracePeriod")).await;
+    // A Secret that goes takes nothing away.
+    stage.api::<Secret>().delete("license", &DeleteParams::default()).await.unwrap();
+    stage.wait::<CoderControlPlane>("main", "without", license_says("False", "SecretMissing")).await;
+    assert_eq!(installed(&stage).await.len(), 1);
+}
