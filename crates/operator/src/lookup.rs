@@ -57,26 +57,22 @@ impl Sources {
 impl Lookup for Sources {
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
         async move {
-            match self.values(namespace, name) {
-                Some(values) => Ok(Some(values)),
-                None => {
-                    let cluster = self.cluster().await?;
-                    cluster.secret(in_cluster(cluster, namespace), name).await
-                }
+            if let Some(values) = self.values(namespace, name) {
+                return Ok(Some(values));
             }
+            let cluster = self.cluster().await?;
+            cluster.secret(in_cluster(cluster, namespace), name).await
         }
         .boxed()
     }
 
     fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
         async move {
-            match self.planes.get(&Named::new(namespace, name)) {
-                Some(plane) => Ok(Some(plane.clone())),
-                None => {
-                    let cluster = self.cluster().await?;
-                    cluster.control_plane(in_cluster(cluster, namespace), name).await
-                }
+            if let Some(plane) = self.planes.get(&Named::new(namespace, name)) {
+                return Ok(Some(plane.clone()));
             }
+            let cluster = self.cluster().await?;
+            cluster.control_plane(in_cluster(cluster, namespace), name).await
         }
         .boxed()
     }

@@ -101,7 +101,9 @@ pub(crate) fn load(paths: &[PathBuf], scope: Scope) -> Result<std::result::Resul
         match source.documents() {
             Ok(documents) => {
                 is_empty &= documents.is_empty();
-                documents.iter().for_each(|it| take(it, &mut definitions, &mut manifests, &mut mistakes));
+                for document in &documents {
+                    take(document, &mut definitions, &mut manifests, &mut mistakes);
+                }
             }
             Err(mistake) => mistakes.push(mistake),
         }
@@ -159,7 +161,9 @@ fn take(
     }
     let misfits = definitions.check(kind, &document.value);
     if !misfits.is_empty() {
-        misfits.iter().for_each(|it| complain(&it.path, it.to_string()));
+        for misfit in &misfits {
+            complain(&misfit.path, misfit.to_string());
+        }
         return;
     }
     if kind == CoderControlPlane::kind(&()) {

@@ -79,7 +79,7 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::{super::schema::Definitions, *};
 
-    fn told(definitions: &mut Definitions, kind: &str, name: &str, spec: Value) -> Vec<String> {
+    fn told(definitions: &mut Definitions, kind: &str, name: &str, spec: &Value) -> Vec<String> {
         let mut manifest = json!({"metadata": {"name": name}, "spec": spec});
         if kind != "CoderControlPlane" {
             manifest["spec"]["controlPlaneRef"] = json!({"name": "main"});
@@ -128,7 +128,7 @@ mod tests {
                 "must name every licence once",
             ),
         ] {
-            let told = told(definitions, kind, "mistake", spec.clone());
+            let told = told(definitions, kind, "mistake", &spec);
             let fits = |it: &String| it.starts_with(&format!("spec.{path}: ")) && it.contains(words);
             assert!(told.iter().any(fits), "{kind} {spec}: {told:?}");
         }
@@ -137,17 +137,17 @@ mod tests {
     #[test]
     fn an_object_whose_own_name_cannot_be_coders_must_say_another() {
         let definitions = &mut Definitions::default();
-        let told_of = told(definitions, "CoderOrganization", "team.alpha", json!({}));
+        let told_of = told(definitions, "CoderOrganization", "team.alpha", &json!({}));
         assert!(
             matches!(&told_of[..], [one] if one.starts_with("metadata.name: ") && one.contains("set spec.name")),
             "{told_of:?}"
         );
-        assert_eq!(told(definitions, "CoderOrganization", "team.alpha", json!({"name": "alpha"})), [""; 0]);
+        assert_eq!(told(definitions, "CoderOrganization", "team.alpha", &json!({"name": "alpha"})), [""; 0]);
     }
 
     #[test]
     fn a_rule_about_a_change_says_nothing_without_what_was_there_before() {
         let definitions = &mut Definitions::default();
-        assert_eq!(told(definitions, "CoderGroup", "a", json!({"organization": "alpha"})), [""; 0]);
+        assert_eq!(told(definitions, "CoderGroup", "a", &json!({"organization": "alpha"})), [""; 0]);
     }
 }

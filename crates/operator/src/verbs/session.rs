@@ -55,7 +55,9 @@ impl Session {
         let Manifests { mut subjects, planes, secrets, notes } = self.load()?;
         let given =
             secrets::read(&self.input.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
-        notes.iter().for_each(|note| self.note(note));
+        for note in &notes {
+            self.note(note);
+        }
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
             self.note(&format!("{}: {} is suspended", suspended.place, suspended.subject.reference()));
         }

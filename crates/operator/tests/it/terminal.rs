@@ -58,10 +58,9 @@ impl Terminal {
         let deadline = Instant::now() + LIMIT;
         while !self.seen.contains(words) {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.screen.recv_timeout(left) {
-                Ok(text) => self.seen.push_str(&text),
-                Err(error) => panic!("{error}: {words:?} is not in:\n{}", self.seen),
-            }
+            let next = self.screen.recv_timeout(left);
+            assert!(next.is_ok(), "{next:?}: {words:?} is not in:\n{}", self.seen);
+            self.seen.push_str(&next.unwrap());
         }
     }
 
