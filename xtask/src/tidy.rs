@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from the tree's files to complaints; it neither fixes nor prints.
 
+mod conformance;
 mod crates;
 mod headers;
 mod sizes;
@@ -24,6 +25,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(sizes::check(&tree));
     complaints.extend(headers::check(&tree));
     complaints.extend(words::check(&tree));
+    complaints.extend(conformance::check(&tree));
     complaints.extend(crates::check(&tree)?);
     complaints.extend(generated(&tree)?);
     for Complaint { path, line, what } in &complaints {

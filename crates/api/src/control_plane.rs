@@ -192,15 +192,6 @@ pub enum LicenseDeletionPolicy {
     Delete,
 }
 
-impl CoderControlPlane {
-    /// The Secret into which we write our own token.
-    pub fn token_secret_name(&self) -> String {
-        let declared = self.spec.operator_access.as_ref().and_then(OperatorAccess::token_secret_name);
-        let name = self.metadata.name.as_deref().unwrap_or_default();
-        declared.map_or_else(|| format!("{name}-operator-token"), str::to_owned)
-    }
-}
-
 impl CoderControlPlaneSpec {
     pub fn is_suspended(&self) -> bool {
         self.suspend.unwrap_or_default()

@@ -150,6 +150,8 @@ pub mod reason {
     pub const NO_DATABASE: &str = "NoDatabase";
     /// The image is older than what has worked on the database.
     pub const DOWNGRADE_REFUSED: &str = "DowngradeRefused";
+    /// The image names no version that could be compared.
+    pub const VERSION_UNKNOWN: &str = "VersionUnknown";
     /// Pods do not come up; the message names one and what it says.
     pub const ROLLOUT_STUCK: &str = "RolloutStuck";
 }

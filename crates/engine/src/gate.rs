@@ -3,7 +3,7 @@
 use api::reason;
 use client::deployment::{BuildInfo, Entitlements};
 
-use crate::outcome::Waiting;
+use crate::{outcome::Waiting, version::Version};
 
 /// The oldest Coder that we know how to talk to.
 const OLDEST: (u32, u32) = (2, 34);
@@ -21,7 +21,8 @@ pub struct Gate {
 /// surface answers with refusals or with defaults, and neither says what is stored.
 pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Waiting> {
     let Gate { feature, license } = gate;
-    if version(&build.version).is_some_and(|found| found < OLDEST) {
+    // A development build has no version that means anything, and is let through.
+    if Version::parse(&build.version).is_some_and(|found| found.minor() < OLDEST) {
         let (major, minor) = OLDEST;
         let message = format!("needs Coder >= {major}.{minor}, and this is {}", build.version);
         return Err(Waiting { reason: reason::VERSION_TOO_OLD, message });
@@ -42,13 +43,6 @@ pub fn without_licences(gate: Gate) -> Waiting {
         reason: reason::NOT_ENTITLED,
         message: format!("needs a {license} licence: {feature}; this build of Coder takes none"),
     }
-}
-
-/// The first two numbers of a version. A development build has none that mean anything, and is let through.
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.trim_start_matches('v').split('.');
-    let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-    (version != (0, 0)).then_some(version)
 }
 
 #[cfg(test)]

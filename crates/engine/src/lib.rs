@@ -2,7 +2,8 @@
 //!
 //! Owns the stages that every kind runs (`desire`, `observe`, `plan`, `apply`), the behaviour that all kinds
 //! share ([`decide`], [`gate`]) and the kinds themselves ([`kinds`]), each of which is a small file.
-//! `desire`, `plan` and `decide` are pure; `observe` and `apply` talk to coderd through a [`World`].
+//! `desire`, `plan` and `decide` are pure; `observe` and `apply` talk to coderd through a [`World`]. A control plane
+//! has stages of its own ([`control_plane`]).
 //!
 //! It knows no clock, no environment, no terminal and no Kubernetes API: the doors (controller, command line) bring those.
 //!
@@ -24,6 +25,7 @@ pub mod outcome;
 pub mod ownership;
 pub mod plan;
 pub mod status;
+pub mod version;
 pub mod world;
 
 pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};

@@ -73,7 +73,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             let refers = |plane: &Arc<CoderControlPlane>| {
                 plane.namespace() == secret.namespace()
                     && (names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
-                        || secret.metadata.name == Some(plane.token_secret_name()))
+                        || secret.metadata.name == Some(engine::control_plane::operator_token_secret(plane)))
             };
             of_secrets
                 .state()

@@ -44,7 +44,7 @@ impl TokenSecret {
         plane: &CoderControlPlane,
         shared: &Shared,
     ) -> Result<(Self, Contents), Waiting> {
-        let name = plane.token_secret_name();
+        let name = engine::control_plane::operator_token_secret(plane);
         let secrets =
             Api::<Secret>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
         let unreadable = |error: kube::Error| Waiting {

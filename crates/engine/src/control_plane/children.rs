@@ -1,0 +1,209 @@
+//! The objects that should be, from a manifest and what is known of the cluster.
+//!
+//! Every mistake of a person that the API server could not see is found here. What cannot be had now (a namespace that does not
+//! consent, an API that is not installed) is left out with a notice, and holds up nothing else.
+
+mod container;
+mod deployment;
+mod environment;
+mod exposure;
+mod hardening;
+mod rbac;
+mod service;
+mod service_account;
+mod volumes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use api::{CoderControlPlane, reason};
+use k8s_openapi::{
+    api::rbac::v1::PolicyRule,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{Resource as _, ResourceExt as _};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    names,
+    references::{Reference, Source},
+    version,
+};
+use crate::kind::Invalid;
+
+pub use rbac::consents;
+pub(super) use service_account::name as service_account_name;
+
+/// What is known of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// What was found of [`references`](super::references::references). What is missing there is missing here.
+    pub sources: BTreeMap<Reference, Source>,
+    /// Whether the cluster has `HTTPRoute`s.
+    pub gateway_api: bool,
+    /// The namespaces that consent to take workspaces from this control plane.
+    pub consenting: BTreeSet<String>,
+    /// What `extraRules` may grant.
+    pub allowed_rules: Vec<PolicyRule>,
+    /// The configuration of the Deployment that is there, if one is.
+    pub deployed: Option<Deployed>,
+    /// The newest version of Coder that has worked on the database.
+    pub database_version: Option<String>,
+}
+
+/// What the Deployment that is there says of the configuration of its pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deployed {
+    /// The annotation of its pods.
+    pub pods: Option<String>,
+    /// What the pods had when we first saw them without that annotation.
+    pub found: Option<String>,
+}
+
+/// What should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Desired {
+    /// In the order in which they are applied.
+    pub children: Vec<Child>,
+    /// What is left out, and what a person should know.
+    pub notices: Vec<Notice>,
+}
+
+/// An object that should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    pub key: Key,
+    /// The fields that we own, and no others.
+    pub object: Value,
+    /// What it is for, in words.
+    pub reason: &'static str,
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// As `apps/v1`.
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Something that is left out, or that a person should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The reason in a condition.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// The objects of a control plane that we run.
+pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Invalid> {
+    let mut notices = Vec::new();
+    let mut children = Vec::new();
+    children.extend(service_account::desire(plane));
+    children.extend(rbac::desire(plane, facts, &mut notices)?);
+    children.push(service::desire(plane));
+    let deployment = deployment::desire(plane, facts)?;
+    match version::check(plane.spec.image(), facts.database_version.as_deref()) {
+        // The pods that are there stay as they are.
+        Err(refusal) => notices.push(refusal),
+        Ok(()) => children.push(deployment),
+    }
+    children.extend(exposure::desire(plane, facts, &mut notices)?);
+    notices.extend(version::check_named(plane.spec.image()));
+    if !environment::names_database(&plane.spec, facts) {
+        notices.push(Notice {
+            reason: reason::NO_DATABASE,
+            message: "no database is declared, so Coder keeps everything in its pod and loses it with the pod: set \
+                      CODER_PG_CONNECTION_URL in extraEnv"
+                .to_owned(),
+        });
+    }
+    Ok(Desired { children, notices })
+}
+
+impl Deployed {
+    /// What a Deployment says.
+    pub fn of(deployment: &Value) -> Self {
+        let text = |at: &str, key: &str| {
+            deployment.pointer(at).and_then(|it| it.get(key)).and_then(Value::as_str).map(str::to_owned)
+        };
+        Self {
+            pods: text("/spec/template/metadata/annotations", api::annotation::CONFIGURATION),
+            found: text("/metadata/annotations", api::annotation::CONFIGURATION_FOUND),
+        }
+    }
+}
+
+impl Key {
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
+        Self { api_version, kind, namespace, name }
+    }
+
+    /// The key of an object as the API server has it. Items of a typed list have no kind, so whoever lists fills that in.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
+        Some(Self::new(
+            text("/apiVersion")?,
+            text("/kind")?,
+            text("/metadata/namespace")?,
+            text("/metadata/name")?,
+        ))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// A typed object as a child.
+fn child<K>(object: &K, reason: &'static str) -> Child
+where
+    K: kube::Resource<DynamicType = ()> + Serialize,
+{
+    let key = Key::new(
+        &K::api_version(&()),
+        &K::kind(&()),
+        object.meta().namespace.as_deref().unwrap_or_default(),
+        object.meta().name.as_deref().unwrap_or_default(),
+    );
+    // Objects of Kubernetes are plain data: there is none that cannot be written.
+    Child { key, object: serde_json::to_value(object).unwrap_or_default(), reason }
+}
+
+/// What the objects in the control plane's own namespace have in common: its name, its labels, and that they go with it.
+fn metadata(plane: &CoderControlPlane) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(plane.name_any()),
+        namespace: plane.namespace(),
+        labels: Some(names::labels(&plane.name_any())),
+        owner_references: Some(vec![owner(plane)]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn owner(plane: &CoderControlPlane) -> OwnerReference {
+    OwnerReference {
+        api_version: CoderControlPlane::api_version(&()).into_owned(),
+        kind: CoderControlPlane::kind(&()).into_owned(),
+        name: plane.name_any(),
+        uid: plane.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// A map that is not written when there is nothing in it: applied, an empty one would be a claim on it.
+fn unless_empty(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then_some(map)
+}
+
+#[cfg(test)]
+mod tests;

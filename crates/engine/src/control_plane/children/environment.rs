@@ -1,0 +1,89 @@
+//! The environment of the container: what is built in, and what a person adds or puts in its place.
+
+use api::{CoderControlPlane, CoderControlPlaneSpec};
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
+
+use super::{Facts, container::HTTP, container::HTTPS, volumes};
+use crate::{
+    control_plane::{address, references},
+    kind::Invalid,
+};
+
+const ACCESS_URL: &str = "CODER_ACCESS_URL";
+const DATABASE_URL: &str = "CODER_PG_CONNECTION_URL";
+
+/// The variables, each once: they are merged by name. One of a person's takes the place of a built-in one, so that what
+/// refers to it still finds it before itself.
+pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<EnvVar>, Invalid> {
+    let mut variables = built_in(plane, facts);
+    for (index, declared) in plane.spec.extra_env.iter().flatten().enumerate() {
+        let field = format!("spec.extraEnv[{index}].name");
+        if declared.name.is_empty() {
+            return Err(Invalid::new(&field, "must not be empty"));
+        }
+        let before = plane.spec.extra_env.iter().flatten().take(index);
+        let is_repeated = before.clone().any(|it| it.name == declared.name);
+        if is_repeated && [ACCESS_URL, DATABASE_URL].contains(&declared.name.as_str()) {
+            return Err(Invalid::new(
+                &field,
+                format!("{} is there already: keep one of them", declared.name),
+            ));
+        }
+        match variables.iter_mut().find(|it| it.name == declared.name) {
+            Some(place) => *place = declared.clone(),
+            None => variables.push(declared.clone()),
+        }
+    }
+    Ok(variables)
+}
+
+/// Whether Coder is told where its database is. What is only an empty text tells nothing.
+pub(super) fn names_database(spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
+    let is_told = |it: &EnvVar| it.value_from.is_some() || it.value.as_ref().is_some_and(|it| !it.is_empty());
+    let by_variable = spec.extra_env.iter().flatten().any(|it| it.name == DATABASE_URL && is_told(it));
+    let by_argument = spec.extra_args.iter().flatten().any(|it| it.starts_with("--postgres-url"));
+    by_variable || by_argument || comes_from_source(DATABASE_URL, spec, facts)
+}
+
+fn built_in(plane: &CoderControlPlane, facts: &Facts) -> Vec<EnvVar> {
+    let spec = &plane.spec;
+    let pod_ip =
+        ObjectFieldSelector { field_path: "status.podIP".to_owned(), ..ObjectFieldSelector::default() };
+    let pod_ip = EnvVarSource { field_ref: Some(pod_ip), ..EnvVarSource::default() };
+    let mut variables = vec![
+        EnvVar { name: "KUBE_POD_IP".to_owned(), value: None, value_from: Some(pod_ip) },
+        variable("CODER_DERP_SERVER_RELAY_URL", format!("http://$(KUBE_POD_IP):{HTTP}")),
+    ];
+    let is_declared = spec.extra_env.iter().flatten().any(|it| it.name == ACCESS_URL);
+    if spec.uses_cluster_access_url() && !is_declared && !comes_from_source(ACCESS_URL, spec, facts) {
+        variables.push(variable(ACCESS_URL, address::access(plane)));
+    }
+    let secrets = spec.tls_secrets();
+    if !secrets.is_empty() {
+        let files = |file: &str| {
+            let paths: Vec<String> =
+                secrets.iter().map(|it| format!("{}/{file}", volumes::tls_folder(it))).collect();
+            paths.join(",")
+        };
+        variables.extend([
+            variable("CODER_TLS_ENABLE", "true".to_owned()),
+            variable("CODER_TLS_ADDRESS", format!("0.0.0.0:{HTTPS}")),
+            variable("CODER_TLS_CERT_FILE", files("tls.crt")),
+            variable("CODER_TLS_KEY_FILE", files("tls.key")),
+        ]);
+    }
+    variables
+}
+
+/// Whether a source of `envFrom` really has the variable. One that is missing has nothing.
+fn comes_from_source(name: &str, spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
+    spec.env_from.iter().flatten().any(|source| {
+        let key = name.strip_prefix(source.prefix.as_deref().unwrap_or_default());
+        let found = references::of_source(source).and_then(|it| facts.sources.get(&it));
+        key.zip(found).is_some_and(|(key, found)| !key.is_empty() && found.keys.contains(key))
+    })
+}
+
+fn variable(name: &str, value: String) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
+}

@@ -1,0 +1,201 @@
+//! What the pods' account may do so that templates can make workspaces: a Role and a `RoleBinding` per namespace.
+//!
+//! The operator's rights are wider than those of whoever writes a manifest. So a namespace has to consent by its label, and rules
+//! beyond the usual ones have to be allowed to the operator by whoever started it.
+
+use std::collections::BTreeMap;
+
+use api::{CoderControlPlane, annotation, label, reason};
+use k8s_openapi::{
+    api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::ResourceExt as _;
+
+use super::{Child, Facts, Notice, child, owner, service_account};
+use crate::{control_plane::names, kind::Invalid};
+
+const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+/// Verbs by which rights grow. Whatever is allowed, they are not.
+const GROWING: [&str; 4] = ["escalate", "bind", "impersonate", "*"];
+
+pub(super) fn desire(
+    plane: &CoderControlPlane,
+    facts: &Facts,
+    notices: &mut Vec<Notice>,
+) -> Result<Vec<Child>, Invalid> {
+    let spec = plane.spec.rbac.clone().unwrap_or_default();
+    if !spec.has_workspace_perms() {
+        return Ok(Vec::new());
+    }
+    let namespaces = namespaces(plane, facts, notices)?;
+    let mut rules = vec![rule("", "pods"), rule("", "persistentvolumeclaims")];
+    if spec.enables_deployments() {
+        rules.push(rule("apps", "deployments"));
+    }
+    for (index, extra) in spec.extra_rules.iter().flatten().enumerate() {
+        match allows(&facts.allowed_rules, extra) {
+            Ok(()) => rules.push(extra.clone()),
+            Err(why) => notices.push(Notice {
+                reason: reason::RULES_NOT_ALLOWED,
+                message: format!("spec.rbac.extraRules[{index}] is not granted: {why}"),
+            }),
+        }
+    }
+    Ok(namespaces.iter().flat_map(|it| for_namespace(plane, it, &rules)).collect())
+}
+
+/// Whether a namespace with these labels consents to take workspaces from a control plane.
+pub fn consents(plane: &CoderControlPlane, labels: &BTreeMap<String, String>) -> bool {
+    labels.get(label::WORKSPACES_FROM).is_some_and(|it| Some(it) == plane.metadata.namespace.as_ref())
+}
+
+/// The namespaces that take workspaces: the control plane's own, and those of the declared ones that consent.
+fn namespaces(
+    plane: &CoderControlPlane,
+    facts: &Facts,
+    notices: &mut Vec<Notice>,
+) -> Result<Vec<String>, Invalid> {
+    let own = plane.namespace().unwrap_or_default();
+    let mut found = vec![own.clone()];
+    let declared = plane.spec.rbac.iter().flat_map(|it| it.workspace_namespaces.iter().flatten());
+    for (index, namespace) in declared.enumerate() {
+        let namespace = namespace.trim();
+        if namespace.is_empty() {
+            return Err(Invalid::new(
+                &format!("spec.rbac.workspaceNamespaces[{index}]"),
+                "must be the name of a namespace",
+            ));
+        }
+        if found.iter().any(|it| it == namespace) {
+            continue;
+        }
+        if facts.consenting.contains(namespace) {
+            found.push(namespace.to_owned());
+        } else {
+            notices.push(Notice {
+                reason: reason::NO_CONSENT,
+                message: format!(
+                    "namespace {namespace} takes no workspaces from here: whoever keeps it sets its label {}={own}",
+                    label::WORKSPACES_FROM
+                ),
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn for_namespace(plane: &CoderControlPlane, namespace: &str, rules: &[PolicyRule]) -> [Child; 2] {
+    let (name, own) = (plane.name_any(), plane.namespace().unwrap_or_default());
+    let account = service_account::name(plane);
+    let metadata = |object: String| ObjectMeta {
+        name: Some(object),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(names::workspace_labels(&name, &own)),
+        annotations: Some(BTreeMap::from([(
+            annotation::WORKSPACE_RBAC_OWNER.to_owned(),
+            plane.uid().unwrap_or_default(),
+        )])),
+        // An owner in another namespace would be taken for one that is gone.
+        owner_references: (namespace == own).then(|| vec![owner(plane)]),
+        ..ObjectMeta::default()
+    };
+    let role = names::workspace_role(&account, &name, &own);
+    let binding = RoleBinding {
+        metadata: metadata(names::workspace_binding(&account, &name, &own)),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name: role.clone(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: account,
+            namespace: Some(own.clone()),
+            api_group: None,
+        }]),
+    };
+    let role = Role { metadata: metadata(role), rules: Some(rules.to_vec()) };
+    [child(&role, "what workspaces need"), child(&binding, "who may make workspaces")]
+}
+
+fn rule(group: &str, resource: &str) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: VERBS.map(str::to_owned).to_vec(),
+        ..PolicyRule::default()
+    }
+}
+
+/// Whether everything that a rule grants is allowed, by one rule or by several together.
+fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
+    if wanted.non_resource_urls.iter().flatten().next().is_some() {
+        return Err("a Role cannot grant nonResourceURLs".to_owned());
+    }
+    if let Some(verb) = wanted.verbs.iter().find(|it| GROWING.contains(&it.as_str())) {
+        return Err(format!("the verb {verb} would let its holder grow: name the verbs that are needed"));
+    }
+    for group in wanted.api_groups.iter().flatten() {
+        for resource in wanted.resources.iter().flatten() {
+            for verb in &wanted.verbs {
+                if !allowed.iter().any(|it| grants(it, wanted, group, resource, verb)) {
+                    let group = if group.is_empty() { "core" } else { group };
+                    return Err(format!(
+                        "the operator was not started to allow {verb} of {resource} ({group})"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn grants(allowed: &PolicyRule, wanted: &PolicyRule, group: &str, resource: &str, verb: &str) -> bool {
+    let has = |list: &[String], it: &str| list.iter().any(|held| held == it || held == "*");
+    let named = allowed.resource_names.as_deref().unwrap_or_default();
+    let wanted_names = wanted.resource_names.as_deref().unwrap_or_default();
+    let names_fit =
+        named.is_empty() || (!wanted_names.is_empty() && wanted_names.iter().all(|it| named.contains(it)));
+    names_fit
+        && has(allowed.api_groups.as_deref().unwrap_or_default(), group)
+        && has(allowed.resources.as_deref().unwrap_or_default(), resource)
+        && has(&allowed.verbs, verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(rule: &Value) -> PolicyRule {
+        serde_json::from_value(rule.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_rule_is_granted_only_where_all_of_it_is_allowed() {
+        let allowed = [
+            json!({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "create"]}),
+            json!({"apiGroups": [""], "resources": ["services", "secrets"], "verbs": ["*"], "resourceNames": ["a"]}),
+        ]
+        .map(|it| of(&it));
+        let ask = |rule: Value| allows(&allowed, &of(&rule));
+        let jobs =
+            |verbs: &[&str]| ask(json!({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs}));
+        assert_eq!(jobs(&["get", "create"]), Ok(()));
+        assert!(jobs(&["get", "delete"]).unwrap_err().contains("delete of jobs (batch)"));
+        for verb in ["*", "escalate", "bind", "impersonate"] {
+            assert!(jobs(&[verb]).unwrap_err().contains("grow"), "{verb}");
+        }
+        let secrets = |names: &[&str]| {
+            ask(
+                json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": names}),
+            )
+        };
+        assert_eq!(secrets(&["a"]), Ok(()));
+        assert!(secrets(&["a", "b"]).unwrap_err().contains("get of secrets (core)"));
+        assert!(secrets(&[]).is_err(), "all of them are more than one");
+        assert!(ask(json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]})).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! From what should be and what is to steps. A control plane that is as declared has none.
+
+use api::{CoderControlPlane, reason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use serde_json::{Value, json};
+
+use super::{
+    Child, Desired, Key, Notice,
+    compare::differences,
+    fields, migrate,
+    ownership::{Holder, holder},
+    prune::{Going, going},
+};
+use crate::plan::{Action, Change, Impact, Plan, Step};
+
+/// The number of pods, which is an autoscaler's when it is not declared.
+const REPLICAS: &[&str] = &["spec", "replicas"];
+
+/// One write to the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ChildEffect {
+    /// A merge patch of the metadata that says who manages which field.
+    Migrate { key: Key, patch: Value },
+    /// A server-side apply as [`FIELD_MANAGER`](super::FIELD_MANAGER), with force.
+    Apply { key: Key, object: Value },
+    /// The same, of an object that stays and is nobody's from then on.
+    Release { key: Key, object: Value },
+    /// A deletion of this very object and no later one of its name.
+    Delete { key: Key, uid: String },
+}
+
+/// An object as the API server has it, `managedFields` included: without them everything would look like somebody else's.
+#[derive(Debug, Clone)]
+pub struct Live {
+    pub key: Key,
+    pub object: Value,
+    metadata: ObjectMeta,
+}
+
+/// What a plan is made of.
+#[derive(Debug)]
+pub struct Situation<'a> {
+    pub plane: &'a CoderControlPlane,
+    pub desired: &'a Desired,
+    /// Every object that is declared or is found by [`selector`](super::selector) and
+    /// [`workspace_selector`](super::workspace_selector).
+    pub live: &'a [Live],
+    /// Whether the pods are those that are declared: see [`rollout`](super::rollout).
+    pub rolled_out: bool,
+}
+
+/// What is to be done, and what is not because it is somebody else's.
+#[derive(Debug)]
+pub struct Planned {
+    pub plan: Plan<ChildEffect>,
+    pub refused: Vec<Notice>,
+}
+
+impl Live {
+    /// Reads an object; nothing when it is none.
+    pub fn new(object: Value) -> Option<Self> {
+        let metadata = serde_json::from_value(object.get("metadata")?.clone()).ok()?;
+        Some(Self { key: Key::of(&object)?, object, metadata })
+    }
+}
+
+/// The steps from what is to what should be.
+pub fn plan(situation: &Situation<'_>) -> Planned {
+    let Situation { plane, desired, live, rolled_out } = situation;
+    let mut planned = Planned { plan: Plan::empty(), refused: Vec::new() };
+    let mut account_refused = false;
+    for child in &desired.children {
+        // Pods would run as somebody else's account, and it would be given rights.
+        if account_refused && ["Deployment", "RoleBinding"].contains(&child.key.kind.as_str()) {
+            continue;
+        }
+        let found = live.iter().find(|it| it.key == child.key);
+        match holder(plane, &child.key, found.map(|it| &it.metadata)) {
+            Holder::Free => planned.plan.steps.push(creation(child)),
+            Holder::Ours | Holder::Predecessors => {
+                planned.plan.steps.extend(found.into_iter().flat_map(|it| update(plane, child, it)));
+            }
+            Holder::Leaving => planned.refused.push(Notice {
+                reason: reason::DELETING,
+                message: format!("{} is being deleted: it is made again once it is gone", child.key),
+            }),
+            Holder::Foreign(message) => {
+                account_refused |= child.key.kind == "ServiceAccount";
+                planned.refused.push(Notice { reason: reason::NOT_OURS, message });
+            }
+        }
+    }
+    let declared: Vec<&Key> = desired.children.iter().map(|it| &it.key).collect();
+    for it in *live {
+        let going = going(plane, &declared, &it.key, &it.metadata, *rolled_out);
+        planned.plan.steps.extend(going.map(|going| removal(it, going)).unwrap_or_default());
+    }
+    planned
+}
+
+fn creation(child: &Child) -> Step<ChildEffect> {
+    Step {
+        action: Action::Create,
+        impact: Impact::Safe,
+        reason: format!("{} is declared and missing: {}", child.key, child.reason),
+        changes: vec![Change::new(&child.key.to_string(), Value::Null, child.reason)],
+        effect: ChildEffect::Apply { key: child.key.clone(), object: child.object.clone() },
+    }
+}
+
+fn update(plane: &CoderControlPlane, child: &Child, live: &Live) -> Vec<Step<ChildEffect>> {
+    let key = &child.key;
+    let entries = live.metadata.managed_fields.clone().unwrap_or_default();
+    let leaves_replicas = key.kind == "Deployment" && plane.spec.replicas.is_none();
+    let migrated = migrate::migrate(&entries, if leaves_replicas { &[REPLICAS] } else { &[] });
+    let mut steps = Vec::new();
+    steps.extend(migrated.as_deref().map(|it| migration(live, it)));
+    let entries = migrated.unwrap_or(entries);
+    let mut changes = differences(&child.object, &live.object, fields::ours(&entries));
+    if changes.is_empty() {
+        return steps;
+    }
+    let impact = impact(key, &changes);
+    for change in &mut changes {
+        change.field = format!("{key}: {}", change.field);
+    }
+    steps.push(Step {
+        action: Action::Update,
+        impact,
+        reason: format!("{key} differs from what is declared"),
+        changes,
+        effect: ChildEffect::Apply { key: key.clone(), object: child.object.clone() },
+    });
+    steps
+}
+
+fn migration(live: &Live, migrated: &[ManagedFieldsEntry]) -> Step<ChildEffect> {
+    let key = &live.key;
+    let field = format!("{key}: metadata.managedFields");
+    Step {
+        action: Action::Update,
+        impact: Impact::Safe,
+        reason: format!("the fields of {key} get another manager and keep their values"),
+        changes: vec![Change::new(&field, Value::Null, super::FIELD_MANAGER)],
+        effect: ChildEffect::Migrate { key: key.clone(), patch: migrate::patch(&live.metadata, migrated) },
+    }
+}
+
+/// What people notice of a change.
+fn impact(key: &Key, changes: &[Change]) -> Impact {
+    let is_noticed = |it: &Change| match key.kind.as_str() {
+        // New pods take the place of the old ones, and connections break.
+        "Deployment" => it.field.starts_with("spec.template") && it.before != it.after,
+        "Service" | "Ingress" | "HTTPRoute" => it.field.starts_with("spec") && it.before != it.after,
+        _ => false,
+    };
+    let stops = changes.iter().any(|it| it.field == "spec.replicas" && it.after == 0);
+    if stops || changes.iter().any(is_noticed) { Impact::Disruptive } else { Impact::Safe }
+}
+
+fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
+    match going {
+        Going::Later => Vec::new(),
+        Going::Delete => live.metadata.uid.clone().map(|uid| deletion(&live.key, uid)).into_iter().collect(),
+        Going::Release => {
+            let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
+            let migrated = migrate::migrate(entries, &[]);
+            let first = migrated.map(|migrated| migration(live, &migrated));
+            first.into_iter().chain([release(&live.key)]).collect()
+        }
+    }
+}
+
+fn deletion(key: &Key, uid: String) -> Step<ChildEffect> {
+    Step {
+        action: Action::Delete,
+        // Nobody reaches Coder by a way that is gone, and no workspace is made where nobody may.
+        impact: Impact::Disruptive,
+        reason: format!("{key} is ours and no longer declared"),
+        changes: vec![Change::new(&key.to_string(), "ours", Value::Null)],
+        effect: ChildEffect::Delete { key: key.clone(), uid },
+    }
+}
+
+/// What we applied goes, and the object stays.
+fn release(key: &Key) -> Step<ChildEffect> {
+    let metadata = json!({"name": key.name, "namespace": key.namespace});
+    let object = json!({"apiVersion": key.api_version, "kind": key.kind, "metadata": metadata});
+    Step {
+        action: Action::Update,
+        impact: Impact::Safe,
+        reason: format!("{key} is no longer ours and stays"),
+        changes: vec![Change::new(&key.to_string(), "ours", "nobody's")],
+        effect: ChildEffect::Release { key: key.clone(), object },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What became of the pods: all there, on their way, or stuck, and then which one and what it says.
+//!
+//! Only pods of the Deployment's current form are looked at. One of an earlier form that fails is why somebody changed it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet},
+    core::v1::{ContainerStatus, Pod},
+};
+use kube::{Resource, ResourceExt as _};
+
+/// The annotation that tells the forms of a Deployment apart.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Reasons of waiting that do not pass by themselves.
+const HOPELESS: [&str; 8] = [
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "StartError",
+];
+/// As much of a message as helps.
+const LONGEST: usize = 300;
+
+/// What became of the pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rollout {
+    /// Every pod is of the current form and serves.
+    Done,
+    /// Not yet, and nothing is wrong.
+    Progressing(String),
+    /// Not without a person, or without something outside that comes back.
+    Stuck(String),
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    pub deployment: &'a Deployment,
+    pub replica_sets: &'a [ReplicaSet],
+    pub pods: &'a [Pod],
+    /// The last line that a pod has logged, by the pod's name, scrubbed.
+    pub last_lines: &'a BTreeMap<String, String>,
+}
+
+pub fn rollout(seen: &Seen<'_>) -> Rollout {
+    let status = seen.deployment.status.clone().unwrap_or_default();
+    if status.observed_generation < seen.deployment.metadata.generation {
+        return Rollout::Progressing("the Deployment was changed and not yet looked at".to_owned());
+    }
+    let wanted = seen.deployment.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1);
+    let count = |it: Option<i32>| it.unwrap_or_default();
+    let (updated, available) = (count(status.updated_replicas), count(status.available_replicas));
+    if updated >= wanted && available >= wanted && count(status.replicas) <= updated {
+        return Rollout::Done;
+    }
+    if let Some(trouble) = trouble(seen, &status) {
+        return Rollout::Stuck(trouble);
+    }
+    let old = count(status.replicas).saturating_sub(updated);
+    let old = if old > 0 { format!(", {old} of an earlier form still there") } else { String::new() };
+    Rollout::Progressing(format!(
+        "{available} of {wanted} pods serve, {updated} are of the current form{old}"
+    ))
+}
+
+/// The first thing that is wrong, with the pod that shows it.
+fn trouble(seen: &Seen<'_>, status: &DeploymentStatus) -> Option<String> {
+    let pods = current_pods(seen);
+    if let Some(trouble) = pods.iter().find_map(|pod| of_pod(pod, seen.last_lines)) {
+        return Some(trouble);
+    }
+    let condition = |type_: &str, status_: &str| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions.find(|it| it.type_ == type_ && it.status == status_)
+    };
+    let said = |it: &DeploymentCondition| short(it.message.as_deref().unwrap_or_default());
+    if let Some(failure) = condition("ReplicaFailure", "True") {
+        return Some(format!("no pod can be made: {}", said(failure)));
+    }
+    let late = condition("Progressing", "False")?;
+    let waiting = pods.iter().find(|pod| !is_ready(pod));
+    let Some(pod) = waiting else { return Some(said(late)) };
+    let line = last_line(pod, seen.last_lines);
+    Some(format!("pod {} runs and is not ready: its readiness probe fails{line}", pod.name_any()))
+}
+
+fn current_pods<'a>(seen: &Seen<'a>) -> Vec<&'a Pod> {
+    let revision = seen.deployment.annotations().get(REVISION);
+    let is_current = |it: &&ReplicaSet| {
+        is_controlled_by(*it, seen.deployment.metadata.uid.as_deref())
+            && revision.is_some()
+            && it.annotations().get(REVISION) == revision
+    };
+    let Some(set) = seen.replica_sets.iter().find(is_current) else { return Vec::new() };
+    let pods = seen.pods.iter().filter(|it| is_controlled_by(*it, set.metadata.uid.as_deref()));
+    pods.filter(|it| it.metadata.deletion_timestamp.is_none()).collect()
+}
+
+fn is_controlled_by(object: &impl Resource, uid: Option<&str>) -> bool {
+    let mut owners = object.meta().owner_references.iter().flatten();
+    owners.any(|it| it.controller == Some(true) && Some(it.uid.as_str()) == uid)
+}
+
+fn of_pod(pod: &Pod, last_lines: &BTreeMap<String, String>) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let name = pod.name_any();
+    let mut conditions = status.conditions.iter().flatten();
+    let unscheduled = conditions.find(|it| {
+        it.type_ == "PodScheduled" && it.status == "False" && it.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(unscheduled) = unscheduled {
+        let message = short(unscheduled.message.as_deref().unwrap_or("no node fits"));
+        return Some(format!("pod {name} finds no node: {message}"));
+    }
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten()).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        let message = short(waiting.message.as_deref().unwrap_or_default());
+        match reason {
+            "CrashLoopBackOff" => {
+                let line = last_line(pod, last_lines);
+                Some(format!("pod {name} ends again and again{}{line}", exit(container)))
+            }
+            hopeless if HOPELESS.contains(&hopeless) => Some(format!("pod {name}: {reason}: {message}")),
+            _ => None,
+        }
+    })
+}
+
+fn exit(container: &ContainerStatus) -> String {
+    let last = container.last_state.as_ref().and_then(|it| it.terminated.as_ref());
+    last.map_or_else(String::new, |it| {
+        let reason = it.reason.as_deref().unwrap_or("ended");
+        format!(" ({reason}, exit code {})", it.exit_code)
+    })
+}
+
+fn last_line(pod: &Pod, last_lines: &BTreeMap<String, String>) -> String {
+    let line = last_lines.get(&pod.name_any()).map(|it| it.trim()).filter(|it| !it.is_empty());
+    line.map_or_else(String::new, |it| format!("; its last words: {}", short(it)))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+}
+
+fn short(text: &str) -> String {
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    let cut: String = text.chars().take(LONGEST).collect();
+    format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests;
