@@ -2,7 +2,7 @@
 
 use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, api::DeleteParams};
 use serde_json::{Value, json};
 use testbed::coderd::FIRST_USER_EMAIL;
 
@@ -46,7 +46,7 @@ async fn an_account_becomes_a_token_that_is_kept_and_given_up_with_everything_at
     let alpha = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
     let secrets = stage.api::<Secret>();
     for secret in [CREDENTIALS, "main-operator-token"] {
-        secrets.delete(secret, &Default::default()).await.unwrap();
+        secrets.delete(secret, &DeleteParams::default()).await.unwrap();
     }
     stage.delete("CoderControlPlane", "main").await;
     stage.delete("CoderOrganization", "alpha").await;
