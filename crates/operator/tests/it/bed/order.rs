@@ -163,3 +163,30 @@ async fn the_newer_of_two_manifests_for_one_object_takes_it_when_the_older_is_go
     assert_eq!(proxy.writes(), before, "it was equal");
     assert_eq!(before.iter().filter(|it| it.starts_with(Method::POST.as_str())).count(), 1);
 }
+
+#[tokio::test]
+async fn the_first_contact_is_decided_by_what_is_there_now() {
+    let stage = Stage::new(licensed().await).await;
+    let mut manifest = group(&json!({"quotaAllowance": 5, "interval": "1h"}));
+    stage.apply(&manifest).await;
+    let made = stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    stage.delete("CoderGroup", "developers").await;
+    stage.gone(&made).await;
+    // Looked at a moment ago, and equal then.
+    manifest["spec"]["adoptionPolicy"] = json!("Never");
+    stage.apply(&manifest).await;
+    stage.wait::<CoderGroup>("developers", "refused", is_held_up("AdoptionRefused")).await;
+    let path = format!("/api/v2/groups/{}", made["status"]["id"].as_str().unwrap());
+    let by_hand = json!({"name": "", "quota_allowance": 9});
+    crate::examples::request(&stage.coderd.owner, Method::PATCH, &path, Some(&by_hand)).await;
+    manifest["spec"]["adoptionPolicy"] = json!("IfEqual");
+    stage.apply(&manifest).await;
+    let seen = stage
+        .wait::<CoderGroup>("developers", "decided", |it| is_ready(it) || is_held_up("AdoptionRefused")(it))
+        .await;
+    assert_eq!(
+        words(&seen),
+        "it exists and differs: make the manifest equal to it, or set adoptionPolicy to Adopt to take it over"
+    );
+    assert_eq!(seen["status"]["id"], Value::Null);
+}

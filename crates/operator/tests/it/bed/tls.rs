@@ -57,14 +57,14 @@ async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> P
 }
 
 #[tokio::test]
-async fn an_authority_that_is_named_is_trusted_and_one_that_is_not_is_told() {
+async fn an_authority_that_is_named_is_trusted_and_one_that_is_not_is_told_what_to_do() {
     let coderd = licensed().await;
     let (ours, theirs) = (authority(), authority());
     let proxy = start(&coderd.owner.url, &ours).await;
     let stage = Stage::at(coderd, &proxy.url).await;
     stage.apply(&group(&json!({}))).await;
     let told = stage.wait_for("CoderControlPlane", "main", "not trusted", is_held_up("Unreachable")).await;
-    assert!(words(&told).contains("certificate"), "{}", words(&told));
+    assert!(words(&told).contains("certificate") && words(&told).contains("caSecretRef"), "{}", words(&told));
 
     let mut trusting = plane("main", &proxy.url);
     trusting["spec"]["external"]["caSecretRef"] = json!({"name": "corporate-ca"});
