@@ -250,7 +250,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
             .map_err(|message| Waiting { reason: reason::INVALID, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
-    let build = anonymous.build_info().await.map_err(|it| remote(&it))?;
+    let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
     check_identity(plane, build.deployment_id)?;
     let token = match &endpoint.credentials {
         Credentials::Token(token) => token.clone(),
@@ -274,6 +274,16 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
 /// What coderd said, as what has to come first.
 fn remote(error: &client::Error) -> Waiting {
     Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
+}
+
+/// Adds what to do about a certificate that nobody vouches for.
+fn with_hint(mut waiting: Waiting) -> Waiting {
+    if waiting.message.contains("certificate") {
+        waiting.message.push_str(
+            "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef",
+        );
+    }
+    waiting
 }
 
 /// Another deployment under the same name stops everything until a person says that it may.

@@ -9,7 +9,8 @@ use std::{
 
 use api::{AppState, DeletionPolicy, Status, finalizer, reason};
 use engine::{
-    Assessment, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict, Waiting,
+    Assessment, Contact, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict,
+    Waiting,
     ownership::{Claim, keeper_by_id, keeper_by_name},
     status::{self, Pass},
 };
@@ -208,6 +209,8 @@ async fn pass<K: Kind>(
             return Ok((Some(assessment), waits(quarrel)));
         }
         assessment = object.assess(plane.world_now().await, Door::Controller).await;
+    } else if is_first_contact(&assessment) {
+        assessment = object.assess(plane.world_now().await, Door::Controller).await;
     }
     let creating = object.manifest.status().and_then(|it| it.creating.as_ref());
     if is_to_apply(&assessment) && assessment.rest.is_some() && assessment.rest.as_ref() != creating {
@@ -229,6 +232,12 @@ async fn pass<K: Kind>(
 
 fn is_to_apply(assessment: &Assessment) -> bool {
     matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
+}
+
+/// Whether something is about to become ours by being equal: then it is what is there now that has to be.
+fn is_first_contact(assessment: &Assessment) -> bool {
+    assessment.contact == Some(Contact::Foreign)
+        && matches!(assessment.verdict, Verdict::Decided(Decision::Nothing))
 }
 
 /// Whether somebody else keeps undoing what this plan would do.
