@@ -18,8 +18,3 @@ pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
     let user = json_schema!({"type": "string", "minLength": 1, "maxLength": 320});
     json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "items": user})
 }
-
-/// An object of which only its writer knows the fields.
-pub(crate) fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
-}

@@ -21,8 +21,8 @@ pub struct Status {
     /// The id of the remote object. While it stands here, this manifest holds that object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Stands here while the remote object is being made in several steps, and tells what our own first step leaves
-    /// behind from what somebody else has made.
+    /// Stands here while the remote object is being made, and tells what our own step leaves behind from what somebody
+    /// else has made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creating: Option<String>,
     /// What would be changed, while that is pending, observed or refused.

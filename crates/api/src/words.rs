@@ -152,6 +152,8 @@ pub mod reason {
     pub const DOWNGRADE_REFUSED: &str = "DowngradeRefused";
     /// The image names no version that could be compared.
     pub const VERSION_UNKNOWN: &str = "VersionUnknown";
+    /// `operatorAccess.disabled` is set.
+    pub const ACCESS_DISABLED: &str = "AccessDisabled";
     /// Pods do not come up; the message names one and what it says.
     pub const ROLLOUT_STUCK: &str = "RolloutStuck";
 }

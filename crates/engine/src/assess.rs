@@ -35,8 +35,7 @@ pub struct Assessment {
     pub contact: Option<Contact>,
     /// The id of the remote object.
     pub id: Option<Uuid>,
-    /// Where the object is made in several steps: the plan that is left after the first. While it stands in the status, an
-    /// object that has come up with just this left to do is our own, though the answer to our call was lost.
+    /// Where the object is made: the plan that is left after that step. While it stands in the status, an object that has come up with just this left to do is our own, though the answer to our call was lost.
     pub rest: Option<String>,
     /// The steps to the declared state; empty when nothing differs or nothing could be found out.
     pub plan: PlanView,

@@ -1,4 +1,4 @@
-//! How a control plane that runs elsewhere is reached: its address, whom to trust, and the credentials for it.
+//! How a control plane is reached: its address, whom to trust, and the credentials for it.
 
 use api::{CoderControlPlane, External, reason};
 use kube::ResourceExt as _;
@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use url::Url;
 
 use crate::{
+    control_plane::address,
     lookup::{self, Lookup, Values},
     outcome::Waiting,
 };
@@ -37,14 +38,18 @@ pub enum Credentials {
     Token(SecretString),
     /// Tokens are made from it, and renewed.
     Account { email: String, password: SecretString },
+    /// We run it, and come to an account of our own.
+    Ours,
 }
 
 /// Reads what a control plane says of itself. The error says what to do.
 pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
     let invalid = |message: String| Waiting { reason: reason::INVALID, message };
-    let external = plane.spec.external.as_ref();
-    let external = external
-        .ok_or_else(|| invalid("spec.external: a control plane that we run is not known yet".to_owned()))?;
+    let Some(external) = plane.spec.external.as_ref() else {
+        let url =
+            address::internal(plane).parse().map_err(|error| invalid(format!("its Service: {error}")))?;
+        return Ok(Endpoint { url, authority: None, credentials: Credentials::Ours });
+    };
     let url = external.url.parse().map_err(|error| invalid(format!("spec.external.url: {error}")))?;
     let namespace = plane.namespace().unwrap_or_default();
     let name = &external.credentials_secret_ref.name;

@@ -98,11 +98,11 @@ impl<E> Plan<E> {
         self.steps.iter().map(|step| step.impact).max()
     }
 
-    /// The hash of what is left once the first of several steps has made the object; nothing for a plan that makes none.
+    /// The hash of what is left once the first step has made the object; nothing for a plan that makes none.
     pub(crate) fn after_creation(&self, target: &str) -> Option<String> {
         let (first, rest) = self.steps.split_first()?;
-        let is_half_made = first.action == Action::Create && !rest.is_empty();
-        is_half_made.then(|| hash(target, &rest.iter().map(Step::view).collect::<Vec<_>>()))
+        (first.action == Action::Create)
+            .then(|| hash(target, &rest.iter().map(Step::view).collect::<Vec<_>>()))
     }
 
     /// The plan as it is shown. `target` names the remote object, so that an approval of this plan does not fit another

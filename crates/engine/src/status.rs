@@ -47,7 +47,10 @@ pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
         observed_generation: *generation,
         conditions: conditions(&before.conditions, pass, differs),
         id: id.clone().or(before.id),
-        creating: before.creating.filter(|_| id.is_none() && may_have_happened(outcome)),
+        // Only a pass that has looked knows that nothing came of it.
+        creating: before
+            .creating
+            .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
         drift: if differs { plan.changes().take(SHOWN).map(difference).collect() } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },

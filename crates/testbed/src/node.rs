@@ -186,10 +186,13 @@ fn images(run: &Run, parts: &Parts) -> Result<Images> {
         programs: BTreeMap::from([("coder".to_owned(), program.to_owned())]),
         entrypoint: entrypoint.clone(),
     };
+    // The harness knows no flags; the one that says where to listen is what every Deployment gives.
+    let listens = "for word in \"$@\"; do case \"$word\" in --http-address=*) \
+                   export CODER_HTTP_ADDRESS=\"${CODER_HTTP_ADDRESS:-${word#*=}}\";; esac; done";
     let launcher = run.file(
         "coder-licensed",
         &format!(
-            "#!/bin/sh\n[ \"$1\" = server ] || exec '{}' \"$@\"\nexec '{}' {}\n",
+            "#!/bin/sh\n[ \"$1\" = server ] || exec '{}' \"$@\"\n{listens}\nexec '{}' {}\n",
             parts.coder.display(),
             parts.coder_licensed.display(),
             licensed_arguments().map(|word| format!("'{word}'")).join(" "),

@@ -58,10 +58,10 @@ pub struct CoderControlPlaneStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub licenses: Vec<LicenseStatus>,
-    /// What the operator remembers of licences from pass to pass: which ones it installed, which ones were refused.
+    /// What the operator remembers of licences from pass to pass, as JSON: which ones it installed, which ones were
+    /// refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::anything")]
-    pub license_record: Option<serde_json::Value>,
+    pub license_record: Option<String>,
     /// When the entitlements were last found to be what stands here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entitlements_last_checked: Option<Time>,

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     entitlements::{Entitlement, Summary, stamp},
     license::{self, LicenseRecord, LicenseView, Obstacle},
+    version,
 };
 use crate::{
     conditions::{Conditions, Truth},
@@ -19,12 +20,22 @@ use crate::{
 };
 
 const WORKS: &str = "answers, and takes the credentials";
+/// Reasons that only a person can do something about.
+const STALLING: [&str; 5] = [
+    reason::INVALID,
+    reason::DEPLOYMENT_CHANGED,
+    reason::DOWNGRADE_REFUSED,
+    reason::NOT_OURS,
+    reason::ACCESS_DISABLED,
+];
 
 /// What a pass found out.
 #[derive(Debug)]
 pub struct Findings<'a> {
     /// Who answered and took our credentials, or why nobody did.
     pub access: Result<&'a BuildInfo, &'a Waiting>,
+    /// The objects of the cluster, where it is us who run it.
+    pub workload: Option<&'a Workload>,
     /// Where the deployment is reached.
     pub url: Option<String>,
     /// Nothing when there was no access.
@@ -32,6 +43,25 @@ pub struct Findings<'a> {
     /// The value of the annotation that asked for this pass.
     pub requested: Option<String>,
     pub now: Timestamp,
+}
+
+/// How it stands with the objects of a control plane that we run.
+#[derive(Debug)]
+pub struct Workload {
+    /// Whether the pods are those that are declared, and serve.
+    pub standing: Result<(), Waiting>,
+    pub ready_replicas: Option<i32>,
+    /// The newest version of Coder that has worked on the database, as far as containers tell.
+    pub database_version: Option<String>,
+    /// What a person should know.
+    pub notices: Vec<String>,
+}
+
+impl Workload {
+    /// Nothing was looked at.
+    pub fn stopped(waiting: Waiting) -> Self {
+        Self { standing: Err(waiting), ready_replicas: None, database_version: None, notices: Vec::new() }
+    }
 }
 
 /// How it stands with licences, and with what they cover.
@@ -57,16 +87,20 @@ pub struct Readiness {
 }
 
 impl Findings<'_> {
+    fn works(&self) -> String {
+        let notices = self.workload.map(|it| it.notices.as_slice()).unwrap_or_default();
+        if notices.is_empty() { WORKS.to_owned() } else { format!("{WORKS}. But {}", notices.join("; ")) }
+    }
+
     /// Ready is who can be used, and has the licence that is declared.
     pub fn readiness(&self) -> Readiness {
-        if let Err(waiting) = self.access {
-            let is_stalled =
-                waiting.reason == reason::INVALID || waiting.reason == reason::DEPLOYMENT_CHANGED;
+        let workload = self.workload.and_then(|it| it.standing.as_ref().err());
+        if let Some(waiting) = workload.or_else(|| self.access.err()) {
             return Readiness {
                 is_ready: false,
                 reason: waiting.reason,
                 message: waiting.message.clone(),
-                is_stalled,
+                is_stalled: STALLING.contains(&waiting.reason),
             };
         }
         match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
@@ -79,7 +113,7 @@ impl Findings<'_> {
             None => Readiness {
                 is_ready: true,
                 reason: reason::UP_TO_DATE,
-                message: WORKS.to_owned(),
+                message: self.works(),
                 is_stalled: false,
             },
         }
@@ -88,7 +122,7 @@ impl Findings<'_> {
 
 /// The status after a pass.
 pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, url, licensing, requested, now } = findings;
+    let Findings { access, workload, url, licensing, requested, now } = findings;
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
@@ -104,6 +138,13 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
         last_handled_reconcile_at: requested.clone().or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
+    if let Some(workload) = workload {
+        next.ready_replicas = workload.ready_replicas;
+        let known = next.database_version.clone();
+        let answers = access.ok().map(|it| it.version.as_str());
+        let started = workload.database_version.as_deref();
+        next.database_version = version::newest(known.as_deref(), answers.or(started), started);
+    }
     if let Some(licensing) = licensing {
         report_licenses(&mut next, licensing, *now);
         if let Some(summary) = &licensing.entitlements {
@@ -128,6 +169,8 @@ pub fn unlooked(
     CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
         conditions: conditions.made(),
+        phase: Some("Pending".to_owned()),
+        operator_access_ready: Some(false),
         ..before
     }
 }
@@ -183,7 +226,7 @@ fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing, no
             grace_ends_at: it.grace_until.map(Time),
         })
         .collect();
-    next.license_record = serde_json::to_value(record).ok();
+    next.license_record = serde_json::to_string(record).ok();
 }
 
 fn report_entitlements(next: &mut CoderControlPlaneStatus, summary: &Summary, now: Timestamp) {

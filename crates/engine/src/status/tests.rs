@@ -142,4 +142,6 @@ fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
     let waiting = Outcome::Waiting(crate::Waiting { reason: "NotEntitled", message: String::new() });
     let refused = next(Some(&before), &Pass { id: None, outcome: &waiting, ..held(&empty) });
     assert_eq!(refused.creating, None);
+    let unlooked = Pass { id: None, contact: None, outcome: &waiting, ..held(&empty) };
+    assert_eq!(next(Some(&before), &unlooked).creating.as_deref(), Some("rest"));
 }

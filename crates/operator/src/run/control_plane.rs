@@ -3,7 +3,9 @@
 mod access;
 pub(super) mod departure;
 pub(super) mod licensing;
+mod ours;
 mod vault;
+mod workload;
 
 use std::{
     sync::Arc,
@@ -13,24 +15,29 @@ use std::{
 use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
 use client::{Client, deployment::BuildInfo};
 use engine::{
-    Credentials, Waiting,
+    Credentials, Trouble, Waiting,
     conditions::Truth,
     control_plane::{
         access::Account,
+        address, operator_token_secret,
+        references::{Reference, references},
         report::{self, Findings, Readiness},
     },
     endpoint::endpoint,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
-        reflector::{self, ObjectRef},
+        reflector::{self, ObjectRef, Store},
         watcher,
     },
 };
@@ -55,8 +62,8 @@ const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SE
 /// needed for. One with other words in it is meant.
 const KEPT: [&str; 2] = [reason::SECRET_NOT_FOUND, reason::SECRET_NOT_WRITTEN];
 
-/// How soon a licence that is not in force is looked at again.
-const LICENSE_RETRY: Duration = Duration::from_secs(30);
+/// How soon a licence that is not in force, or pods that are on their way, are looked at again.
+const SOON: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
@@ -66,27 +73,22 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
     shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
-    let (of_secrets, of_planes, objects) = (known.clone(), known.clone(), known.clone());
+    let (of_secrets, of_maps, of_planes, objects) =
+        (known.clone(), known.clone(), known.clone(), known.clone());
     let controller = Controller::for_stream(changes, known)
-        // Only the metadata of Secrets is watched; one that is referred to is fetched when it changes.
-        .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |secret| {
-            let refers = |plane: &Arc<CoderControlPlane>| {
-                plane.namespace() == secret.namespace()
-                    && (names(plane).any(|name| Some(name) == secret.metadata.name.as_deref())
-                        || secret.metadata.name == Some(engine::control_plane::operator_token_secret(plane)))
-            };
-            of_secrets
-                .state()
-                .into_iter()
-                .filter(refers)
-                .map(|it| ObjectRef::from_obj(&*it))
-                .collect::<Vec<_>>()
+        // Only the metadata of what is referred to is watched; what has changed is fetched.
+        .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
+            let (namespace, name) = (it.namespace(), it.name_any());
+            those(&of_secrets, |plane| plane.namespace() == namespace && refers_to(plane, &name))
         })
+        .watches(shared.api::<PartialObjectMeta<ConfigMap>>(), watcher::Config::default(), move |it| {
+            let (namespace, reference) = (it.namespace(), Reference::ConfigMap(it.name_any()));
+            those(&of_maps, |plane| plane.namespace() == namespace && is_read(plane, &reference))
+        })
+        .owns(shared.api::<PartialObjectMeta<Deployment>>(), watcher::Config::default())
         // What waits for the last of its dependents goes when that is gone.
-        .reconcile_on(shared.planes.changes().flat_map(move |_| {
-            let leaving = |it: &Arc<CoderControlPlane>| it.metadata.deletion_timestamp.is_some();
-            let leaving = of_planes.state().into_iter().filter(leaving);
-            futures::stream::iter(leaving.map(|it| ObjectRef::from_obj(&*it)).collect::<Vec<_>>())
+        .reconcile_on(shared.planes.releases().flat_map(move |_| {
+            futures::stream::iter(those(&of_planes, |it| it.metadata.deletion_timestamp.is_some()))
         }))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
@@ -108,19 +110,39 @@ pub(super) async fn run(shared: Arc<Shared>) {
     drive::<CoderControlPlane, _>(&shared, passes).await;
 }
 
+/// Those control planes.
+fn those(
+    known: &Store<CoderControlPlane>,
+    are: impl Fn(&CoderControlPlane) -> bool,
+) -> Vec<ObjectRef<CoderControlPlane>> {
+    known.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
+}
+
 fn forget(name: &PlaneName, shared: &Shared) {
     shared.metrics.forget(name);
     shared.planes.forget(name);
 }
 
-/// The Secrets that a control plane refers to.
-fn names(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
-    let external = plane.spec.external.iter();
-    let external = external.flat_map(|it| {
+/// Whether a control plane has anything to do with a Secret.
+fn refers_to(plane: &CoderControlPlane, secret: &str) -> bool {
+    let spec = &plane.spec;
+    let external = spec.external.iter().flat_map(|it| {
         let authority = it.ca_secret_ref.iter().map(|it| it.name.as_str());
         authority.chain([it.credentials_secret_ref.name.as_str()])
     });
-    external.chain(plane.spec.licenses().map(|(name, _)| name))
+    let access = spec.operator_access.iter().flat_map(|it| {
+        let given = [&it.first_user_secret_ref, &it.admin_credentials_secret_ref];
+        given.into_iter().flatten().map(|it| it.name.as_str())
+    });
+    let mut names = external.chain(access).chain(spec.licenses().map(|(name, _)| name));
+    names.any(|it| it == secret)
+        || operator_token_secret(plane) == secret
+        || is_read(plane, &Reference::Secret(secret.to_owned()))
+}
+
+/// Whether the pods of a control plane that we run read this.
+fn is_read(plane: &CoderControlPlane, reference: &Reference) -> bool {
+    plane.spec.external.is_none() && references(&plane.spec).contains(reference)
 }
 
 async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result<Action, kube::Error> {
@@ -141,11 +163,18 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         return Ok(Action::await_change());
     }
     let started = Instant::now();
+    let workload = match &plane.spec.external {
+        Some(_) => None,
+        None => Some(workload::keep(&plane, shared).await?),
+    };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
-    let known = shared.planes.last_known(&name).is_some();
-    if let Some(why) = proved.as_ref().err().filter(|it| !(known && SILENT.contains(&it.reason))) {
-        shared.planes.block(&name, why.reason, KEPT.contains(&why.reason));
+    if let Err(why) = &proved {
+        // Only the place that is declared may be merely silent: another one is not used any more.
+        let is_known = shared.planes.last_known(&name).is_some_and(|it| is_at(&plane, &it));
+        if !(is_known && SILENT.contains(&why.reason)) {
+            shared.planes.block(&name, why.reason, is_known && KEPT.contains(&why.reason));
+        }
     }
     let mut plane = (*plane).clone();
     let licensing = match &proved {
@@ -154,7 +183,8 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     };
     let findings = Findings {
         access: proved.as_ref().map(|it| &it.build),
-        url: plane.spec.external.as_ref().map(|it| it.url.clone()),
+        workload: workload.as_ref(),
+        url: Some(url(&plane)),
         licensing: licensing.as_ref(),
         requested: requested(&plane),
         now: Timestamp::now(),
@@ -168,13 +198,40 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     } else {
         shared.memory.succeeded(&about);
         let interval = spread(plane.spec.interval(), &about.uid);
-        if is_ready { interval } else { interval.min(LICENSE_RETRY) }
+        let interval = if is_ready { interval } else { interval.min(SOON) };
+        shared.planes.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
     };
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
         shared.planes.admit(&name, proved.into_plane());
     }
     Ok(Action::requeue(delay))
+}
+
+/// How long it is until then; a second at least.
+fn until(then: Timestamp) -> Duration {
+    let left = Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default();
+    left.max(Duration::from_secs(1))
+}
+
+/// Whether a client is for the place that the manifest declares.
+pub(super) fn is_at(plane: &CoderControlPlane, known: &Plane) -> bool {
+    let declared = plane.spec.external.as_ref().map_or_else(|| address::internal(plane), |it| it.url.clone());
+    declared.parse().is_ok_and(|it: url::Url| it == *known.client().url())
+}
+
+/// Whether the deployment that we know still answers: nothing is taken away from another one.
+async fn same_deployment(client: &Client, known: Uuid) -> Result<(), Trouble> {
+    if client.build_info().await?.deployment_id == known {
+        return Ok(());
+    }
+    let message = "another deployment answers there now".to_owned();
+    Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into())
+}
+
+/// Where the deployment is, for those who read the status.
+fn url(plane: &CoderControlPlane) -> String {
+    plane.spec.external.as_ref().map_or_else(|| address::advertised(plane), |it| it.url.clone())
 }
 
 fn name_of(plane: &CoderControlPlane) -> PlaneName {
@@ -191,7 +248,16 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
     }
     shared.planes.block(&name, reason::DELETING, true);
     let (age, is_forced) = leaving(plane);
-    let dependents = departure::dependents(&shared.client, &name).await?;
+    let dependents = match departure::dependents(&shared.client, &name).await {
+        Ok(dependents) => dependents,
+        // Whoever says that it should go, or has waited long enough, is not held up by a list.
+        Err(error) if is_forced || age >= departure::DEADLINE => {
+            let note = format!("nobody knows what still belongs to it: {error}");
+            leave_behind(plane, reason::DELETING, &note, shared).await;
+            Vec::new()
+        }
+        Err(error) => return Err(error),
+    };
     match departure::decide(&dependents, age, is_forced) {
         Departure::Wait(awaited) => {
             let message = format!("waits until these are deleted: {}", shortened(&awaited));
@@ -206,8 +272,20 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
                 let note = format!("it goes before what belongs to it: {}", shortened(&left));
                 leave_behind(plane, reason::DELETING, &note, shared).await;
             }
-            licensing::end(plane, shared).await?;
-            access::end(plane, shared).await?;
+            if shared.planes.last_known(&name).is_none()
+                && let Ok(proved) = prove(plane, shared).await
+            {
+                shared.planes.remember(&name, proved.into_plane());
+            }
+            licensing::end(plane, shared).await;
+            if let Err(why) = access::end(plane, shared).await {
+                if !is_forced && age < departure::DEADLINE {
+                    let next = report::unlooked(plane, Truth::False, &why, Timestamp::now());
+                    write_status(plane, next, shared).await?;
+                    return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+                }
+                leave_behind(plane, why.reason, &why.message, shared).await;
+            }
             set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
             shared.passes.forget(&about);
             forget(&name, shared);
@@ -253,6 +331,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
     check_identity(plane, build.deployment_id)?;
     let token = match &endpoint.credentials {
+        Credentials::Ours => ours::token(plane, &anonymous, build.deployment_id, shared).await?,
         Credentials::Token(token) => token.clone(),
         Credentials::Account { email, password } => {
             let account = Account { email: email.clone(), password: password.clone() };

@@ -56,13 +56,16 @@ impl Memory {
 
     /// A pass came to an end of its own, whichever.
     pub(super) fn ended(&self, about: &About) {
-        self.with(about, |it| it.cuts = 0);
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        // An object that has just been let go is not remembered again.
+        if let Some(remembered) = objects.get_mut(&key(about)) {
+            remembered.cuts = 0;
+        }
     }
 
     pub(super) fn with<T>(&self, about: &About, look: impl FnOnce(&mut Remembered) -> T) -> T {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (about.kind.clone(), about.namespace.clone(), about.name.clone());
-        let remembered = objects.entry(key).or_default();
+        let remembered = objects.entry(key(about)).or_default();
         if remembered.uid != about.uid {
             *remembered = Remembered { uid: about.uid.clone(), ..Remembered::default() };
         }
@@ -73,6 +76,10 @@ impl Memory {
         let key = (kind, namespace.to_owned(), name.to_owned());
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
+}
+
+fn key(about: &About) -> Key {
+    (about.kind.clone(), about.namespace.clone(), about.name.clone())
 }
 
 #[cfg(test)]

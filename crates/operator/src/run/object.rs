@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{AppState, DeletionPolicy, Status, finalizer, reason};
+use api::{AppState, DeletionPolicy, Mode, Status, finalizer, reason};
 use engine::{
     Assessment, Contact, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict,
     Waiting,
@@ -163,12 +163,14 @@ async fn conclude<K: Kind>(
 ) -> Result<Action, kube::Error> {
     let shared = &context.shared;
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
+    let next = next_status(object, assessment.as_ref(), &report);
+    // First of all: what was made is ours once that is written.
+    let written = write_status(manifest, next, shared).await;
     tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);
     }
-    let next = next_status(object, assessment.as_ref(), &report);
-    write_status(manifest, next, shared).await?;
+    written?;
     let empty = engine::Plan::<()>::empty().view("");
     let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
     ended(&about, &report.outcome, &status::message(&report.outcome, plan), started.elapsed(), shared);
@@ -209,14 +211,19 @@ async fn pass<K: Kind>(
             return Ok((Some(assessment), waits(quarrel)));
         }
         assessment = object.assess(plane.world_now().await, Door::Controller).await;
-    } else if is_first_contact(&assessment) {
+    } else if is_first_contact(&assessment) && object.manifest.policy().mode() == Mode::Enforce {
         assessment = object.assess(plane.world_now().await, Door::Controller).await;
     }
     let creating = object.manifest.status().and_then(|it| it.creating.as_ref());
     if is_to_apply(&assessment) && assessment.rest.is_some() && assessment.rest.as_ref() != creating {
-        // Before the first of several steps: should its answer be lost, what it made is known to be ours.
+        // Before it is made: should the answer be lost, what came of it is known to be ours.
         let fields = json!({"creating": assessment.rest});
-        object.manifest = mark(&object.manifest, &fields, &context.shared).await?;
+        let marked = mark(&object.manifest, &fields, &context.shared).await?;
+        // Everything else stays as it was assessed.
+        object.manifest.meta_mut().resource_version = marked.resource_version();
+        if let Some(status) = marked.status() {
+            object.manifest.set_status(status.clone());
+        }
     }
     let report = object.carry_out(&assessment, plane.world().await).await;
     if report.done > 0 {

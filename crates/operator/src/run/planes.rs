@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api::reason;
 use client::Client;
 use engine::{World, world::Promises};
 use jiff::Timestamp;
@@ -122,11 +123,14 @@ pub(super) enum Standing {
 pub(super) struct Planes {
     entries: RwLock<HashMap<PlaneName, Entry>>,
     changed: broadcast::Sender<PlaneName>,
+    /// Something that belonged to it has been let go.
+    released: broadcast::Sender<PlaneName>,
 }
 
 impl Default for Planes {
     fn default() -> Self {
-        Self { entries: RwLock::default(), changed: broadcast::channel(64).0 }
+        let channel = || broadcast::channel(64).0;
+        Self { entries: RwLock::default(), changed: channel(), released: channel() }
     }
 }
 
@@ -214,10 +218,34 @@ impl Planes {
         }
     }
 
-    /// Something that belonged to a control plane has been let go: it may be what the control plane waits for.
-    pub(super) fn tell(&self, name: &PlaneName) {
+    /// Tells everybody that something is different about a control plane.
+    fn tell(&self, name: &PlaneName) {
         // Nobody listening is nobody waiting.
         self.changed.send(name.clone()).ok();
+    }
+
+    /// Something that belonged to a control plane has been let go: it may be what the control plane waits for.
+    pub(super) fn release(&self, name: &PlaneName) {
+        self.released.send(name.clone()).ok();
+    }
+
+    /// Keeps a control plane at hand for deletions, without letting anything else use it.
+    pub(super) fn remember(&self, name: &PlaneName, plane: Plane) -> Arc<Plane> {
+        let plane = Arc::new(plane);
+        self.change(name, |entry| {
+            entry.plane = Some(Arc::clone(&plane));
+            entry.blocked.get_or_insert(reason::CONTROL_PLANE_NOT_READY);
+            false
+        });
+        plane
+    }
+
+    /// Drops a client whose credentials are not taken any more.
+    pub(super) fn drop_client(&self, name: &PlaneName) {
+        self.change(name, |entry| {
+            entry.plane = None;
+            false
+        });
     }
 
     fn change(&self, name: &PlaneName, change: impl FnOnce(&mut Entry) -> bool) {
@@ -232,12 +260,23 @@ impl Planes {
     /// Names a control plane whenever something is different about it: what waits for it goes on at once. Whoever was too
     /// slow to hear everything hears nothing in particular, and has to look at all.
     pub(super) fn changes(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-        futures::stream::unfold(self.changed.subscribe(), |mut changes| async {
-            match changes.recv().await {
-                Ok(name) => Some((Some(name), changes)),
-                Err(broadcast::error::RecvError::Lagged(_)) => Some((None, changes)),
-                Err(broadcast::error::RecvError::Closed) => None,
-            }
-        })
+        heard(self.changed.subscribe())
     }
+
+    /// The same whenever something that belonged to it has been let go.
+    pub(super) fn releases(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
+        heard(self.released.subscribe())
+    }
+}
+
+fn heard(
+    channel: broadcast::Receiver<PlaneName>,
+) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
+    futures::stream::unfold(channel, |mut channel| async {
+        match channel.recv().await {
+            Ok(name) => Some((Some(name), channel)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some((None, channel)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    })
 }

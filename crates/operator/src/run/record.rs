@@ -89,8 +89,8 @@ pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) ->
     object.finalizers().iter().any(|it| it == finalizer)
 }
 
-/// Puts a few fields into the status, on whichever version of this very object: they must stand there whatever else
-/// happens to the manifest meanwhile, its deletion included. Gives back the object as it is then.
+/// Puts a few fields into the status of this very object, on whichever version of it: they must stand there whatever else
+/// happens to the manifest meanwhile, its deletion included. Gives back the version that has them.
 pub(super) async fn mark<K>(object: &K, fields: &Value, shared: &Shared) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -99,6 +99,20 @@ where
         + std::fmt::Debug,
 {
     let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
-    let patch = json!({"metadata": {"uid": object.uid()}, "status": fields});
-    objects.patch_status(&object.name_any(), &patches(), &Patch::Merge(patch)).await
+    let name = object.name_any();
+    let mut version = object.resource_version();
+    loop {
+        let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
+        match objects.patch_status(&name, &patches(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            done => return done,
+        }
+        // A patch knows no uid: another object of the same name must not get what is not its own.
+        let now = objects.get(&name).await?;
+        if now.uid() != object.uid() {
+            let replaced = kube::core::Status::failure("another object has taken its name", "Conflict");
+            return Err(kube::Error::Api(replaced.with_code(409).boxed()));
+        }
+        version = now.resource_version();
+    }
 }

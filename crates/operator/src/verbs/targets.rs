@@ -175,6 +175,10 @@ struct Refused {
 async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions) -> Result<Client, Refused> {
     let invalid = |message: String| Refused { message, may_come: false, exit: Exit::Usage };
     match &endpoint.credentials {
+        Credentials::Ours => Err(invalid(
+            "a control plane that we run is reached from inside its cluster: give its address with --url"
+                .to_owned(),
+        )),
         Credentials::Token(token) => reach(endpoint, Some(token.clone())).map_err(invalid),
         Credentials::Account { email, password } => {
             let client = reach(endpoint, None).map_err(invalid)?;

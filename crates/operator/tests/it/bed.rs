@@ -10,6 +10,7 @@ mod lease;
 mod licences;
 mod operator;
 mod order;
+mod own_plane;
 mod proxy;
 mod quarrel;
 mod run;

@@ -135,11 +135,23 @@ impl Entrance<'_> {
         }
         let session = self.login().await?;
         let client = with(self.client, &session)?;
-        let user = client.current_user().await?;
-        let desk = Desk { client, user: user.id };
-        let listed = desk.tokens().await?;
         let session = id_of(&session).map(str::to_owned);
-        Ok(SignedIn { desk, user, held: None, listed, session, foreign })
+        let looked = async {
+            let user = client.current_user().await?;
+            let desk = Desk { client: client.clone(), user: user.id };
+            let listed = desk.tokens().await?;
+            Ok::<_, Trouble>((user, desk, listed))
+        };
+        match looked.await {
+            Ok((user, desk, listed)) => Ok(SignedIn { desk, user, held: None, listed, session, foreign }),
+            Err(trouble) => {
+                // Each try would leave another one.
+                if let Some(session) = session {
+                    client.delete_token(ME, &session).await.ok();
+                }
+                Err(trouble)
+            }
+        }
     }
 
     async fn login(&self) -> Result<SecretString, Trouble> {

@@ -74,7 +74,10 @@ impl Ladder<'_> {
                 lent.give_back().await;
                 Ok(Err(format!("the account {} does not have the role owner", me.username)))
             }
-            Err(error) => refused(error.into()).map(Err),
+            Err(error) => {
+                lent.give_back().await;
+                refused(error.into()).map(Err)
+            }
         }
     }
 }

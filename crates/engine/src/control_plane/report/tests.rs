@@ -41,7 +41,14 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
 fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> CoderControlPlaneStatus {
     let (build, now) = (build(), Timestamp::from_second(second).unwrap());
     let url = Some("https://coder.example.com".to_owned());
-    let findings = Findings { access: Ok(&build), url, licensing: Some(licensing), requested: None, now };
+    let findings = Findings {
+        access: Ok(&build),
+        workload: None,
+        url,
+        licensing: Some(licensing),
+        requested: None,
+        now,
+    };
     status(plane, &findings)
 }
 
@@ -93,7 +100,8 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let first = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
     let waiting = Waiting { reason: reason::UNREACHABLE, message: "refused".to_owned() };
     let now = Timestamp::from_second(9).unwrap();
-    let findings = Findings { access: Err(&waiting), url: None, licensing: None, requested: None, now };
+    let findings =
+        Findings { access: Err(&waiting), workload: None, url: None, licensing: None, requested: None, now };
     let status = status(&plane(true, Some(first.clone())), &findings);
     assert_eq!(says(&status, "Ready"), word("False", "Unreachable"));
     assert_eq!(says(&status, "LicenseApplied"), word("False", "Pending"));

@@ -1,10 +1,10 @@
 //! A token of our own for a control plane of which we have an account: kept, renewed and given up.
 
-use api::CoderControlPlane;
+use api::{CoderControlPlane, reason};
 use client::{Class, Client};
 use engine::{
     Trouble, Waiting,
-    control_plane::access::{Account, Desk, Entrance, TokenNames, TokenStep, record::id_of, tokens},
+    control_plane::access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
     status,
 };
 use jiff::Timestamp;
@@ -13,12 +13,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    name_of,
-    vault::{Contents, TokenSecret},
+    name_of, same_deployment,
+    vault::{self, Contents, TokenSecret},
 };
 use crate::run::{
     Shared,
-    planes::{Minted, Origin},
+    planes::{Minted, Origin, Plane},
     record::leave_behind,
 };
 
@@ -42,53 +42,96 @@ pub(super) async fn token(
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
-    let granted = entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(waiting)?;
+    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
+        Ok(granted) => granted,
+        Err(why) => return still_good(plane, kept.as_ref(), why, shared),
+    };
     let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
     shared.planes.set_minted(&name, Some(minted));
     Ok(granted.token)
 }
 
-/// Gives up every token that we minted for a control plane that goes, with the last of them. What cannot be given up is
-/// named; it dies within a day.
-pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
-    let Ok((vault, Contents { token, record })) = TokenSecret::open(plane, shared).await else {
-        // Not ours, or out of reach: then nothing of ours is in it.
-        return Ok(());
-    };
-    if let (Some(token), Some(known)) = (token, shared.planes.last_known(&name_of(plane))) {
-        let desk = known.client().with_token(token.clone()).map(|it| (it, id_of(&token)));
-        if let Ok((client, held)) = desk
-            && record.deployment_id == Some(known.deployment())
-            && let Err(error) = revoke_all(client, held, &record, plane).await
-        {
-            let note = format!("a token of ours is left, and dies within a day: {}", error.words());
-            leave_behind(plane, engine::outcome::reason_of(error.class()), &note, shared).await;
+/// A renewal that fails is no reason to stop while the token before it lives; coderd says when it does not.
+pub(super) fn still_good(
+    plane: &CoderControlPlane,
+    kept: Option<&SecretString>,
+    why: Waiting,
+    shared: &Shared,
+) -> Result<SecretString, Waiting> {
+    let known = shared.planes.minted(&name_of(plane)).map(|it| it.token);
+    let known = known.filter(|it| kept.is_some_and(|kept| kept.expose_secret() == it.expose_secret()));
+    match known.filter(|_| why.reason != reason::UNAUTHORIZED) {
+        Some(token) => {
+            tracing::warn!(reason = why.reason, "our token cannot be renewed yet: {}", why.message);
+            Ok(token)
         }
+        None => Err(why),
     }
-    vault.release(shared).await
 }
 
-async fn revoke_all(
-    client: Client,
-    held: Option<&str>,
-    record: &engine::control_plane::access::Record,
-    plane: &CoderControlPlane,
-) -> Result<(), client::Error> {
-    let user = match client.current_user().await {
-        Ok(user) => user.id,
-        // It is dead already.
-        Err(error) if error.class() == Class::SignedOut => return Ok(()),
-        Err(error) => return Err(error),
+/// Gives up every token that we minted for a control plane that goes, with the last of them. What cannot be given up is
+/// named; it dies within a day. The error is that the Secret with them could not be read or let go.
+pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<(), Waiting> {
+    let contents = match TokenSecret::open(plane, shared).await {
+        Ok((_, contents)) => contents,
+        // There is nothing of ours in it.
+        Err(waiting) if waiting.reason == reason::NOT_OURS => Contents::default(),
+        Err(waiting) => return Err(waiting),
     };
-    let desk = Desk { client, user };
-    let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), desk.tokens().await?);
-    let situation = tokens::Situation { names: &names, record, held, listed: &listed, now: Timestamp::now() };
-    for step in tokens::plan_end(&situation) {
-        if let TokenStep::Revoke { id, name: _ } = step {
-            desk.revoke(&id).await?;
+    if let Some(token) = contents.token {
+        let revoked = if let Some(known) = shared.planes.last_known(&name_of(plane)) {
+            revoke_all(&known, &token, &contents.record, plane).await
+        } else {
+            let message = "the deployment cannot be reached any more".to_owned();
+            Err(Waiting { reason: reason::UNREACHABLE, message })
+        };
+        if let Err(why) = revoked {
+            let note = format!("a token of ours is left, and dies within a day: {}", why.message);
+            leave_behind(plane, why.reason, &note, shared).await;
         }
     }
-    Ok(())
+    vault::release_all(plane, shared).await.map_err(|error| Waiting {
+        reason: reason::SECRET_NOT_WRITTEN,
+        message: format!("the Secret with our token cannot be let go: {error}"),
+    })
+}
+
+/// Revokes the tokens of ours with the one that is kept, if it is this deployment's.
+async fn revoke_all(
+    known: &Plane,
+    token: &SecretString,
+    record: &Record,
+    plane: &CoderControlPlane,
+) -> Result<(), Waiting> {
+    if record.deployment_id != Some(known.deployment()) {
+        let message = "it was for another deployment".to_owned();
+        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+    }
+    let revoked = async {
+        same_deployment(known.client(), known.deployment()).await?;
+        let unusable = |error: client::ClientOptionsError| Waiting {
+            reason: reason::UNAUTHORIZED,
+            message: error.to_string(),
+        };
+        let client = known.client().with_token(token.clone()).map_err(unusable)?;
+        let user = match client.current_user().await {
+            Ok(user) => user.id,
+            // It is dead already.
+            Err(error) if error.class() == Class::SignedOut => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let desk = Desk { client, user };
+        let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), desk.tokens().await?);
+        let (held, now) = (id_of(token), Timestamp::now());
+        let situation = tokens::Situation { names: &names, record, held, listed: &listed, now };
+        for step in tokens::plan_end(&situation) {
+            if let TokenStep::Revoke { id, name: _ } = step {
+                desk.revoke(&id).await?;
+            }
+        }
+        Ok::<(), Trouble>(())
+    };
+    revoked.await.map_err(waiting)
 }
 
 /// What stopped us, as what has to come first.

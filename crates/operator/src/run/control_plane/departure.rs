@@ -71,7 +71,12 @@ impl kinds::Visitor for Lists<'_> {
         let objects = Api::<K::Manifest>::namespaced(self.client.clone(), &self.plane.0);
         let plane = Arc::clone(&self.plane);
         self.found.push(Box::pin(async move {
-            let found = objects.list(&ListParams::default()).await?.items;
+            let found = match objects.list(&ListParams::default()).await {
+                Ok(found) => found.items,
+                // The cluster does not know the kind, so there is none of it.
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(error) => return Err(error),
+            };
             let holds = |it: &K::Manifest| {
                 it.control_plane() == plane.1 && it.finalizers().iter().any(|it| it == finalizer::FINALIZER)
             };

@@ -36,6 +36,7 @@ const MOST_ROUNDS: usize = 3;
 #[derive(Clone)]
 pub(in crate::run) struct Looked {
     at: Timestamp,
+    deployment: Uuid,
     /// What was declared then: something else is worth another look.
     hashes: BTreeSet<String>,
     live: Vec<License>,
@@ -73,10 +74,12 @@ pub(super) async fn keep(
     let name = name_of(plane);
     let mut desk = Desk { plane, client, deployment, declared, shared, now };
     let hashes: BTreeSet<String> = desk.hashes();
-    let fresh = shared
-        .planes
-        .looked(&name)
-        .filter(|it| it.is_settled && it.hashes == hashes && !entitlements::is_due(Some(it.at), false, now));
+    let fresh = shared.planes.looked(&name).filter(|it| {
+        it.is_settled
+            && it.deployment == deployment
+            && it.hashes == hashes
+            && !entitlements::is_due(Some(it.at), false, now)
+    });
     let mut looked = match fresh {
         Some(known) => known,
         None => match desk.look(hashes).await {
@@ -98,13 +101,21 @@ pub(super) async fn keep(
 }
 
 /// Takes away what we installed, where that is the policy. What cannot be taken away is named.
-pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
+pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) {
     let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
     let record = recorded(plane);
     let known = shared.planes.last_known(&name_of(plane));
-    let (true, false, Some(known)) = (deletes, record.uploaded.is_empty(), known) else { return Ok(()) };
+    if !deletes || record.uploaded.is_empty() {
+        return;
+    }
+    let Some(known) = known else {
+        let note = "licences that we installed are left: the deployment cannot be reached any more";
+        leave_behind(plane, api::reason::UNREACHABLE, note, shared).await;
+        return;
+    };
     let (client, deployment, now) = (known.client(), known.deployment(), Timestamp::now());
     let taken = async {
+        super::same_deployment(client, deployment).await?;
         let live = client.list_licenses().await?;
         let mut record = record.settled(deployment, &[], &live, true);
         let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
@@ -118,12 +129,11 @@ pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<()
         let note = format!("a licence that we installed is left: {}", waiting.message);
         leave_behind(plane, waiting.reason, &note, shared).await;
     }
-    Ok(())
 }
 
 fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
-    let record = plane.status.as_ref().and_then(|it| it.license_record.clone());
-    record.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default()
+    let record = plane.status.as_ref().and_then(|it| it.license_record.as_deref());
+    record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }
 
 fn stopped(verdict: Verdict, record: LicenseRecord, entitlements: Option<Summary>) -> Licensing {
@@ -154,7 +164,7 @@ impl Desk<'_> {
         let entitlements = self.client.entitlements().await?;
         let live = self.client.list_licenses().await?;
         let summary = Some(Summary::of(&entitlements));
-        Ok(Looked { at: self.now, hashes, live, summary, is_settled: false })
+        Ok(Looked { at: self.now, deployment: self.deployment, hashes, live, summary, is_settled: false })
     }
 
     async fn keep(&mut self, before: LicenseRecord, looked: &mut Looked) -> Result<Licensing, kube::Error> {
@@ -220,7 +230,11 @@ impl Desk<'_> {
     ) -> Result<(), kube::Error> {
         intend(&plan.steps, record);
         if *record != recorded(self.plane) {
-            *self.plane = mark(self.plane, &json!({"licenseRecord": record}), self.shared).await?;
+            let text = serde_json::to_string(record).unwrap_or_default();
+            let marked = mark(self.plane, &json!({"licenseRecord": text}), self.shared).await?;
+            // Everything else stays as it was looked at.
+            self.plane.metadata.resource_version = marked.resource_version();
+            self.plane.status = marked.status;
         }
         Ok(())
     }

@@ -14,8 +14,9 @@ use engine::{
     control_plane::access::{Record, Vault},
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{Api, Resource as _, ResourceExt as _};
-use secrecy::{ExposeSecret as _, SecretString};
+use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+use uuid::Uuid;
 
 use crate::run::{
     Shared,
@@ -23,6 +24,7 @@ use crate::run::{
 };
 
 const TOKEN: &str = "token";
+const FINGERPRINT_KEY: &str = "fingerprint-key";
 
 /// The Secret of one control plane, as it was read or last written.
 pub(in crate::run) struct TokenSecret {
@@ -33,6 +35,7 @@ pub(in crate::run) struct TokenSecret {
 }
 
 /// What the Secret holds.
+#[derive(Default)]
 pub(in crate::run) struct Contents {
     pub(in crate::run) token: Option<SecretString>,
     pub(in crate::run) record: Record,
@@ -69,6 +72,36 @@ impl TokenSecret {
         Ok((Self { secrets, empty, last: Mutex::new(found) }, contents))
     }
 
+    /// A key that only we have, for fingerprints of what pods read. It is made when it is first needed.
+    pub(in crate::run) async fn fingerprint_key(
+        plane: &CoderControlPlane,
+        shared: &Shared,
+    ) -> Result<SecretSlice<u8>, Waiting> {
+        let (secret, _) = Self::open(plane, shared).await?;
+        let known = secret.last().and_then(|it| it.data?.remove(FINGERPRINT_KEY)).map(|it| it.0);
+        if let Some(key) = known.filter(|it| !it.is_empty()) {
+            return Ok(key.into());
+        }
+        let key = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat();
+        secret
+            .write(|it| {
+                let data = it.data.get_or_insert_with(BTreeMap::new);
+                data.insert(FINGERPRINT_KEY.to_owned(), ByteString(key.clone()));
+            })
+            .await?;
+        Ok(key.into())
+    }
+
+    /// Deletes the Secret, once what it holds is worth nothing and nothing else needs it.
+    pub(in crate::run) async fn discard(self, shared: &Shared) -> Result<(), kube::Error> {
+        if let Some(name) = self.last().and_then(|it| it.metadata.name) {
+            self.secrets.delete(&name, &kube::api::DeleteParams::default()).await.map(drop)?;
+            let last = self.secrets.get_opt(&name).await?;
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+        }
+        self.release(shared).await
+    }
+
     /// Lets the Secret go, once what it holds is worth nothing.
     pub(in crate::run) async fn release(self, shared: &Shared) -> Result<(), kube::Error> {
         let last = self.last.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -83,18 +116,13 @@ impl TokenSecret {
     }
 }
 
-impl Vault for TokenSecret {
-    async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Trouble> {
+impl TokenSecret {
+    /// Changes the Secret, with the version that was read: of two writers one is refused and looks again.
+    async fn write(&self, change: impl FnOnce(&mut Secret)) -> Result<(), Waiting> {
         let last = self.last();
         let is_there = last.is_some();
         let mut secret = last.unwrap_or_else(|| self.empty.clone());
-        let text = serde_json::to_string(record).unwrap_or_default();
-        secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
-        if let Some(token) = token {
-            let bytes = ByteString(token.expose_secret().as_bytes().to_vec());
-            secret.data.get_or_insert_with(BTreeMap::new).insert(TOKEN.to_owned(), bytes);
-        }
-        // With the version that was read: of two writers one is refused and looks again.
+        change(&mut secret);
         let params = writes();
         let written = if is_there {
             self.secrets.replace(&secret.name_any(), &params, &secret).await
@@ -108,6 +136,44 @@ impl Vault for TokenSecret {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
         Ok(())
     }
+}
+
+impl Vault for TokenSecret {
+    async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Trouble> {
+        let text = serde_json::to_string(record).unwrap_or_default();
+        let is_elsewhere =
+            self.last().is_some_and(|it| self::record(&it).deployment_id != record.deployment_id);
+        self.write(|secret| {
+            // A token of another deployment must not stand beside the record of this one.
+            if is_elsewhere && let Some(data) = &mut secret.data {
+                data.remove(TOKEN);
+            }
+            secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
+            if let Some(token) = token {
+                let bytes = ByteString(token.expose_secret().as_bytes().to_vec());
+                secret.data.get_or_insert_with(BTreeMap::new).insert(TOKEN.to_owned(), bytes);
+            }
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// Lets every Secret go that we hold for a control plane, under whichever name.
+pub(in crate::run) async fn release_all(
+    plane: &CoderControlPlane,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
+    for found in secrets.list_metadata(&ListParams::default()).await? {
+        let is_held = found.finalizers().iter().any(|it| it == finalizer::TOKEN);
+        let is_its = found.owner_references().iter().any(|it| Some(&it.uid) == plane.metadata.uid.as_ref());
+        if is_held && is_its {
+            let secret = Secret { metadata: found.metadata, ..Secret::default() };
+            set_finalizer(&secret, finalizer::TOKEN, false, shared).await?;
+        }
+    }
+    Ok(())
 }
 
 fn is_owned(secret: &Secret, plane: &CoderControlPlane) -> bool {

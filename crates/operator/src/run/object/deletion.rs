@@ -3,18 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use api::{AppState as _, DeletionPolicy, Mode, finalizer, reason};
-use engine::{Kind, Lookup as _, Object, Outcome, Waiting, status};
+use engine::{Kind, Lookup as _, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Resource as _, runtime::controller::Action};
+use kube::{Api, Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{Context, ended, plane_of};
+use super::{Context, claims, ended, next_status, plane_of, write_status};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
         control_plane::{
             departure::{DEADLINE, leaving},
-            prove,
+            is_at, prove,
         },
         pass::About,
         planes::{Plane, PlaneName},
@@ -41,7 +41,7 @@ pub(super) async fn delete<K: Kind>(
     }
     let (age, is_forced) = leaving(&manifest);
     let mut object = Object::<K>::new(manifest);
-    let taken = take_away(&mut object, shared).await;
+    let taken = take_away(&mut object, context).await;
     let target = K::target(&object.manifest);
     let left = match taken {
         Ok(outcome) => {
@@ -54,6 +54,8 @@ pub(super) async fn delete<K: Kind>(
             // What does not answer is waited for, for a while, unless there is nowhere to come back to.
             if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
                 let message = format!("{target} is not taken away yet: {words}");
+                let report = Report { outcome: outcome.clone(), id: None, done: 0 };
+                write_status(&object.manifest, next_status(&object, None, &report), shared).await?;
                 ended(&about, &outcome, &message, started.elapsed(), shared);
                 return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
             }
@@ -67,35 +69,61 @@ pub(super) async fn delete<K: Kind>(
     set_finalizer(&object.manifest, finalizer::FINALIZER, false, shared).await?;
     shared.passes.forget(&about);
     // The control plane may be waiting for just this.
-    shared.planes.tell(&plane_of::<K>(&object.manifest));
+    shared.planes.release(&plane_of::<K>(&object.manifest));
     Ok(Action::await_change())
 }
 
 /// Takes the remote object away, where there is one of ours and the policy says so.
-async fn take_away<K: Kind>(object: &mut Object<K>, shared: &Shared) -> Result<Outcome, Obstacle> {
-    let manifest = &object.manifest;
-    let policy = manifest.policy();
-    let has_to = policy.deletion_policy() == DeletionPolicy::Delete
-        && policy.mode() == Mode::Enforce
-        && manifest.status().is_some_and(|it| it.id.is_some());
-    if !has_to {
-        // There is nothing to take away, so there is nobody to wait for.
+async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Result<Outcome, Obstacle> {
+    let (manifest, shared) = (&object.manifest, &context.shared);
+    let (policy, status) = (manifest.policy(), manifest.status().cloned().unwrap_or_default());
+    if policy.deletion_policy() != DeletionPolicy::Delete || policy.mode() != Mode::Enforce {
         return Ok(Outcome::Equal);
     }
-    let plane = plane(&plane_of::<K>(manifest), shared).await?;
+    let Some(id) = status.id else {
+        if status.creating.is_none() {
+            // There is nothing to take away, so there is nobody to wait for.
+            return Ok(Outcome::Equal);
+        }
+        let message = "it was being made, and nobody knows what came of that: look for it".to_owned();
+        return Err(Obstacle::Gone(Waiting { reason: reason::DELETING, message }));
+    };
+    if is_kept_by_another::<K>(&id, manifest, context) {
+        return Ok(Outcome::Equal);
+    }
+    let name = plane_of::<K>(manifest);
+    let plane = plane(&name, shared).await?;
     let world = plane.world_now().await;
     let assessment = object.assess_deletion(world).await;
     let report = object.carry_out(&assessment, world).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
-    if report.outcome.is_ready() { Ok(report.outcome) } else { Err(Obstacle::NotNow(report.outcome)) }
+    if report.outcome.is_ready() {
+        return Ok(report.outcome);
+    }
+    if report.outcome.reason() == reason::UNAUTHORIZED {
+        // What is declared may have other credentials by now.
+        shared.planes.drop_client(&name);
+    }
+    Err(Obstacle::NotNow(report.outcome))
+}
+
+/// Whether another manifest holds the same object: one that stays, or of those that go too the one that takes it away.
+fn is_kept_by_another<K: Kind>(id: &str, manifest: &K::Manifest, context: &Context<K>) -> bool {
+    let holds = |it: &Arc<K::Manifest>| it.status().and_then(|it| it.id.as_deref()) == Some(id);
+    let stays = |it: &Arc<K::Manifest>| it.meta().deletion_timestamp.is_none();
+    let is_other =
+        |it: &Arc<K::Manifest>| it.uid() != manifest.uid() && plane_of::<K>(it) == plane_of::<K>(manifest);
+    if context.manifests.state().iter().any(|it| is_other(it) && stays(it) && holds(it)) {
+        return true;
+    }
+    let (mine, _, others) = claims::<K>(manifest, &context.manifests);
+    keeper_by_id(id, &mine, &others).is_some()
 }
 
 /// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
 /// is good enough for a deletion.
 async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
-    if let Some(known) = shared.planes.last_known(name) {
-        return Ok(known);
-    }
+    let known = shared.planes.last_known(name);
     let not_now = |waiting| Obstacle::NotNow(Outcome::Waiting(waiting));
     let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
         Ok(Some(declared)) => declared,
@@ -108,8 +136,11 @@ async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle
             return Err(not_now(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }));
         }
     };
+    if let Some(known) = known.filter(|it| is_at(&declared, it)) {
+        return Ok(known);
+    }
     match prove(&declared, shared).await {
-        Ok(proved) => Ok(Arc::new(proved.into_plane())),
+        Ok(proved) => Ok(shared.planes.remember(name, proved.into_plane())),
         Err(missing) if missing.reason == reason::SECRET_NOT_FOUND => Err(Obstacle::Gone(missing)),
         // Nobody mends the credentials of a control plane that is going.
         Err(refused)

@@ -31,11 +31,17 @@ impl Drop for Operator {
 
 impl Operator {
     pub(super) fn start(namespace: &str, args: &[&str]) -> Self {
+        Self::start_with(namespace, args, Vec::new())
+    }
+
+    /// The same with more in its environment.
+    pub(super) fn start_with(namespace: &str, args: &[&str], variables: Vec<(String, String)>) -> Self {
         let here = "127.0.0.1:0";
         let mut process = Command::new(env!("CARGO_BIN_EXE_coder-operator"))
             .args(["run", "--namespace", namespace, "--health-address", here, "--metrics-address", here])
             .args(args)
             .env("KUBECONFIG", kubeconfig(namespace))
+            .envs(variables)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

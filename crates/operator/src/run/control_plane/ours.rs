@@ -1,0 +1,146 @@
+//! Access to a control plane that we run: an account of our own, by the gentlest way that is open.
+
+use api::{CoderControlPlane, reason};
+use client::Client;
+use engine::{
+    Lookup as _, Waiting,
+    control_plane::access::{Account, AdminCredentials, Climbed, FirstUser, Given, Job, Ladder},
+    lookup::Values,
+};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
+
+use super::{
+    access::{still_good, waiting},
+    name_of,
+    vault::{Contents, TokenSecret},
+    workload::text,
+};
+use crate::{
+    cluster::Cluster,
+    run::{
+        Shared,
+        planes::{Minted, Origin},
+        record::leave_behind,
+    },
+};
+
+/// What people gave us for it.
+struct Means {
+    first_user: Given<FirstUser>,
+    admin: Given<AdminCredentials>,
+}
+
+/// The token of our own account: the one that is known while it is good, otherwise the one that is kept or minted now.
+pub(super) async fn token(
+    plane: &CoderControlPlane,
+    client: &Client,
+    deployment: Uuid,
+    shared: &Shared,
+) -> Result<SecretString, Waiting> {
+    let (name, now) = (name_of(plane), Timestamp::now());
+    let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
+    let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
+    if let Some(known) = shared.planes.minted(&name).filter(|_| !is_disabled) {
+        let is_kept = kept.as_ref().is_some_and(|it| it.expose_secret() == known.token.expose_secret());
+        if is_kept && known.from == from && now < known.renewed_at {
+            return Ok(known.token);
+        }
+    }
+    let means = means(plane, shared).await?;
+    let uid = plane.uid().unwrap_or_default();
+    let ladder = Ladder {
+        client,
+        deployment,
+        control_plane_uid: &uid,
+        first_user: &means.first_user,
+        admin: &means.admin,
+        job: &Job::NotPossible,
+        may_be_first: false,
+        now,
+    };
+    if is_disabled {
+        let left = ladder.end(kept.as_ref(), &record).await.map_err(waiting)?;
+        for item in left.items {
+            leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
+        }
+        vault.discard(shared).await.map_err(|error| Waiting {
+            reason: reason::SECRET_NOT_WRITTEN,
+            message: format!("the Secret with our token cannot be deleted: {error}"),
+        })?;
+        shared.planes.set_minted(&name, None);
+        let message = "operatorAccess.disabled: what needs access waits".to_owned();
+        return Err(Waiting { reason: reason::ACCESS_DISABLED, message });
+    }
+    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
+        Ok(climbed) => climbed,
+        Err(why) => return still_good(plane, kept.as_ref(), why, shared),
+    };
+    match climbed {
+        Climbed::Granted(granted) => {
+            let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
+            shared.planes.set_minted(&name, Some(minted));
+            Ok(granted.token)
+        }
+        Climbed::Wait(waiting) => Err(waiting),
+        Climbed::RunAdminJob { username, email: _ } => Err(Waiting {
+            reason: reason::PROGRESSING,
+            message: format!(
+                "there is no way to an account of our own ({username}) yet: set operatorAccess.firstUserSecretRef or \
+                 adminCredentialsSecretRef"
+            ),
+        }),
+    }
+}
+
+async fn means(plane: &CoderControlPlane, shared: &Shared) -> Result<Means, Waiting> {
+    let access = plane.spec.operator_access.as_ref();
+    let first_user = match access.and_then(|it| it.first_user_secret_ref.as_ref()) {
+        None => Given::NotDeclared,
+        Some(it) => given(&it.name, secret(plane, &it.name, shared).await?.as_ref(), first_user),
+    };
+    let admin = match access.and_then(|it| it.admin_credentials_secret_ref.as_ref()) {
+        None => Given::NotDeclared,
+        Some(it) => given(&it.name, secret(plane, &it.name, shared).await?.as_ref(), admin),
+    };
+    Ok(Means { first_user, admin })
+}
+
+async fn secret(plane: &CoderControlPlane, name: &str, shared: &Shared) -> Result<Option<Values>, Waiting> {
+    let namespace = plane.namespace().unwrap_or_default();
+    let found = Cluster(shared.client.clone()).secret(&namespace, name).await;
+    found.map_err(|it| Waiting {
+        reason: reason::SECRET_UNREADABLE,
+        message: format!("Secret {name} cannot be read: {}", it.0),
+    })
+}
+
+fn given<T>(name: &str, values: Option<&Values>, read: fn(&Values) -> Result<T, &'static str>) -> Given<T> {
+    match values.map(read) {
+        None => Given::Missing(format!("there is no Secret {name}: create it")),
+        Some(Err(keys)) => Given::Missing(format!("Secret {name} has to have {keys}")),
+        Some(Ok(found)) => Given::There(found),
+    }
+}
+
+fn first_user(values: &Values) -> Result<FirstUser, &'static str> {
+    let missing = "email, username and password";
+    Ok(FirstUser {
+        email: text(values, "email").ok_or(missing)?,
+        username: text(values, "username").ok_or(missing)?,
+        password: values.text("password").ok_or(missing)?,
+    })
+}
+
+fn admin(values: &Values) -> Result<AdminCredentials, &'static str> {
+    if let Some(token) = values.text("token") {
+        return Ok(AdminCredentials::Token(token));
+    }
+    let missing = "email and password, or a token";
+    let email = text(values, "email").ok_or(missing)?;
+    let password = values.text("password").ok_or(missing)?;
+    Ok(AdminCredentials::Password(Account { email, password }))
+}

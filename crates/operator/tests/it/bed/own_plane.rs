@@ -1,0 +1,185 @@
+//! A Coder that we run: pods, access, licence, from nothing to the end.
+
+use api::{CoderControlPlane, CoderOrganization};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, Secret},
+    events::v1::Event,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use testbed::coderd::sign_license;
+
+use super::{
+    operator::Operator,
+    stage::{self, LIMIT, Stage, is_held_up, is_ready, says},
+};
+
+const LICENSES_PORT: u16 = 8099;
+const PASSWORD: &str = "Correct-Horse-Battery-9";
+
+/// An operator that reaches Services by their names, in a namespace with a database.
+async fn stage() -> Stage {
+    let bed = testbed::shared().unwrap();
+    let client = bed.client().await.unwrap();
+    stage::install(&client).await;
+    let namespace = bed.namespace("own").await.unwrap();
+    let operator = Operator::start_with(&namespace, &[], bed.proxy_variables());
+    // The coderd of the stage is not used: this one is ours.
+    let coderd = bed.coderd(testbed::Flavour::Shipped).await.unwrap();
+    let stage = Stage { client, namespace, coderd, operator };
+    stage.write_secret("coder-db", &json!({"url": bed.database().await.unwrap()})).await;
+    let owner = json!({"email": "owner@example.com", "username": "owner", "password": PASSWORD});
+    stage.write_secret("coder-first-user", &owner).await;
+    stage
+}
+
+fn plane() -> Value {
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": {
+        "image": "bed/coder-licensed:v2.36.0", "replicas": 1, "interval": "10s",
+        "extraEnv": [
+            {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "coder-db", "key": "url"}}},
+            variable("CODER_TELEMETRY_ENABLE", "false"), variable("CODER_UPDATE_CHECK", "false"),
+            variable("CODER_DERP_SERVER_STUN_ADDRESSES", "disable"), variable("CODER_PROVISIONER_DAEMONS", "0"),
+            variable("BED_LICENSES_ADDRESS", &format!("0.0.0.0:{LICENSES_PORT}")),
+        ],
+        "licenseSecretRef": {"name": "coder-license"},
+        "operatorAccess": {"generatedTokenSecretName": "main-operator-token",
+            "firstUserSecretRef": {"name": "coder-first-user"}},
+    }})
+}
+
+async fn sign(stage: &Stage) -> String {
+    let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    let address = pods.items.iter().find_map(|it| it.status.as_ref()?.pod_ip.clone()).unwrap();
+    sign_license(&format!("http://{address}:{LICENSES_PORT}"), &json!({"feature_set": "premium"}))
+        .await
+        .unwrap()
+}
+
+/// Everything that anybody can read of what we did.
+async fn told(client: &Client, stage: &Stage) -> String {
+    let events = Api::<Event>::namespaced(client.clone(), &stage.namespace);
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let planes = stage.api::<CoderControlPlane>().list(&ListParams::default()).await.unwrap().items;
+    let deployments = stage.api::<Deployment>().list(&ListParams::default()).await.unwrap().items;
+    let (_, metrics) = stage.operator.get("/metrics").await.unwrap();
+    let words = serde_json::to_string(&(events, planes, deployments)).unwrap();
+    format!("{words}{metrics}{:?}", stage.operator.said())
+}
+
+#[tokio::test]
+async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
+    let stage = stage().await;
+    stage.apply(&plane()).await;
+    let waits = stage
+        .wait::<CoderControlPlane>("main", "without a licence", |it| {
+            says(it, "LicenseApplied", "False", "SecretMissing")
+        })
+        .await;
+    assert!(says(&waits, "OperatorAccessReady", "True", "UpToDate"), "{waits:#}");
+    let license = sign(&stage).await;
+    stage.write_secret("coder-license", &json!({"license": license})).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let status = &ready["status"];
+    assert_eq!(status["licenseTier"], "premium");
+    assert_eq!((&status["phase"], &status["readyReplicas"]), (&json!("Ready"), &json!(1)));
+    let service = format!("http://main.{}.svc.cluster.local:80", stage.namespace);
+    assert_eq!(status["url"], service);
+    assert_eq!(
+        status["version"].as_str().unwrap().split('+').next(),
+        status["databaseVersion"].as_str().unwrap().split('+').next()
+    );
+
+    // What belongs to it is kept as anywhere else.
+    let alpha = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": "alpha"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}});
+    stage.apply(&alpha).await;
+    let alpha = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
+
+    // Further passes write nothing.
+    let before = stage.api::<CoderControlPlane>().get("main").await.unwrap().metadata.resource_version;
+    stage.look_again("CoderControlPlane", "main").await;
+    let now = stage.api::<CoderControlPlane>().get("main").await.unwrap();
+    assert_ne!(now.metadata.resource_version, before, "the annotation and its echo");
+    let deployment = stage.api::<Deployment>().get("main").await.unwrap();
+    assert_eq!(deployment.metadata.generation, Some(1), "the Deployment was written once");
+
+    let token =
+        stage.api::<Secret>().get("main-operator-token").await.unwrap().data.unwrap()["token"].clone();
+    let told = told(&stage.client, &stage).await;
+    for secret in [license.as_str(), PASSWORD, str::from_utf8(&token.0).unwrap()] {
+        assert!(!told.contains(secret), "a secret was told");
+    }
+
+    stage.delete("CoderControlPlane", "main").await;
+    stage.delete("CoderOrganization", "alpha").await;
+    stage.gone(&alpha).await;
+    stage.gone(&ready).await;
+    let pods = stage.api::<Pod>();
+    let none = async {
+        while !pods.list(&ListParams::default()).await.unwrap().items.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, none).await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_that_do_not_come_up_are_named_and_what_is_not_ours_is_left_alone() {
+    let stage = stage().await;
+    let mut broken = plane();
+    broken["spec"]["image"] = json!("nobody/has-this:v2.36.0");
+    broken["spec"].as_object_mut().unwrap().remove("licenseSecretRef");
+    stage.apply(&broken).await;
+    let stuck = stage.wait::<CoderControlPlane>("main", "stuck", is_held_up("RolloutStuck")).await;
+    assert!(stage::words(&stuck).contains("pod main-"), "{}", stage::words(&stuck));
+
+    let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "taken"}, "stringData": {"token": "theirs"}});
+    stage
+        .api::<Secret>()
+        .patch("taken", &PatchParams::apply("somebody").force(), &Patch::Apply(foreign))
+        .await
+        .unwrap();
+    broken["spec"]["operatorAccess"]["generatedTokenSecretName"] = json!("taken");
+    stage.apply(&broken).await;
+    stage.wait::<CoderControlPlane>("main", "refused", is_held_up("NotOurs")).await;
+    let kept = stage.api::<Secret>().get("taken").await.unwrap();
+    assert_eq!(kept.data.unwrap()["token"].0, b"theirs");
+}
+
+#[tokio::test]
+async fn pods_roll_when_what_they_read_changes_and_an_older_image_is_refused() {
+    let stage = stage().await;
+    let map = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}, "data": {"MORE": value}});
+    let maps = stage.api::<ConfigMap>();
+    let apply = PatchParams::apply("test").force();
+    maps.patch("more", &apply, &Patch::Apply(map("one"))).await.unwrap();
+    let mut plane = plane();
+    plane["spec"]["envFrom"] = json!([{"configMapRef": {"name": "more"}}]);
+    plane["spec"].as_object_mut().unwrap().remove("licenseSecretRef");
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let deployments = stage.api::<Deployment>();
+    let before = deployments.get("main").await.unwrap().metadata.generation;
+    maps.patch("more", &apply, &Patch::Apply(map("two"))).await.unwrap();
+    let rolled = |it: Option<&Deployment>| it.is_some_and(|it| it.metadata.generation > before);
+    tokio::time::timeout(LIMIT, kube::runtime::wait::await_condition(deployments.clone(), "main", rolled))
+        .await
+        .unwrap()
+        .unwrap();
+    stage.wait::<CoderControlPlane>("main", "ready again", is_ready).await;
+
+    plane["spec"]["image"] = json!("bed/coder-licensed:v2.30.0");
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "refused", is_held_up("DowngradeRefused")).await;
+    let image = deployments.get("main").await.unwrap().spec.unwrap().template.spec.unwrap().containers[0]
+        .image
+        .clone();
+    assert_eq!(image.as_deref(), Some("bed/coder-licensed:v2.36.0"), "the pods that are there stay");
+    stage.api::<CoderControlPlane>().delete("main", &DeleteParams::default()).await.unwrap();
+}
