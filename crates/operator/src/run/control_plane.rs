@@ -246,6 +246,14 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
         forget(&name, shared);
         return Ok(Action::await_change());
     }
+    // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
+    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
+    let now = planes.get_opt(&name.1).await?;
+    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
+    else {
+        return Ok(Action::await_change());
+    };
+    let plane = &plane;
     shared.planes.block(&name, reason::DELETING, true);
     let (age, is_forced) = leaving(plane);
     let dependents = match departure::dependents(&shared.client, &name).await {

@@ -88,3 +88,22 @@ async fn a_token_that_somebody_revokes_is_replaced_and_a_wrong_password_is_told_
     let told = stage.wait::<CoderControlPlane>("main", "refused", is_held_up("Unauthorized")).await;
     assert!(!told.to_string().contains("hunter2"), "{}", words(&told));
 }
+
+#[tokio::test]
+async fn a_control_plane_whose_token_secret_got_another_name_goes_all_the_same() {
+    let stage = stage().await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let mut renamed = plane("main", &stage.coderd.owner.url);
+    renamed["spec"]["operatorAccess"] = json!({"generatedTokenSecretName": "other"});
+    stage.apply(&renamed).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready again", is_ready).await;
+    let secrets = stage.api::<Secret>();
+    assert!(secrets.get_opt("other").await.unwrap().is_some(), "it is where the manifest says");
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&ready).await;
+    assert_eq!(tokens(&stage).await, Vec::<String>::new());
+    for name in ["main-operator-token", "other"] {
+        let left = secrets.get_opt(name).await.unwrap();
+        assert!(left.is_none_or(|it| it.finalizers().is_empty()), "{name} would hold up its namespace");
+    }
+}

@@ -269,3 +269,20 @@ async fn a_control_plane_that_fails_is_asked_again_after_growing_pauses_and_not_
         assert!(*pause >= Duration::from_millis(least), "{pauses:?}");
     }
 }
+
+#[tokio::test]
+async fn an_address_that_was_changed_to_one_that_does_not_answer_is_not_served_at_the_old_one() {
+    let (stage, proxy, _) = settled().await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    stage.apply(&plane("main", &format!("http://{nobody}"))).await;
+    stage.wait_for("CoderControlPlane", "main", "silent", is_held_up("Unreachable")).await;
+    stage
+        .wait_for("CoderGroup", "developers", "without a plane", |it| {
+            says(it, "Ready", "False", "ControlPlaneNotReady")
+        })
+        .await;
+    let before = proxy.writes();
+    stage.apply(&group(&json!({"quotaAllowance": 77}))).await;
+    stage.wait_for("CoderGroup", "developers", "waiting", is_held_up("ControlPlaneNotReady")).await;
+    assert_eq!(proxy.writes(), before, "the old address is not the declared one");
+}
