@@ -181,6 +181,9 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         Ok(it) => Some(licensing::keep(&mut plane, &it.client, it.build.deployment_id, shared).await?),
         Err(_) => None,
     };
+    if let Some(licensing) = &licensing {
+        shared.metrics.licensed(&name, licensing);
+    }
     let findings = Findings {
         access: proved.as_ref().map(|it| &it.build),
         workload: workload.as_ref(),

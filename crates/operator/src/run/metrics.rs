@@ -3,6 +3,7 @@
 //! Labels are kinds, reasons, actions, names of objects, routes as templates and statuses; never words of a server, and never
 //! a secret.
 
+mod licences;
 mod objects;
 mod planes;
 #[cfg(test)]
@@ -15,7 +16,7 @@ use std::{
 };
 
 use client::Observer;
-use engine::{Action, PlanView};
+use engine::{Action, PlanView, control_plane::report::Licensing};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::reflector::Store;
@@ -178,6 +179,11 @@ impl Metrics {
     /// A control plane was tried.
     pub(super) fn tried(&self, plane: &PlaneName, works: bool) {
         self.planes.of(plane).tried(works, Timestamp::now());
+    }
+
+    /// How it stands with a control plane's licences.
+    pub(super) fn licensed(&self, plane: &PlaneName, licensing: &Licensing) {
+        self.planes.of(plane).licensed(licensing.into());
     }
 
     /// A control plane is not declared any more.

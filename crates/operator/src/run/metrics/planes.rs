@@ -22,7 +22,10 @@ use prometheus_client::{
     registry::Unit,
 };
 
-use super::BOUNDS;
+use super::{
+    BOUNDS,
+    licences::{self, Figures},
+};
 use crate::run::{pass, planes::PlaneName};
 
 /// The counts of all control planes that are declared.
@@ -55,6 +58,7 @@ pub(super) struct Counts {
     took: Histogram,
     circuit: Mutex<Option<CircuitState>>,
     tried: Mutex<Tried>,
+    licences: Mutex<Option<Figures>>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -66,11 +70,15 @@ struct Tried {
 impl Default for Counts {
     fn default() -> Self {
         let (requests, circuit, tried) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { requests, took: Histogram::new(BOUNDS), circuit, tried }
+        Self { requests, took: Histogram::new(BOUNDS), circuit, tried, licences: Mutex::default() }
     }
 }
 
 impl Counts {
+    pub(super) fn licensed(&self, figures: Figures) {
+        *lock(&self.licences) = Some(figures);
+    }
+
     pub(super) fn tried(&self, works: bool, now: Timestamp) {
         let mut tried = lock(&self.tried);
         tried.is_up = Some(works);
@@ -158,7 +166,10 @@ impl Collector for PlaneCounts {
         encode_requests(&mut encoder, &planes)?;
         encode_durations(&mut encoder, &planes)?;
         encode_circuits(&mut encoder, &planes)?;
-        encode_tries(&mut encoder, &planes)
+        encode_tries(&mut encoder, &planes)?;
+        let figures =
+            |(name, it): &(PlaneName, Arc<Counts>)| Some((name.clone(), lock(&it.licences).clone()?));
+        licences::encode(&mut encoder, &planes.iter().filter_map(figures).collect::<Vec<_>>())
     }
 }
 

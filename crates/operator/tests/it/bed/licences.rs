@@ -60,6 +60,13 @@ async fn a_licence_comes_from_its_secret_and_what_waited_for_it_goes_on() {
     // The licence itself is in its Secret and nowhere else.
     let (_, metrics) = stage.operator.get("/metrics").await.unwrap();
     let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap();
+    for line in [
+        "control_plane_licenses{",
+        "license_expiry_timestamp_seconds{",
+        "feature=\"multiple_organizations\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
     let told = [
         done.to_string(),
         metrics,
