@@ -44,6 +44,24 @@ async fn every_kind_is_created_once_and_then_left_alone() {
 }
 
 #[tokio::test]
+async fn one_changed_field_of_a_manifest_is_one_step_and_one_write() {
+    let (_coderd, deployment) = licensed().await;
+    for (held, _) in one_of_every_kind(&deployment).await {
+        let kind = held["kind"].as_str().unwrap();
+        let hand = by_hand(kind);
+        let mut edited = held.clone();
+        edited["spec"][hand.field] = hand.value.clone();
+        let assessment = assess(&edited, &deployment.world()).await;
+        let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
+        assert_eq!((assessment.plan.steps.len(), fields), (1, vec![hand.field]), "{kind}");
+        deployment.asked();
+        applied(&edited, &deployment).await;
+        assert_eq!(deployment.writes().len(), 1, "{kind}");
+        is_settled(&edited, &deployment).await;
+    }
+}
+
+#[tokio::test]
 async fn what_is_changed_by_hand_is_shown_by_field_only_looked_at_on_request_and_healed() {
     let (coderd, deployment) = licensed().await;
     for (held, id) in one_of_every_kind(&deployment).await {
