@@ -4,7 +4,7 @@ use api::{CoderControlPlane, CoderGroup};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
     get, licensed,
     operator::Operator,
     proxy::{Mood, Proxy},
-    stage::{CREDENTIALS, LIMIT, Stage, group, group_named, is_held_up, is_ready},
+    stage::{CREDENTIALS, LIMIT, Stage, group, group_named, is_held_up, is_ready, says},
 };
 
 /// Groups of the default organization, by name.
@@ -200,4 +200,36 @@ async fn a_control_plane_that_is_gone_is_forgotten() {
     stage.apply(&super::stage::plane("main", &other.owner.url)).await;
     let again = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     assert_ne!(again["status"]["deploymentID"], plane["status"]["deploymentID"]);
+}
+
+/// A suspended manifest that holds our finalizer and has that in its status, as a pass before may have left it.
+async fn as_left_by_a_pass(stage: &Stage, name: &str, status: &Value) -> Value {
+    let mut manifest = group_named(name, &json!({"deletionPolicy": "Delete", "suspend": true}));
+    manifest["metadata"]["finalizers"] = json!([api::finalizer::FINALIZER]);
+    stage.apply(&manifest).await;
+    let is_suspended = |it: &Value| says(it, "Ready", "Unknown", "Suspended");
+    let suspended = stage.wait_for("CoderGroup", name, "suspended", is_suspended).await;
+    let patch = Patch::Merge(json!({"status": status}));
+    stage.kind("CoderGroup").patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    suspended
+}
+
+#[tokio::test]
+async fn what_another_manifest_holds_too_stays_when_one_of_the_two_goes() {
+    let stage = Stage::new(licensed().await).await;
+    let kept = made(&stage, "kept").await;
+    let other = as_left_by_a_pass(&stage, "other", &json!({"id": kept["status"]["id"]})).await;
+    stage.delete("CoderGroup", "other").await;
+    stage.gone(&other).await;
+    assert_eq!(groups(&stage).await, ["kept"]);
+}
+
+#[tokio::test]
+async fn what_may_have_been_made_before_a_crash_is_named_when_its_manifest_goes() {
+    let stage = Stage::new(licensed().await).await;
+    let unknown = as_left_by_a_pass(&stage, "unknown", &json!({"creating": "0123456789abcdef"})).await;
+    stage.delete("CoderGroup", "unknown").await;
+    stage.gone(&unknown).await;
+    let named = |it: &Value| it["message"].as_str().unwrap().contains("group default/unknown is left behind");
+    assert!(stage.operator.said().iter().any(named), "{:#?}", stage.operator.said());
 }
