@@ -218,6 +218,32 @@ async fn what_was_made_is_ours_even_when_its_manifest_was_deleted_or_changed_bef
 }
 
 #[tokio::test]
+async fn what_one_manifest_made_is_not_given_to_another_that_took_its_name() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+    proxy.set(Mood::HoldingWrites);
+    stage.apply(&group(&json!({"quotaAllowance": 1}))).await;
+    until("being made", || proxy.writes().len() == 1).await;
+    stage.delete("CoderGroup", "developers").await;
+    let mut second = group(&json!({"quotaAllowance": 2}));
+    second["spec"]["name"] = json!("others");
+    stage.apply(&second).await;
+    proxy.set(Mood::Passing);
+    let made = stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
+    let path = format!("/api/v2/groups/{}", made["status"]["id"].as_str().unwrap());
+    assert_eq!(get(&stage.coderd, &path).await["name"], "others");
+    let groups = get(&stage.coderd, "/api/v2/organizations/default/groups").await;
+    let first = groups.as_array().unwrap().iter().find(|it| it["name"] == "developers");
+    assert_eq!(
+        first.map(|it| &it["quota_allowance"]),
+        Some(&json!(1)),
+        "neither renamed nor changed: {groups}"
+    );
+}
+
+#[tokio::test]
 async fn of_three_control_planes_a_dead_one_delays_nobody_else() {
     let coderd = licensed().await;
     let silent = Proxy::start(&coderd.owner.url).await;
