@@ -173,7 +173,7 @@ pub struct CoderControlPlaneSpec {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Stops everything but deletion while true. Nothing is read or changed, and the status stays as it is.
+    /// Stops everything but deletion while true. Nothing is read or changed, and the status says so; so it is for what belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// How often the deployment is looked at, as `5m`, `90s` or `1h30m`; at least `10s`, by default `5m`. A few per cent

@@ -30,6 +30,16 @@ pub use children::{Child, Desired, Facts, Key, Notice, consents, desire};
 pub use names::{operator_token_secret, selector, workspace_selector};
 pub use plan::{ChildEffect, Live, Situation, plan};
 
+/// The kinds of the objects that a control plane has in every cluster: group, version, kind.
+pub const KINDS: [(&str, &str, &str); 6] = [
+    ("", "v1", "ServiceAccount"),
+    ("", "v1", "Service"),
+    ("apps", "v1", "Deployment"),
+    ("networking.k8s.io", "v1", "Ingress"),
+    ("rbac.authorization.k8s.io", "v1", "Role"),
+    ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+];
+
 /// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay
 /// when they are no longer declared.
 pub const FIELD_MANAGER: &str = "coder-operator";

@@ -154,6 +154,11 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
     next
 }
 
+/// Whether the status says anything yet. An empty one would look healthy to those who read it.
+pub fn is_begun(plane: &CoderControlPlane) -> bool {
+    plane.status.as_ref().is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY))
+}
+
 /// The status of one that is not looked at: everything but the conditions stays.
 pub fn unlooked(
     plane: &CoderControlPlane,

@@ -1,4 +1,4 @@
-//! Control planes that run elsewhere: their address, their credentials, and whether both work.
+//! Control planes, wherever they run: their objects if they are ours, their address, their credentials and their licences.
 
 mod access;
 pub(super) mod departure;
@@ -162,6 +162,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         set_finalizer(&*plane, finalizer::CONTROL_PLANE, true, shared).await?;
         return Ok(Action::await_change());
     }
+    let mut plane = (*plane).clone();
+    if !report::is_begun(&plane) {
+        let message = "not looked at yet".to_owned();
+        let because = Waiting { reason: reason::PROGRESSING, message };
+        let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
+        plane = write_status(&plane, first, shared).await?;
+    }
     let started = Instant::now();
     let workload = match &plane.spec.external {
         Some(_) => None,
@@ -176,7 +183,6 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
             shared.planes.block(&name, why.reason, is_known && KEPT.contains(&why.reason));
         }
     }
-    let mut plane = (*plane).clone();
     let licensing = match &proved {
         Ok(it) => Some(licensing::keep(&mut plane, &it.client, it.build.deployment_id, shared).await?),
         Err(_) => None,
@@ -391,20 +397,19 @@ fn check_identity(plane: &CoderControlPlane, deployment: Uuid) -> Result<(), Wai
     Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message })
 }
 
-/// Writes the status, if it is another one.
+/// Writes the status, if it is another one, and gives back the control plane as it is then.
 async fn write_status(
     plane: &CoderControlPlane,
     next: CoderControlPlaneStatus,
     shared: &Shared,
-) -> Result<(), kube::Error> {
+) -> Result<CoderControlPlane, kube::Error> {
     if plane.status.as_ref() == Some(&next) {
-        return Ok(());
+        return Ok(plane.clone());
     }
     let written = CoderControlPlane { status: Some(next), ..plane.clone() };
     let planes =
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    planes.replace_status(&plane.name_any(), &writes(), &written).await?;
-    Ok(())
+    planes.replace_status(&plane.name_any(), &writes(), &written).await
 }
 
 /// The annotation that asks for a pass now.

@@ -1,5 +1,6 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
+use engine::control_plane::FIELD_MANAGER;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -13,15 +14,12 @@ use super::Shared;
 /// The longest text that an event takes.
 const LONGEST_NOTE: usize = 1000;
 
-/// Who writes, as `metadata.managedFields` has it.
-const MANAGER: &str = "coder-operator";
-
 pub(super) fn patches() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 pub(super) fn writes() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 /// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,

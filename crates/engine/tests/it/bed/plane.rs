@@ -4,8 +4,8 @@ use std::{fmt::Debug, time::Duration};
 
 use api::CoderControlPlane;
 use engine::control_plane::{
-    ChildEffect, Desired, FIELD_MANAGER, Facts, Key, Live, Situation, children::Deployed, desire, plan,
-    plan::Planned,
+    ChildEffect, Desired, FIELD_MANAGER, Facts, KINDS, Key, Live, Situation, children::Deployed, desire,
+    plan, plan::Planned,
 };
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::Namespace,
@@ -25,16 +25,6 @@ use tokio::{sync::OnceCell, time::timeout};
 
 /// Far more than anything here takes; only a failure ever waits this long.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Kinds of which objects are looked for.
-const KINDS: [(&str, &str, &str); 6] = [
-    ("", "v1", "ServiceAccount"),
-    ("", "v1", "Service"),
-    ("apps", "v1", "Deployment"),
-    ("networking.k8s.io", "v1", "Ingress"),
-    ("rbac.authorization.k8s.io", "v1", "Role"),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-];
-
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// A control plane in a namespace of its own. Its manifest is there because owners have to be; what it declares is `spec`.

@@ -5,7 +5,6 @@ use client::{Class, Client};
 use engine::{
     Trouble, Waiting,
     control_plane::access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
-    status,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -13,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    name_of, same_deployment,
+    name_of, remote, same_deployment,
     vault::{self, Contents, TokenSecret},
 };
 use crate::run::{
@@ -34,11 +33,10 @@ pub(super) async fn token(
     let password = account.password.expose_secret().as_bytes();
     let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
-    if let Some(known) = shared.planes.minted(&name) {
-        let is_kept = kept.as_ref().is_some_and(|it| it.expose_secret() == known.token.expose_secret());
-        if is_kept && known.from == from && now < known.renewed_at {
-            return Ok(known.token);
-        }
+    if let Some(known) =
+        known(plane, kept.as_ref(), shared).filter(|it| it.from == from && now < it.renewed_at)
+    {
+        return Ok(known.token);
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
@@ -51,6 +49,16 @@ pub(super) async fn token(
     Ok(granted.token)
 }
 
+/// The token that we know of, if it is the one that is kept.
+pub(super) fn known(
+    plane: &CoderControlPlane,
+    kept: Option<&SecretString>,
+    shared: &Shared,
+) -> Option<Minted> {
+    let minted = shared.planes.minted(&name_of(plane))?;
+    kept.is_some_and(|it| it.expose_secret() == minted.token.expose_secret()).then_some(minted)
+}
+
 /// A renewal that fails is no reason to stop while the token before it lives; coderd says when it does not.
 pub(super) fn still_good(
     plane: &CoderControlPlane,
@@ -58,12 +66,10 @@ pub(super) fn still_good(
     why: Waiting,
     shared: &Shared,
 ) -> Result<SecretString, Waiting> {
-    let known = shared.planes.minted(&name_of(plane)).map(|it| it.token);
-    let known = known.filter(|it| kept.is_some_and(|kept| kept.expose_secret() == it.expose_secret()));
-    match known.filter(|_| why.reason != reason::UNAUTHORIZED) {
-        Some(token) => {
+    match known(plane, kept, shared).filter(|_| why.reason != reason::UNAUTHORIZED) {
+        Some(known) => {
             tracing::warn!(reason = why.reason, "our token cannot be renewed yet: {}", why.message);
-            Ok(token)
+            Ok(known.token)
         }
         None => Err(why),
     }
@@ -138,10 +144,6 @@ async fn revoke_all(
 pub(super) fn waiting(trouble: Trouble) -> Waiting {
     match trouble {
         Trouble::Waiting(waiting) => waiting,
-        remote @ Trouble::Remote(_) => {
-            let outcome = engine::Outcome::Failed(remote);
-            let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
-            Waiting { reason: outcome.reason(), message }
-        }
+        Trouble::Remote(error) => remote(&error),
     }
 }

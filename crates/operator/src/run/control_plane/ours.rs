@@ -13,10 +13,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    access::{still_good, waiting},
+    access::{known, still_good, waiting},
     name_of,
     vault::{Contents, TokenSecret},
-    workload::text,
 };
 use crate::{
     cluster::Cluster,
@@ -44,11 +43,9 @@ pub(super) async fn token(
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
     let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
-    if let Some(known) = shared.planes.minted(&name).filter(|_| !is_disabled) {
-        let is_kept = kept.as_ref().is_some_and(|it| it.expose_secret() == known.token.expose_secret());
-        if is_kept && known.from == from && now < known.renewed_at {
-            return Ok(known.token);
-        }
+    let is_good = |it: &Minted| !is_disabled && it.from == from && now < it.renewed_at;
+    if let Some(known) = known(plane, kept.as_ref(), shared).filter(is_good) {
+        return Ok(known.token);
     }
     let means = means(plane, shared).await?;
     let uid = plane.uid().unwrap_or_default();
@@ -67,10 +64,7 @@ pub(super) async fn token(
         for item in left.items {
             leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
         }
-        vault.discard(shared).await.map_err(|error| Waiting {
-            reason: reason::SECRET_NOT_WRITTEN,
-            message: format!("the Secret with our token cannot be deleted: {error}"),
-        })?;
+        vault.empty_out().await?;
         shared.planes.set_minted(&name, None);
         let message = "operatorAccess.disabled: what needs access waits".to_owned();
         return Err(Waiting { reason: reason::ACCESS_DISABLED, message });
@@ -124,6 +118,10 @@ fn given<T>(name: &str, values: Option<&Values>, read: fn(&Values) -> Result<T, 
         Some(Err(keys)) => Given::Missing(format!("Secret {name} has to have {keys}")),
         Some(Ok(found)) => Given::There(found),
     }
+}
+
+fn text(values: &Values, key: &str) -> Option<String> {
+    values.text(key).map(|it| it.expose_secret().to_owned())
 }
 
 fn first_user(values: &Values) -> Result<FirstUser, &'static str> {

@@ -92,23 +92,21 @@ impl TokenSecret {
         Ok(key.into())
     }
 
-    /// Deletes the Secret, once what it holds is worth nothing and nothing else needs it.
-    pub(in crate::run) async fn discard(self, shared: &Shared) -> Result<(), kube::Error> {
-        if let Some(name) = self.last().and_then(|it| it.metadata.name) {
-            self.secrets.delete(&name, &kube::api::DeleteParams::default()).await.map(drop)?;
-            let last = self.secrets.get_opt(&name).await?;
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    /// Takes the token and its record out of the Secret, once they are worth nothing. The key for fingerprints stays:
+    /// another one would roll the pods.
+    pub(in crate::run) async fn empty_out(self) -> Result<(), Waiting> {
+        let holds =
+            |it: &Secret| token(it).is_some() || it.annotations().contains_key(annotation::OPERATOR_ACCESS);
+        if !self.last().is_some_and(|it| holds(&it)) {
+            return Ok(());
         }
-        self.release(shared).await
-    }
-
-    /// Lets the Secret go, once what it holds is worth nothing.
-    pub(in crate::run) async fn release(self, shared: &Shared) -> Result<(), kube::Error> {
-        let last = self.last.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match last.filter(|it| it.finalizers().iter().any(|it| it == finalizer::TOKEN)) {
-            Some(secret) => set_finalizer(&secret, finalizer::TOKEN, false, shared).await,
-            None => Ok(()),
-        }
+        self.write(|secret| {
+            secret.annotations_mut().remove(annotation::OPERATOR_ACCESS);
+            if let Some(data) = &mut secret.data {
+                data.remove(TOKEN);
+            }
+        })
+        .await
     }
 
     fn last(&self) -> Option<Secret> {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderControlPlane, reason};
 use engine::{
-    Step, Waiting,
+    Action, Step, Waiting,
     control_plane::{
-        ChildEffect, Desired, FIELD_MANAGER, Facts, Key, Live, Notice, Situation,
+        ChildEffect, Desired, FIELD_MANAGER, Facts, KINDS, Key, Live, Notice, Situation,
         children::Deployed,
         consents, desire, plan,
         references::{Reference, Source, references},
@@ -14,7 +14,6 @@ use engine::{
         rollout::{Rollout, Seen, rollout},
         selector, version, workspace_selector,
     },
-    lookup::Values,
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -36,15 +35,7 @@ use crate::run::{
     record::{patches, publish},
 };
 
-/// Kinds of which objects of ours are looked for: group, version, kind.
-const KINDS: [(&str, &str, &str); 6] = [
-    ("", "v1", "ServiceAccount"),
-    ("", "v1", "Service"),
-    ("apps", "v1", "Deployment"),
-    ("networking.k8s.io", "v1", "Ingress"),
-    ("rbac.authorization.k8s.io", "v1", "Role"),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-];
+/// One more where the cluster has it.
 const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRoute");
 
 /// Makes the objects what the manifest says, and tells what became of them.
@@ -313,7 +304,11 @@ async fn carry_out(
         }
     };
     let fields: Vec<&str> = step.changes.iter().map(|it| it.field.as_str()).collect();
-    let note = format!("{key}: {} ({})", step.reason, fields.join(", "));
+    // A reason to make something names it already.
+    let note = match step.action {
+        Action::Create => step.reason.clone(),
+        Action::Update | Action::Delete => format!("{key}: {} ({})", step.reason, fields.join(", ")),
+    };
     let action = format!("{:?}", step.action);
     tracing::info!(action, "{note}");
     publish(plane, EventType::Normal, (&format!("{action}d"), &action), &note, shared).await;
@@ -333,9 +328,4 @@ fn objects(key: &Key, shared: &Shared) -> Api<DynamicObject> {
 fn resource_of(key: &Key) -> ApiResource {
     let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &key.kind))
-}
-
-/// What a Secret with an account's words holds.
-pub(super) fn text(values: &Values, key: &str) -> Option<String> {
-    values.text(key).map(|it| it.expose_secret().to_owned())
 }

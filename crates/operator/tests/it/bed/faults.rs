@@ -312,3 +312,15 @@ async fn an_address_that_was_changed_to_one_that_does_not_answer_is_not_served_a
     stage.wait_for("CoderGroup", "developers", "waiting", is_held_up("ControlPlaneNotReady")).await;
     assert_eq!(proxy.writes(), before, "the old address is not the declared one");
 }
+
+#[tokio::test]
+async fn a_control_plane_does_not_look_healthy_before_it_has_answered() {
+    let stage = Stage::bare(licensed().await).await;
+    stage.write_token(&stage.coderd.owner.token).await;
+    // Takes connections and never says a word.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    stage.apply(&plane("main", &format!("http://{}", mute.local_addr().unwrap()))).await;
+    let is_begun = |it: &Value| says(it, "Ready", "Unknown", "Progressing");
+    let seen = stage.wait_for("CoderControlPlane", "main", "begun", is_begun).await;
+    assert_eq!(seen["status"]["operatorAccessReady"], false);
+}

@@ -183,3 +183,25 @@ async fn pods_roll_when_what_they_read_changes_and_an_older_image_is_refused() {
     assert_eq!(image.as_deref(), Some("bed/coder-licensed:v2.36.0"), "the pods that are there stay");
     stage.api::<CoderControlPlane>().delete("main", &DeleteParams::default()).await.unwrap();
 }
+
+#[tokio::test]
+async fn access_that_is_switched_off_is_given_up_and_the_pods_stay_as_they_are() {
+    let stage = stage().await;
+    let mut plane = plane();
+    plane["spec"].as_object_mut().unwrap().remove("licenseSecretRef");
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let deployments = stage.api::<Deployment>();
+    let before = deployments.get("main").await.unwrap().metadata.generation;
+    plane["spec"]["operatorAccess"]["disabled"] = json!(true);
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "without access", is_held_up("AccessDisabled")).await;
+    let secret = stage.api::<Secret>().get("main-operator-token").await.unwrap();
+    assert!(!secret.data.unwrap().contains_key("token"));
+    let version = secret.metadata.resource_version;
+    stage.look_again("CoderControlPlane", "main").await;
+    stage.look_again("CoderControlPlane", "main").await;
+    let again = stage.api::<Secret>().get("main-operator-token").await.unwrap();
+    assert_eq!(again.metadata.resource_version, version, "it is written once");
+    assert_eq!(deployments.get("main").await.unwrap().metadata.generation, before, "no pod was rolled");
+}
