@@ -343,7 +343,9 @@ async fn tell<K: Kind>(
     for step in steps {
         let fields: Vec<String> =
             step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
-        let note = format!("{}: {}", step.reason, fields.join(", "));
+        let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };
+        let note = format!("{}: {fields}", step.reason);
+        // `Created`, `Updated`, `Deleted`.
         let reason = format!("{:?}d", step.action);
         let action = format!("{:?}", step.action);
         tracing::info!(action, "{note}");

@@ -7,7 +7,7 @@ use engine::{Kind, Lookup as _, Object, Outcome, Report, Waiting, ownership::kee
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{Context, claims, ended, next_status, plane_of, write_status};
+use super::{Context, claims, ended, next_status, plane_of, tell, write_status};
 use crate::{
     cluster::Cluster,
     run::{
@@ -97,6 +97,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     let assessment = object.assess_deletion(world).await;
     let report = object.carry_out(&assessment, world).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
+    tell(object, Some(&assessment), &report, shared).await;
     if report.outcome.is_ready() {
         return Ok(report.outcome);
     }

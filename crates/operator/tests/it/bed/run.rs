@@ -84,6 +84,15 @@ async fn deleting_a_manifest_keeps_the_object_unless_its_policy_is_delete() {
     let names: Vec<&str> =
         organizations.as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
     assert!(names.contains(&"kept") && !names.contains(&"gone"), "{names:?}");
+    let events = stage.api::<k8s_openapi::api::events::v1::Event>();
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+    let notes: Vec<String> = events
+        .items
+        .into_iter()
+        .filter(|it| it.reason.as_deref() == Some("Deleted"))
+        .filter_map(|it| it.note)
+        .collect();
+    assert!(notes.len() == 1 && notes[0].contains("organization gone"), "{notes:?}");
 }
 
 #[tokio::test]
