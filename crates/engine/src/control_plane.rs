@@ -3,32 +3,23 @@
 //! Every one needs access ([`access`]), licences ([`license`]) and a look at what they cover ([`entitlements`]). One that
 //! we run is also a set of objects in the cluster, and that half talks to nobody. In the order in which a pass uses it:
 //! [`references`] says which Secrets and `ConfigMap`s have to be read, [`children`] makes of the manifest and these facts the
-//! objects that should be, [`plan`] compares them with those that are, and [`rollout`] says what became of the pods. Whoever
-//! carries a plan out does its effects and nothing else.
+//! objects that should be; [`objects`](crate::objects) compares them with those that are.
 //!
 //! Names, labels and finalizers are those of coder-k8s, so that what it installed is taken over where it stands.
 
 pub mod access;
 pub mod address;
 pub mod children;
-mod compare;
 pub mod entitlements;
-mod fields;
+mod keeper;
 pub mod license;
-pub mod migrate;
 mod names;
-pub mod ownership;
-pub mod plan;
-mod prune;
-mod quantity;
 pub mod references;
 pub mod report;
-pub mod rollout;
 pub mod version;
 
-pub use children::{Child, Desired, Facts, Key, Notice, consents, desire};
+pub use children::{Desired, Facts, consents, desire};
 pub use names::{operator_token_secret, selector, workspace_selector};
-pub use plan::{ChildEffect, Live, Situation, plan};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 6] = [
@@ -39,7 +30,3 @@ pub const KINDS: [(&str, &str, &str); 6] = [
     ("rbac.authorization.k8s.io", "v1", "Role"),
     ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
 ];
-
-/// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay
-/// when they are no longer declared.
-pub const FIELD_MANAGER: &str = "coder-operator";

@@ -21,6 +21,7 @@ pub mod kind;
 pub mod kinds;
 pub mod lookup;
 mod names;
+pub mod objects;
 pub mod outcome;
 pub mod ownership;
 pub mod plan;

@@ -11,6 +11,7 @@ mod logs;
 mod memory;
 mod metrics;
 mod object;
+mod objects;
 mod pace;
 mod pass;
 mod planes;

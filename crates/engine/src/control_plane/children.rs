@@ -13,18 +13,11 @@ mod service;
 mod service_account;
 mod volumes;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderControlPlane, reason};
-use k8s_openapi::{
-    api::rbac::v1::PolicyRule,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
-use kube::{Resource as _, ResourceExt as _};
-use serde::Serialize;
+use k8s_openapi::{api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::{
@@ -32,7 +25,10 @@ use super::{
     references::{Reference, Source},
     version,
 };
-use crate::kind::Invalid;
+use crate::{
+    kind::Invalid,
+    objects::{Child, Keeper as _, Notice, child, unless_empty},
+};
 
 pub use rbac::consents;
 pub(super) use service_account::name as service_account_name;
@@ -70,34 +66,6 @@ pub struct Desired {
     pub children: Vec<Child>,
     /// What is left out, and what a person should know.
     pub notices: Vec<Notice>,
-}
-
-/// An object that should be.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Child {
-    pub key: Key,
-    /// The fields that we own, and no others.
-    pub object: Value,
-    /// What it is for, in words.
-    pub reason: &'static str,
-}
-
-/// Which object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// As `apps/v1`.
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-}
-
-/// Something that is left out, or that a person should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// The reason in a condition.
-    pub reason: &'static str,
-    pub message: String,
 }
 
 /// The objects of a control plane that we run.
@@ -139,70 +107,15 @@ impl Deployed {
     }
 }
 
-impl Key {
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
-        Self { api_version, kind, namespace, name }
-    }
-
-    /// The key of an object as the API server has it. Items of a typed list have no kind, so whoever lists fills that in.
-    pub fn of(object: &Value) -> Option<Self> {
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
-        Some(Self::new(
-            text("/apiVersion")?,
-            text("/kind")?,
-            text("/metadata/namespace")?,
-            text("/metadata/name")?,
-        ))
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
-}
-
-/// A typed object as a child.
-fn child<K>(object: &K, reason: &'static str) -> Child
-where
-    K: kube::Resource<DynamicType = ()> + Serialize,
-{
-    let key = Key::new(
-        &K::api_version(&()),
-        &K::kind(&()),
-        object.meta().namespace.as_deref().unwrap_or_default(),
-        object.meta().name.as_deref().unwrap_or_default(),
-    );
-    // Objects of Kubernetes are plain data: there is none that cannot be written.
-    Child { key, object: serde_json::to_value(object).unwrap_or_default(), reason }
-}
-
 /// What the objects in the control plane's own namespace have in common: its name, its labels, and that they go with it.
 fn metadata(plane: &CoderControlPlane) -> ObjectMeta {
     ObjectMeta {
         name: Some(plane.name_any()),
         namespace: plane.namespace(),
         labels: Some(names::labels(&plane.name_any())),
-        owner_references: Some(vec![owner(plane)]),
+        owner_references: Some(vec![plane.owner()]),
         ..ObjectMeta::default()
     }
-}
-
-fn owner(plane: &CoderControlPlane) -> OwnerReference {
-    OwnerReference {
-        api_version: CoderControlPlane::api_version(&()).into_owned(),
-        kind: CoderControlPlane::kind(&()).into_owned(),
-        name: plane.name_any(),
-        uid: plane.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
-/// A map that is not written when there is nothing in it: applied, an empty one would be a claim on it.
-fn unless_empty(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    (!map.is_empty()).then_some(map)
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@
 
 use api::reason;
 
-use super::Notice;
-use crate::{outcome::Waiting, version::Version};
+use crate::{objects::Notice, outcome::Waiting, version::Version};
 
 /// Whether an image may be started on a database. One that names no version is let through: what it is shows once it
 /// runs, see [`check_running`].

@@ -1,6 +1,6 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
-use engine::control_plane::FIELD_MANAGER;
+use engine::objects::FIELD_MANAGER;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},

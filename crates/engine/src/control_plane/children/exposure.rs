@@ -8,8 +8,8 @@ use k8s_openapi::api::networking::v1::{
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{Child, Facts, Key, Notice, child, metadata, unless_empty};
-use crate::{control_plane::address, kind::Invalid};
+use super::{Child, Facts, Notice, child, metadata, unless_empty};
+use crate::{control_plane::address, kind::Invalid, objects::Key};
 
 /// The version of the Gateway API that every release of it since its first stable one has.
 pub(in crate::control_plane) const GATEWAY_API: &str = "gateway.networking.k8s.io/v1";

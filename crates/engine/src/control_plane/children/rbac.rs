@@ -12,8 +12,12 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{Child, Facts, Notice, child, owner, service_account};
-use crate::{control_plane::names, kind::Invalid};
+use super::{Facts, service_account};
+use crate::{
+    control_plane::names,
+    kind::Invalid,
+    objects::{Child, Keeper as _, Notice, child},
+};
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 /// Verbs by which rights grow. Whatever is allowed, they are not.
@@ -97,7 +101,7 @@ fn for_namespace(plane: &CoderControlPlane, namespace: &str, rules: &[PolicyRule
             plane.uid().unwrap_or_default(),
         )])),
         // An owner in another namespace would be taken for one that is gone.
-        owner_references: (namespace == own).then(|| vec![owner(plane)]),
+        owner_references: (namespace == own).then(|| vec![plane.owner()]),
         ..ObjectMeta::default()
     };
     let role = names::workspace_role(&account, &name, &own);

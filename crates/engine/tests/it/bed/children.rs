@@ -1,7 +1,7 @@
 //! The objects of a control plane on a real API server: applied once, they are as declared; what others do to them stays; what
 //! coder-k8s left is taken over.
 
-use engine::control_plane::ChildEffect;
+use engine::objects::ChildEffect;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Pod, Service, ServiceAccount},

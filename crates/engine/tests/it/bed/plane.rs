@@ -3,9 +3,9 @@
 use std::{fmt::Debug, time::Duration};
 
 use api::CoderControlPlane;
-use engine::control_plane::{
-    ChildEffect, Desired, FIELD_MANAGER, Facts, KINDS, Key, Live, Situation, children::Deployed, desire,
-    plan, plan::Planned,
+use engine::{
+    control_plane::{Desired, Facts, KINDS, children::Deployed, desire},
+    objects::{ChildEffect, FIELD_MANAGER, Key, Live, Planned, Situation, plan},
 };
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::Namespace,
@@ -58,7 +58,7 @@ impl Plane {
         let live = self.live().await;
         let plane = self.manifest();
         let desired = self.desired(&live);
-        plan(&Situation { plane: &plane, desired: &desired, live: &live, rolled_out: true })
+        plan(&Situation { keeper: &plane, children: &desired.children, live: &live, rolled_out: true })
     }
 
     /// Carries out a plan; how many writes that took. Where an object changed meanwhile, another plan is made.

@@ -4,35 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderControlPlane, reason};
 use engine::{
-    Action, Step, Waiting,
+    Waiting,
     control_plane::{
-        ChildEffect, Desired, FIELD_MANAGER, Facts, KINDS, Key, Live, Notice, Situation,
+        Desired, Facts, KINDS,
         children::Deployed,
-        consents, desire, plan,
+        consents, desire,
         references::{Reference, Source, references},
         report::Workload,
-        rollout::{Rollout, Seen, rollout},
         selector, version, workspace_selector,
     },
+    objects::{Key, Live, Notice, rollout::Rollout},
 };
-use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
-    core::v1::{ConfigMap, Namespace, Pod, Secret},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
+    api::{ApiResource, DynamicObject, ListParams},
     core::GroupVersionKind,
-    runtime::events::EventType,
 };
 use secrecy::ExposeSecret as _;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::vault::TokenSecret;
 use crate::run::{
     Shared,
-    record::{patches, publish},
+    objects::{self, Run, as_live},
 };
 
 /// One more where the cluster has it.
@@ -41,7 +36,7 @@ const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRou
 /// Makes the objects what the manifest says, and tells what became of them.
 pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<Workload, kube::Error> {
     let has_gateway = has_gateway_api(plane, shared).await?;
-    let mut live = live(plane, has_gateway, shared).await?;
+    let live = live(plane, has_gateway, shared).await?;
     let facts = match facts(plane, &live, has_gateway, shared).await {
         Ok(facts) => facts,
         Err(waiting) => return Ok(Workload::stopped(waiting)),
@@ -53,15 +48,9 @@ pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<W
             return Ok(Workload::stopped(Waiting { reason: reason::INVALID, message }));
         }
     };
-    live.extend(namesakes(&desired, &live, shared).await?);
-    let seen = Run::read(plane, shared).await?;
-    let is_rolled_out = seen.rollout() == Some(Rollout::Done);
-    let planned = plan(&Situation { plane, desired: &desired, live: &live, rolled_out: is_rolled_out });
-    for step in &planned.plan.steps {
-        carry_out(plane, step, shared).await?;
-    }
-    let seen = if planned.plan.is_empty() { seen } else { Run::read(plane, shared).await? };
-    Ok(outcome(plane, &desired, planned.refused, &seen))
+    let (name, pods) = (plane.name_any(), selector(plane));
+    let (seen, refused) = objects::keep(plane, (&name, &pods), &desired.children, live, shared).await?;
+    Ok(outcome(plane, &desired, refused, &seen))
 }
 
 /// How it stands after the writes.
@@ -87,57 +76,6 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, s
         ready_replicas: seen.ready(),
         database_version: version::newest(known, None, started.iter().map(String::as_str)),
         notices: notices.into_iter().map(|it| it.message).collect(),
-    }
-}
-
-/// The Deployment and its pods.
-struct Run {
-    deployment: Option<Deployment>,
-    replica_sets: Vec<ReplicaSet>,
-    pods: Vec<Pod>,
-}
-
-impl Run {
-    async fn read(plane: &CoderControlPlane, shared: &Shared) -> Result<Self, kube::Error> {
-        let (namespace, client) = (plane.namespace().unwrap_or_default(), &shared.client);
-        let deployments = Api::<Deployment>::namespaced(client.clone(), &namespace);
-        let deployment = deployments.get_opt(&plane.name_any()).await?;
-        let is_done = |it: &Deployment| {
-            let none = BTreeMap::new();
-            let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };
-            rollout(&seen) == Rollout::Done
-        };
-        // The single pods are looked at only while something is not as it should be.
-        if deployment.as_ref().is_none_or(is_done) {
-            return Ok(Self { deployment, replica_sets: Vec::new(), pods: Vec::new() });
-        }
-        let ours = ListParams::default().labels(&selector(plane));
-        let replica_sets = Api::<ReplicaSet>::namespaced(client.clone(), &namespace).list(&ours).await?.items;
-        let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ours).await?.items;
-        Ok(Self { deployment, replica_sets, pods })
-    }
-
-    fn rollout(&self) -> Option<Rollout> {
-        let none = BTreeMap::new();
-        let deployment = self.deployment.as_ref()?;
-        let (replica_sets, pods) = (&self.replica_sets, &self.pods);
-        Some(rollout(&Seen { deployment, replica_sets, pods, last_lines: &none }))
-    }
-
-    fn ready(&self) -> Option<i32> {
-        self.deployment.as_ref()?.status.as_ref()?.ready_replicas
-    }
-
-    /// The images of containers that have been started: Coder changes its tables before it answers anybody.
-    fn started(&self) -> impl Iterator<Item = String> {
-        let pods = self.pods.iter().filter_map(|it| it.status.as_ref());
-        let containers = pods.flat_map(|it| it.container_statuses.iter().flatten());
-        let ran = containers.filter(|it| it.started == Some(true) || it.restart_count > 0);
-        let all_run = self.rollout() == Some(Rollout::Done);
-        let template = self.deployment.iter().filter(move |_| all_run);
-        let template = template.filter_map(|it| it.spec.as_ref()?.template.spec.as_ref());
-        let template = template.flat_map(|it| it.containers.iter().filter_map(|it| it.image.clone()));
-        ran.map(|it| it.image.clone()).chain(template)
     }
 }
 
@@ -258,74 +196,4 @@ async fn live(
         found.extend(objects.into_iter().filter_map(|it| as_live(it, &resource)));
     }
     Ok(found.into_values().collect())
-}
-
-/// What has the name of something that should be ours and not our labels: somebody else's, most likely.
-async fn namesakes(desired: &Desired, live: &[Live], shared: &Shared) -> Result<Vec<Live>, kube::Error> {
-    let mut found = Vec::new();
-    for child in desired.children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
-        let object = objects(&child.key, shared).get_opt(&child.key.name).await?;
-        found.extend(object.and_then(|it| as_live(it, &resource_of(&child.key))).map(|(_, it)| it));
-    }
-    Ok(found)
-}
-
-/// Items of a list do not say what they are.
-fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Option<(Key, Live)> {
-    let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
-    object.types = Some(kube::core::TypeMeta { api_version, kind });
-    let live = Live::new(serde_json::to_value(object).ok()?)?;
-    Some((live.key.clone(), live))
-}
-
-/// Does one step and nothing else.
-async fn carry_out(
-    plane: &CoderControlPlane,
-    step: &Step<ChildEffect>,
-    shared: &Shared,
-) -> Result<(), kube::Error> {
-    let key = match &step.effect {
-        ChildEffect::Migrate { key, patch } => {
-            objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
-            key
-        }
-        ChildEffect::Apply { key, object } | ChildEffect::Release { key, object } => {
-            apply(key, object, shared).await?;
-            key
-        }
-        ChildEffect::Delete { key, uid } => {
-            let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            match objects(key, shared).delete(&key.name, &params).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                done => drop(done?),
-            }
-            key
-        }
-    };
-    let fields: Vec<&str> = step.changes.iter().map(|it| it.field.as_str()).collect();
-    // A reason to make something names it already.
-    let note = match step.action {
-        Action::Create => step.reason.clone(),
-        Action::Update | Action::Delete => format!("{key}: {} ({})", step.reason, fields.join(", ")),
-    };
-    let action = format!("{:?}", step.action);
-    tracing::info!(action, "{note}");
-    publish(plane, EventType::Normal, (&format!("{action}d"), &action), &note, shared).await;
-    Ok(())
-}
-
-async fn apply(key: &Key, object: &Value, shared: &Shared) -> Result<(), kube::Error> {
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    objects(key, shared).patch(&key.name, &params, &Patch::Apply(object)).await?;
-    Ok(())
-}
-
-fn objects(key: &Key, shared: &Shared) -> Api<DynamicObject> {
-    Api::namespaced_with(shared.client.clone(), &key.namespace, &resource_of(key))
-}
-
-fn resource_of(key: &Key) -> ApiResource {
-    let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &key.kind))
 }

@@ -1,11 +1,11 @@
-//! From what should be and what is to steps. A control plane that is as declared has none.
+//! From what should be and what is to steps. A manifest whose objects are as declared has none.
 
-use api::{CoderControlPlane, reason};
+use api::reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Value, json};
 
 use super::{
-    Child, Desired, Key, Notice,
+    Child, Keeper, Key, Notice,
     compare::differences,
     fields, migrate,
     ownership::{Holder, holder},
@@ -39,11 +39,11 @@ pub struct Live {
 
 /// What a plan is made of.
 #[derive(Debug)]
-pub struct Situation<'a> {
-    pub plane: &'a CoderControlPlane,
-    pub desired: &'a Desired,
-    /// Every object that is declared or is found by [`selector`](super::selector) and
-    /// [`workspace_selector`](super::workspace_selector).
+pub struct Situation<'a, K> {
+    pub keeper: &'a K,
+    /// The objects that should be, in the order in which they are applied.
+    pub children: &'a [Child],
+    /// Every object that is declared, or has the labels of what is.
     pub live: &'a [Live],
     /// Whether the pods are those that are declared: see [`rollout`](super::rollout).
     pub rolled_out: bool,
@@ -65,20 +65,20 @@ impl Live {
 }
 
 /// The steps from what is to what should be.
-pub fn plan(situation: &Situation<'_>) -> Planned {
-    let Situation { plane, desired, live, rolled_out } = situation;
+pub fn plan<K: Keeper>(situation: &Situation<'_, K>) -> Planned {
+    let Situation { keeper, children, live, rolled_out } = situation;
     let mut planned = Planned { plan: Plan::empty(), refused: Vec::new() };
     let mut account_refused = false;
-    for child in &desired.children {
+    for child in *children {
         // Pods would run as somebody else's account, and it would be given rights.
         if account_refused && ["Deployment", "RoleBinding"].contains(&child.key.kind.as_str()) {
             continue;
         }
         let found = live.iter().find(|it| it.key == child.key);
-        match holder(plane, &child.key, found.map(|it| &it.metadata)) {
+        match holder(*keeper, &child.key, found.map(|it| &it.metadata)) {
             Holder::Free => planned.plan.steps.push(creation(child)),
             Holder::Ours | Holder::Predecessors => {
-                planned.plan.steps.extend(found.into_iter().flat_map(|it| update(plane, child, it)));
+                planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
             }
             Holder::Leaving => planned.refused.push(Notice {
                 reason: reason::DELETING,
@@ -90,9 +90,9 @@ pub fn plan(situation: &Situation<'_>) -> Planned {
             }
         }
     }
-    let declared: Vec<&Key> = desired.children.iter().map(|it| &it.key).collect();
+    let declared: Vec<&Key> = children.iter().map(|it| &it.key).collect();
     for it in *live {
-        let going = going(plane, &declared, &it.key, &it.metadata, *rolled_out);
+        let going = going(*keeper, &declared, &it.key, &it.metadata, *rolled_out);
         planned.plan.steps.extend(going.map(|going| removal(it, going)).unwrap_or_default());
     }
     planned
@@ -108,10 +108,10 @@ fn creation(child: &Child) -> Step<ChildEffect> {
     }
 }
 
-fn update(plane: &CoderControlPlane, child: &Child, live: &Live) -> Vec<Step<ChildEffect>> {
+fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEffect>> {
     let key = &child.key;
     let entries = live.metadata.managed_fields.clone().unwrap_or_default();
-    let leaves_replicas = key.kind == "Deployment" && plane.spec.replicas.is_none();
+    let leaves_replicas = key.kind == "Deployment" && keeper.leaves_replicas();
     let migrated = migrate::migrate(&entries, if leaves_replicas { &[REPLICAS] } else { &[] });
     let mut steps = Vec::new();
     steps.extend(migrated.as_deref().map(|it| migration(live, it)));

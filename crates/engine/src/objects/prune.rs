@@ -1,9 +1,8 @@
 //! What is ours and no longer declared.
 
-use api::CoderControlPlane;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Key, ownership};
+use super::{Keeper, Key, ownership};
 
 /// Kinds of which one may be too many. A Deployment or a Service never is: a manifest without them is none.
 const KINDS: [&str; 5] = ["Ingress", "HTTPRoute", "Role", "RoleBinding", "ServiceAccount"];
@@ -20,18 +19,17 @@ pub(super) enum Going {
 
 /// What becomes of an object; nothing when it stays as it is: it is declared, or not ours.
 pub(super) fn going(
-    plane: &CoderControlPlane,
+    keeper: &impl Keeper,
     declared: &[&Key],
     key: &Key,
     live: &ObjectMeta,
     rolled_out: bool,
 ) -> Option<Going> {
     let is_candidate = KINDS.contains(&key.kind.as_str()) && !declared.contains(&key);
-    if !is_candidate || live.deletion_timestamp.is_some() || !ownership::is_held(plane, key, live) {
+    if !is_candidate || live.deletion_timestamp.is_some() || !ownership::is_held(keeper, key, live) {
         return None;
     }
-    let keeps_account = plane.spec.service_account.as_ref().is_none_or(api::ServiceAccountSpec::is_created);
-    if key.kind == "ServiceAccount" && !keeps_account {
+    if key.kind == "ServiceAccount" && keeper.releases_account() {
         return Some(Going::Release);
     }
     // After another account was declared, the pods of the former one still work with its rights.

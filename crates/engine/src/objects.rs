@@ -1,0 +1,138 @@
+//! Objects of the cluster that we keep for somebody: a control plane, or provisioner daemons.
+//!
+//! [`plan`] compares the objects that should be with those that are, and [`rollout`] says what became of pods. Both are pure;
+//! whoever carries a plan out does its effects and nothing else. What differs between those for whom objects are kept is a
+//! [`Keeper`].
+
+mod compare;
+mod fields;
+pub mod migrate;
+pub mod ownership;
+pub mod plan;
+mod prune;
+mod quantity;
+pub mod rollout;
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::Serialize;
+use serde_json::Value;
+
+pub use plan::{ChildEffect, Live, Planned, Situation, plan};
+
+/// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay
+/// when they are no longer declared.
+pub const FIELD_MANAGER: &str = "coder-operator";
+
+/// A manifest that has objects in the cluster.
+pub trait Keeper {
+    /// What says that an object is this very manifest's.
+    fn owner(&self) -> OwnerReference;
+
+    /// The labels by which an object is known whose owner reference is lost.
+    fn labels(&self, key: &Key) -> BTreeMap<String, String>;
+
+    /// Whether an object that can have no owner reference is recorded as ours in another way.
+    fn is_recorded(&self, _key: &Key, _live: &ObjectMeta) -> bool {
+        false
+    }
+
+    /// What a person can do about an object of somebody else, other than delete it.
+    fn instead(&self, key: &Key) -> &'static str;
+
+    /// Whether the number of pods is somebody else's business.
+    fn leaves_replicas(&self) -> bool {
+        false
+    }
+
+    /// Whether an account that we made stays when it is no longer declared.
+    fn releases_account(&self) -> bool {
+        false
+    }
+}
+
+/// An object that should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    pub key: Key,
+    /// The fields that we own, and no others.
+    pub object: Value,
+    /// What it is for, in words.
+    pub reason: &'static str,
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// As `apps/v1`.
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Something that is left out, or that a person should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The reason in a condition.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Key {
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
+        Self { api_version, kind, namespace, name }
+    }
+
+    /// The key of an object as the API server has it. Items of a typed list have no kind, so whoever lists fills that in.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
+        Some(Self::new(
+            text("/apiVersion")?,
+            text("/kind")?,
+            text("/metadata/namespace")?,
+            text("/metadata/name")?,
+        ))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// A typed object as a child.
+pub(crate) fn child<K>(object: &K, reason: &'static str) -> Child
+where
+    K: kube::Resource<DynamicType = ()> + Serialize,
+{
+    let key = Key::new(
+        &K::api_version(&()),
+        &K::kind(&()),
+        object.meta().namespace.as_deref().unwrap_or_default(),
+        object.meta().name.as_deref().unwrap_or_default(),
+    );
+    // Objects of Kubernetes are plain data: there is none that cannot be written.
+    Child { key, object: serde_json::to_value(object).unwrap_or_default(), reason }
+}
+
+/// The reference that makes an object go with its owner.
+pub(crate) fn owner_of<K: kube::Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
+    let text = |it: Option<&String>| it.cloned().unwrap_or_default();
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: text(owner.meta().name.as_ref()),
+        uid: text(owner.meta().uid.as_ref()),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// A map that is not written when there is nothing in it: applied, an empty one would be a claim on it.
+pub(crate) fn unless_empty(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then_some(map)
+}

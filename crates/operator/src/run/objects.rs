@@ -1,0 +1,181 @@
+//! Objects of the cluster that are kept for a manifest: what is there, what is applied, and what became of the pods.
+
+use std::collections::BTreeMap;
+
+use engine::{
+    Action, Step,
+    objects::{
+        Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Notice, Situation, plan,
+        rollout::{Rollout, Seen, rollout},
+    },
+};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::Pod,
+    },
+};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
+    core::GroupVersionKind,
+    runtime::events::EventType,
+};
+use serde_json::Value;
+
+use super::{
+    Shared,
+    record::{patches, publish},
+};
+
+/// Makes the objects what they should be. Tells what became of the pods of that Deployment, which have these labels, and what
+/// was not done because it is somebody else's.
+pub(super) async fn keep<K>(
+    keeper: &K,
+    (deployment, pods): (&str, &str),
+    children: &[Child],
+    mut live: Vec<Live>,
+    shared: &Shared,
+) -> Result<(Run, Vec<Notice>), kube::Error>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    live.extend(namesakes(children, &live, shared).await?);
+    let namespace = keeper.namespace().unwrap_or_default();
+    let read = || Run::read(&namespace, deployment, pods, shared);
+    let seen = read().await?;
+    let rolled_out = seen.rollout() == Some(Rollout::Done);
+    let planned = plan(&Situation { keeper, children, live: &live, rolled_out });
+    for step in &planned.plan.steps {
+        carry_out(keeper, step, shared).await?;
+    }
+    let seen = if planned.plan.is_empty() { seen } else { read().await? };
+    Ok((seen, planned.refused))
+}
+
+/// The Deployment and its pods.
+pub(super) struct Run {
+    pub(super) deployment: Option<Deployment>,
+    replica_sets: Vec<ReplicaSet>,
+    pub(super) pods: Vec<Pod>,
+}
+
+impl Run {
+    async fn read(
+        namespace: &str,
+        deployment: &str,
+        pods: &str,
+        shared: &Shared,
+    ) -> Result<Self, kube::Error> {
+        let client = &shared.client;
+        let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+        let deployment = deployments.get_opt(deployment).await?;
+        let is_done = |it: &Deployment| {
+            let none = BTreeMap::new();
+            let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };
+            rollout(&seen) == Rollout::Done
+        };
+        // The single pods are looked at only while something is not as it should be.
+        if deployment.as_ref().is_none_or(is_done) {
+            return Ok(Self { deployment, replica_sets: Vec::new(), pods: Vec::new() });
+        }
+        let ours = ListParams::default().labels(pods);
+        let replica_sets = Api::<ReplicaSet>::namespaced(client.clone(), namespace).list(&ours).await?.items;
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ours).await?.items;
+        Ok(Self { deployment, replica_sets, pods })
+    }
+
+    pub(super) fn rollout(&self) -> Option<Rollout> {
+        let none = BTreeMap::new();
+        let deployment = self.deployment.as_ref()?;
+        let (replica_sets, pods) = (&self.replica_sets, &self.pods);
+        Some(rollout(&Seen { deployment, replica_sets, pods, last_lines: &none }))
+    }
+
+    pub(super) fn ready(&self) -> Option<i32> {
+        self.deployment.as_ref()?.status.as_ref()?.ready_replicas
+    }
+
+    /// The images of containers that have been started: Coder changes its tables before it answers anybody.
+    pub(super) fn started(&self) -> impl Iterator<Item = String> {
+        let pods = self.pods.iter().filter_map(|it| it.status.as_ref());
+        let containers = pods.flat_map(|it| it.container_statuses.iter().flatten());
+        let ran = containers.filter(|it| it.started == Some(true) || it.restart_count > 0);
+        let all_run = self.rollout() == Some(Rollout::Done);
+        let template = self.deployment.iter().filter(move |_| all_run);
+        let template = template.filter_map(|it| it.spec.as_ref()?.template.spec.as_ref());
+        let template = template.flat_map(|it| it.containers.iter().filter_map(|it| it.image.clone()));
+        ran.map(|it| it.image.clone()).chain(template)
+    }
+}
+
+/// What has the name of something that should be ours and not our labels: somebody else's, most likely.
+async fn namesakes(children: &[Child], live: &[Live], shared: &Shared) -> Result<Vec<Live>, kube::Error> {
+    let mut found = Vec::new();
+    for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
+        let object = objects(&child.key, shared).get_opt(&child.key.name).await?;
+        found.extend(object.and_then(|it| as_live(it, &resource_of(&child.key))).map(|(_, it)| it));
+    }
+    Ok(found)
+}
+
+/// Items of a list do not say what they are.
+pub(super) fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Option<(Key, Live)> {
+    let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
+    object.types = Some(kube::core::TypeMeta { api_version, kind });
+    let live = Live::new(serde_json::to_value(object).ok()?)?;
+    Some((live.key.clone(), live))
+}
+
+/// Does one step and nothing else.
+async fn carry_out(
+    keeper: &impl Resource<DynamicType = ()>,
+    step: &Step<ChildEffect>,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    let key = match &step.effect {
+        ChildEffect::Migrate { key, patch } => {
+            objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
+            key
+        }
+        ChildEffect::Apply { key, object } | ChildEffect::Release { key, object } => {
+            apply(key, object, shared).await?;
+            key
+        }
+        ChildEffect::Delete { key, uid } => {
+            let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            match objects(key, shared).delete(&key.name, &params).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                done => drop(done?),
+            }
+            key
+        }
+    };
+    let fields: Vec<&str> = step.changes.iter().map(|it| it.field.as_str()).collect();
+    // A reason to make something names it already.
+    let note = match step.action {
+        Action::Create => step.reason.clone(),
+        Action::Update | Action::Delete => format!("{key}: {} ({})", step.reason, fields.join(", ")),
+    };
+    let action = format!("{:?}", step.action);
+    tracing::info!(action, "{note}");
+    publish(keeper, EventType::Normal, (&format!("{action}d"), &action), &note, shared).await;
+    Ok(())
+}
+
+async fn apply(key: &Key, object: &Value, shared: &Shared) -> Result<(), kube::Error> {
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    objects(key, shared).patch(&key.name, &params, &Patch::Apply(object)).await?;
+    Ok(())
+}
+
+fn objects(key: &Key, shared: &Shared) -> Api<DynamicObject> {
+    Api::namespaced_with(shared.client.clone(), &key.namespace, &resource_of(key))
+}
+
+fn resource_of(key: &Key) -> ApiResource {
+    let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &key.kind))
+}
