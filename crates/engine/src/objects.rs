@@ -6,9 +6,11 @@
 
 mod compare;
 mod fields;
+pub(crate) mod hardening;
 pub mod migrate;
 pub mod ownership;
 pub mod plan;
+pub(crate) mod pods;
 mod prune;
 mod quantity;
 pub mod rollout;

@@ -7,6 +7,7 @@ mod admin;
 mod control_plane;
 mod controllers;
 mod lease;
+mod letting_go;
 mod logs;
 mod memory;
 mod metrics;

@@ -7,7 +7,6 @@ mod container;
 mod deployment;
 mod environment;
 mod exposure;
-mod hardening;
 mod rbac;
 mod service;
 mod service_account;

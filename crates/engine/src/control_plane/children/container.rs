@@ -6,8 +6,8 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Facts, environment, hardening, volumes};
-use crate::{control_plane::address, kind::Invalid};
+use super::{Facts, environment, volumes};
+use crate::{control_plane::address, kind::Invalid, objects::hardening};
 
 /// The port of the container for plain HTTP.
 pub(super) const HTTP: i32 = 8080;

@@ -6,18 +6,20 @@ use api::{CoderControlPlane, annotation};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
-        core::v1::{LocalObjectReference, PodSpec, PodTemplateSpec, TopologySpreadConstraint},
+        core::v1::{PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::ResourceExt as _;
 
-use super::{
-    Child, Deployed, Facts, child, container, hardening, metadata, service_account, unless_empty, volumes,
-};
+use super::{Child, Deployed, Facts, child, container, metadata, service_account, unless_empty, volumes};
 use crate::{
     control_plane::{names, references},
     kind::Invalid,
+    objects::{
+        hardening,
+        pods::{pull_secrets, spread},
+    },
 };
 
 pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, Invalid> {
@@ -64,33 +66,6 @@ fn pod(plane: &CoderControlPlane, facts: &Facts) -> Result<PodSpec, Invalid> {
         topology_spread_constraints: spread(spec.topology_spread_constraints.as_deref())?,
         ..PodSpec::default()
     })
-}
-
-/// Each once: they are merged by name.
-fn pull_secrets(declared: &[LocalObjectReference]) -> Option<Vec<LocalObjectReference>> {
-    let mut secrets: Vec<LocalObjectReference> = Vec::new();
-    for secret in declared.iter().filter(|it| !it.name.trim().is_empty()) {
-        if !secrets.contains(secret) {
-            secrets.push(secret.clone());
-        }
-    }
-    (!secrets.is_empty()).then_some(secrets)
-}
-
-fn spread(
-    declared: Option<&[TopologySpreadConstraint]>,
-) -> Result<Option<Vec<TopologySpreadConstraint>>, Invalid> {
-    let Some(declared) = declared.filter(|it| !it.is_empty()) else { return Ok(None) };
-    let key = |it: &TopologySpreadConstraint| (it.topology_key.clone(), it.when_unsatisfiable.clone());
-    for (index, constraint) in declared.iter().enumerate() {
-        if declared.iter().take(index).any(|it| key(it) == key(constraint)) {
-            return Err(Invalid::new(
-                &format!("spec.topologySpreadConstraints[{index}]"),
-                "has the topologyKey and the whenUnsatisfiable of one before it: keep one of them",
-            ));
-        }
-    }
-    Ok(Some(declared.to_vec()))
 }
 
 /// What is noted of the configuration, on the pods and on the Deployment.

@@ -7,34 +7,25 @@ use super::{Facts, container::HTTP, container::HTTPS, volumes};
 use crate::{
     control_plane::{address, references},
     kind::Invalid,
+    objects::pods::{variable, with_declared},
 };
 
 const ACCESS_URL: &str = "CODER_ACCESS_URL";
 const DATABASE_URL: &str = "CODER_PG_CONNECTION_URL";
 
-/// The variables, each once: they are merged by name. One of a person's takes the place of a built-in one, so that what
-/// refers to it still finds it before itself.
+/// The variables, each once: they are merged by name.
 pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<EnvVar>, Invalid> {
-    let mut variables = built_in(plane, facts);
-    for (index, declared) in plane.spec.extra_env.iter().flatten().enumerate() {
-        let field = format!("spec.extraEnv[{index}].name");
-        if declared.name.is_empty() {
-            return Err(Invalid::new(&field, "must not be empty"));
-        }
-        let before = plane.spec.extra_env.iter().flatten().take(index);
-        let is_repeated = before.clone().any(|it| it.name == declared.name);
-        if is_repeated && [ACCESS_URL, DATABASE_URL].contains(&declared.name.as_str()) {
+    let declared = plane.spec.extra_env.as_deref().unwrap_or_default();
+    for (index, variable) in declared.iter().enumerate() {
+        let is_repeated = declared.iter().take(index).any(|it| it.name == variable.name);
+        if is_repeated && [ACCESS_URL, DATABASE_URL].contains(&variable.name.as_str()) {
             return Err(Invalid::new(
-                &field,
-                format!("{} is there already: keep one of them", declared.name),
+                &format!("spec.extraEnv[{index}].name"),
+                format!("{} is there already: keep one of them", variable.name),
             ));
         }
-        match variables.iter_mut().find(|it| it.name == declared.name) {
-            Some(place) => *place = declared.clone(),
-            None => variables.push(declared.clone()),
-        }
     }
-    Ok(variables)
+    with_declared(built_in(plane, facts), declared)
 }
 
 /// Whether Coder is told where its database is. What is only an empty text tells nothing.
@@ -82,8 +73,4 @@ fn comes_from_source(name: &str, spec: &CoderControlPlaneSpec, facts: &Facts) ->
         let found = references::of_source(source).and_then(|it| facts.sources.get(&it));
         key.zip(found).is_some_and(|(key, found)| !key.is_empty() && found.keys.contains(key))
     })
-}
-
-fn variable(name: &str, value: String) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
 }

@@ -9,7 +9,7 @@ const ROOT: i64 = 0;
 
 /// What concerns all containers: who runs them and which system calls they have. A container's own value is above the
 /// pod's, so where it has one nothing is added here.
-pub(super) fn pod(
+pub(crate) fn pod(
     declared: Option<&PodSecurityContext>,
     container: Option<&SecurityContext>,
 ) -> PodSecurityContext {
@@ -30,7 +30,7 @@ pub(super) fn pod(
 }
 
 /// What only a container can say: how it may gain rights.
-pub(super) fn container(declared: Option<&SecurityContext>) -> SecurityContext {
+pub(crate) fn container(declared: Option<&SecurityContext>) -> SecurityContext {
     let mut context = declared.cloned().unwrap_or_default();
     let added = context.capabilities.iter().flat_map(|it| it.add.iter().flatten());
     // The API server refuses the two together.

@@ -1,0 +1,62 @@
+//! What every deletion needs: the control plane, whatever state that is in, and when to stop waiting for it.
+
+use std::sync::Arc;
+
+use api::reason;
+use engine::{Lookup as _, Outcome, Waiting};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Resource as _};
+
+use super::{
+    Shared,
+    control_plane::{is_at, prove},
+    planes::{Plane, PlaneName},
+};
+use crate::cluster::Cluster;
+
+/// Why nothing can be taken away.
+pub(super) enum Obstacle {
+    /// What it would take is gone, and will not come back.
+    Gone(Waiting),
+    /// It may work later.
+    NotNow(Outcome),
+}
+
+/// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
+/// is good enough for a deletion.
+pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
+    let known = shared.planes.last_known(name);
+    let not_now = |waiting| Obstacle::NotNow(Outcome::Waiting(waiting));
+    let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
+        Ok(Some(declared)) => declared,
+        Ok(None) => {
+            let message = format!("its control plane {} is gone", name.1);
+            return Err(Obstacle::Gone(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message }));
+        }
+        Err(unreadable) => {
+            let message = format!("control plane {} cannot be read: {}", name.1, unreadable.0);
+            return Err(not_now(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }));
+        }
+    };
+    if let Some(known) = known.filter(|it| is_at(&declared, it)) {
+        return Ok(known);
+    }
+    match prove(&declared, shared).await {
+        Ok(proved) => Ok(shared.planes.remember(name, proved.into_plane())),
+        Err(missing) if missing.reason == reason::SECRET_NOT_FOUND => Err(Obstacle::Gone(missing)),
+        // Nobody mends the credentials of a control plane that is going.
+        Err(refused)
+            if refused.reason == reason::UNAUTHORIZED && declared.meta().deletion_timestamp.is_some() =>
+        {
+            Err(Obstacle::Gone(refused))
+        }
+        Err(waiting) => Err(not_now(waiting)),
+    }
+}
+
+/// Whether the namespace itself is going: nothing may hold it up.
+pub(super) async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
+    let namespaces = Api::<Namespace>::all(shared.client.clone());
+    let found = namespaces.get_metadata_opt(namespace).await;
+    found.is_ok_and(|it| it.is_none_or(|it| it.metadata.deletion_timestamp.is_some()))
+}
