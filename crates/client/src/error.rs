@@ -146,6 +146,11 @@ impl Error {
         }
     }
 
+    /// Whether it is a refusal whose words begin like this.
+    pub(crate) fn begins_with(&self, words: &str) -> bool {
+        matches!(&self.0.problem, Problem::Refused(refusal) if refusal.words.starts_with(words))
+    }
+
     /// What the server calls the request in its own logs.
     pub fn request_id(&self) -> Option<&str> {
         self.0.request_id.as_deref()

@@ -23,6 +23,7 @@ mod null;
 pub mod observer;
 pub mod organizations;
 mod pace;
+pub mod provisioner_keys;
 mod retry;
 pub mod roles;
 pub mod routes;

@@ -14,6 +14,7 @@ use crate::{
     licenses::{AddLicense, License},
     members::MemberPage,
     organizations::{CreateOrganization, Organization, UpdateOrganization},
+    provisioner_keys::{CreateProvisionerKey, CreatedProvisionerKey, KeyWithDaemons, ProvisionerKey},
     roles::AssignableRole,
     users::{
         CreateFirstUser, CreateToken, CreateUser, CreatedToken, LoggedIn, Login, Token, TokenLimits, User,
@@ -143,6 +144,15 @@ routes! {
 
     LIST_MEMBERS = get("/api/v2/organizations/{organization}/paginated-members").reads::<MemberPage>();
     LIST_ROLES = get("/api/v2/organizations/{organization}/members/roles").reads::<Vec<AssignableRole>>();
+
+    LIST_PROVISIONER_KEYS = get("/api/v2/organizations/{organization}/provisionerkeys/daemons")
+        .reads::<Vec<KeyWithDaemons>>();
+    CREATE_PROVISIONER_KEY = post("/api/v2/organizations/{organization}/provisionerkeys")
+        .sends::<CreateProvisionerKey<'static>>().reads::<CreatedProvisionerKey>();
+    // By its name, and not repeatable: the name may be another key's by then.
+    DELETE_PROVISIONER_KEY = Route::new(
+        Method::DELETE, "/api/v2/organizations/{organization}/provisionerkeys/{provisionerkey}");
+    PROVISIONER_KEY = get("/api/v2/provisionerkeys/{provisionerkey}").without_token().reads::<ProvisionerKey>();
 
     // The PATCHes replace the whole document, so they are repeatable as a PUT is.
     ORGANIZATION_SYNC = get("/api/v2/settings/idpsync/organization").reads::<OrganizationSync>();

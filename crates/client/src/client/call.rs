@@ -32,6 +32,7 @@ pub(crate) struct Call<'a> {
     query: Vec<(&'static str, String)>,
     body: Result<Bytes, serde_json::Error>,
     secret: Option<&'a SecretString>,
+    secret_header: Option<(&'static str, &'a SecretString)>,
 }
 
 type Outcome = Result<Answer, TransportError>;
@@ -48,7 +49,7 @@ impl Drop for Trial<'_> {
 impl<'a> Call<'a> {
     pub(super) fn new(client: &'a Client, route: &'static Route) -> Self {
         let (parameters, query) = (Vec::new(), Vec::new());
-        Self { client, route, parameters, query, body: Ok(Bytes::new()), secret: None }
+        Self { client, route, parameters, query, body: Ok(Bytes::new()), secret: None, secret_header: None }
     }
 
     /// Fills in a parameter of the route's path.
@@ -70,6 +71,12 @@ impl<'a> Call<'a> {
     /// Names a value of the body that no error may repeat.
     pub(crate) fn carries(mut self, secret: &'a SecretString) -> Self {
         self.secret = Some(secret);
+        self
+    }
+
+    /// Sends a value in a header of its own; no error may repeat it.
+    pub(crate) fn secret_header(mut self, name: &'static str, value: &'a SecretString) -> Self {
+        self.secret_header = Some((name, value));
         self
     }
 
@@ -213,6 +220,12 @@ impl<'a> Call<'a> {
         if let Some(token) = self.client.token.as_ref().filter(|_| !self.route.anonymous()) {
             request = request.header(TOKEN_HEADER, &token.header);
         }
+        if let Some((name, value)) = self.secret_header {
+            let value = HeaderValue::from_str(value.expose_secret());
+            let mut value = value.map_err(|_| format!("the value for {name} cannot be put into a header"))?;
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
         request.body(body.clone()).map_err(|_| "the address cannot be put into a request".to_owned())
     }
 
@@ -239,7 +252,8 @@ impl<'a> Call<'a> {
 
     fn secrets(&self) -> Vec<&str> {
         let token = self.client.token.as_ref().map(|it| &it.secret);
-        [token, self.secret].into_iter().flatten().map(SecretString::expose_secret).collect()
+        let header = self.secret_header.map(|(_, value)| value);
+        [token, self.secret, header].into_iter().flatten().map(SecretString::expose_secret).collect()
     }
 
     fn cleaned(&self, text: &str) -> String {

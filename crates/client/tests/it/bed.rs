@@ -2,6 +2,7 @@
 
 mod accounts;
 mod licenses;
+mod provisioner_keys;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
