@@ -26,7 +26,7 @@ pub trait AppState:
 }
 
 macro_rules! app_state {
-    ($($kind:ident),+ $(,)?) => {$(
+    ($($kind:ident $(with $common:ident)?),+ $(,)?) => {$(
         impl AppState for crate::$kind {
             fn control_plane(&self) -> &str {
                 &self.spec.control_plane_ref.name
@@ -37,14 +37,21 @@ macro_rules! app_state {
             }
 
             fn status(&self) -> Option<&Status> {
-                self.status.as_ref()
+                self.status.as_ref()$(.map(|it| &it.$common))?
             }
 
             fn set_status(&mut self, status: Status) {
-                self.status = Some(status);
+                app_state!(@set self.status, status $(, $common)?);
             }
         }
     )+};
+    (@set $place:expr, $status:ident) => {
+        $place = Some($status)
+    };
+    // What a kind reports beyond the common part stays as it is.
+    (@set $place:expr, $status:ident, $common:ident) => {
+        $place.get_or_insert_default().$common = $status
+    };
 }
 
 app_state!(
@@ -53,5 +60,6 @@ app_state!(
     CoderGroupSync,
     CoderOrganization,
     CoderOrganizationSync,
+    CoderProvisionerKey with common,
     CoderRoleSync,
 );

@@ -6,7 +6,6 @@
 mod access;
 mod exposure;
 mod external;
-mod quantity;
 mod status;
 mod workload;
 
@@ -28,7 +27,7 @@ pub use workload::{
     CertSecret, CertsSpec, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec,
 };
 
-use crate::{interval::Interval, policy::DEFAULT_INTERVAL, reference::SecretKeyRef, rules};
+use crate::{interval::Interval, policy::DEFAULT_INTERVAL, quantity, reference::SecretKeyRef, rules};
 
 /// The key that holds a licence where a Secret is named without one.
 const LICENSE_KEY: &str = "license";
@@ -90,7 +89,7 @@ pub struct CoderControlPlaneSpec {
     /// ConfigMaps and Secrets whose keys become environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
-    #[x_kube(merge_strategy = ListMerge::Atomic, validation = one_source_each())]
+    #[x_kube(merge_strategy = ListMerge::Atomic, validation = rules::one_source_each())]
     pub env_from: Option<Vec<EnvFromSource>>,
     /// Whether Coder is told the Service as its address (`CODER_ACCESS_URL`) unless `extraEnv` or `envFrom` have another
     /// one; by default true.
@@ -244,11 +243,6 @@ fn own_name_is_a_services() -> Rule {
         "metadata.name becomes the name of a Service, so it must begin with a letter, have only small letters, digits and \
          hyphens, not end with a hyphen, and have at most 63 characters",
     )
-}
-
-fn one_source_each() -> Rule {
-    Rule::new("self.all(it, !(has(it.configMapRef) && has(it.secretRef)))")
-        .message("must have configMapRef or secretRef in each entry: make two entries of one that has both")
 }
 
 /// The same licence twice would be two claims on one thing.

@@ -14,6 +14,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::CoderGroupSync::crd(),
         crate::CoderOrganization::crd(),
         crate::CoderOrganizationSync::crd(),
+        crate::CoderProvisioner::crd(),
+        crate::CoderProvisionerKey::crd(),
         crate::CoderRoleSync::crd(),
     ];
     let versions = crds.iter_mut().flat_map(|crd| &mut crd.spec.versions);

@@ -21,9 +21,13 @@ mod crds;
 mod group;
 mod group_sync;
 mod interval;
+mod key;
 mod organization;
 mod organization_sync;
 mod policy;
+mod provisioner;
+mod provisioner_key;
+mod quantity;
 mod reference;
 mod role_sync;
 mod rules;
@@ -43,9 +47,17 @@ pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
 pub use group_sync::{CoderGroupSync, CoderGroupSyncSpec};
 pub use interval::{Interval, InvalidInterval, parse_duration};
+pub use key::{ProvisionerKeyState, RESERVED_KEY_NAMES, RetiringKey};
 pub use organization::{CoderOrganization, CoderOrganizationSpec};
 pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
 pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};
+pub use provisioner::{
+    Bootstrap, CoderProvisioner, CoderProvisionerSpec, CoderProvisionerStatus, EntitlementLossPolicy,
+    ProvisionerKeySpec, ProvisionerRbacSpec, ProvisionerRotation, ProvisionerServiceAccountSpec,
+};
+pub use provisioner_key::{
+    CoderProvisionerKey, CoderProvisionerKeySpec, CoderProvisionerKeyStatus, KeyRotation,
+};
 pub use reference::{ControlPlaneRef, SecretKeyRef, SecretRef};
 pub use role_sync::{CoderRoleSync, CoderRoleSyncSpec};
 pub use status::{Difference, Plan, Status, Step};

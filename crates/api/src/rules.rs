@@ -53,3 +53,15 @@ pub(crate) fn display_name() -> Rule {
     Rule::new("size(bytes(self)) <= 64 && self.matches('^(\\\\S(.*\\\\S)?)?$')")
         .message("must be at most 64 bytes in one line, without blanks at its ends")
 }
+
+/// Sources of environment variables.
+pub(crate) fn one_source_each() -> Rule {
+    Rule::new("self.all(it, !(has(it.configMapRef) && has(it.secretRef)))")
+        .message("must have configMapRef or secretRef in each entry: make two entries of one that has both")
+}
+
+/// The name of an object that we make. An empty one counts as absent.
+pub(crate) fn object_name() -> Rule {
+    Rule::new("self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')")
+        .message("must be a name in the cluster: small letters, digits, hyphens and dots, as in `alpha-provisioner-key`")
+}

@@ -18,3 +18,10 @@ pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
     let user = json_schema!({"type": "string", "minLength": 1, "maxLength": 320});
     json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "items": user})
 }
+
+/// Tags of a provisioner key: all of them, so also with one owner.
+pub(crate) fn tags(_: &mut SchemaGenerator) -> Schema {
+    let value = json_schema!({"type": "string", "maxLength": 1024});
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "maxProperties": 64,
+        "additionalProperties": value})
+}

@@ -6,13 +6,13 @@
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::Value;
 
-/// Where a quantity stands in the types that a control plane has.
+/// Where a quantity stands in the types that are read here.
 const QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
 /// Maps whose values are quantities.
 const MAPS: [&str; 2] = ["limits", "requests"];
 
 /// Reads what may hold quantities.
-pub(super) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<T, D::Error> {
+pub(crate) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<T, D::Error> {
     let mut value = Value::deserialize(from)?;
     spell(&mut value);
     serde_json::from_value(value).map_err(D::Error::custom)

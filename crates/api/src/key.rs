@@ -1,0 +1,152 @@
+//! What the kinds that keep a provisioner key have in common: which names and tags such a key may have, and what is
+//! remembered of it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    KubeSchema,
+    core::{Message, Rule},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::reference::SecretKeyRef;
+
+/// The names of the keys that Coder has for itself, in any case.
+pub const RESERVED_KEY_NAMES: [&str; 3] = ["built-in", "user-auth", "psk"];
+
+/// The key in a Secret that names none.
+pub(crate) const SECRET_KEY: &str = "key";
+
+/// What is known of a provisioner key. No value of a key is ever in here.
+///
+/// From this alone the key can be given up when its Secret is gone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionerKeyState {
+    /// The id of the organization that the key belongs to.
+    #[serde(default, rename = "organizationID", skip_serializing_if = "Option::is_none")]
+    pub organization_id: Option<String>,
+    /// The name of that organization, as it was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organization_name: Option<String>,
+    /// The id of the key that is in use.
+    #[serde(default, rename = "provisionerKeyID", skip_serializing_if = "Option::is_none")]
+    pub provisioner_key_id: Option<String>,
+    /// The name of the key that is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioner_key_name: Option<String>,
+    /// False for a key that somebody else made: it is used, and never deleted. Absent means true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioner_key_is_ours: Option<bool>,
+    /// Tells the tags of the key from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags_hash: Option<String>,
+    /// The control plane that the key was made at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref_name: Option<String>,
+    /// Where that control plane was then.
+    #[serde(default, rename = "controlPlaneURL", skip_serializing_if = "Option::is_none")]
+    pub control_plane_url: Option<String>,
+    /// The id of the deployment that the key was made in.
+    #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
+    pub deployment_id: Option<String>,
+    /// Where the key's value is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretKeyRef>,
+    /// The name of a key that is being made. One that stands here although nothing is under way was lost, and is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_key_name: Option<String>,
+    /// Keys that others have taken the place of and that are still valid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub retiring_keys: Vec<RetiringKey>,
+    /// The number that the name of the last key with a suffix ends in; no later one has it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub key_generation: Option<i64>,
+    /// When the key that is in use took the place of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_rotation_time: Option<Time>,
+    /// The value of the annotation that last asked for a new key and was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_rotate_at: Option<String>,
+}
+
+/// A key that another one has taken the place of. It is revoked once nobody needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetiringKey {
+    /// Its name.
+    pub name: String,
+    /// Its id, where that was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The id of its organization.
+    #[serde(default, rename = "organizationID", skip_serializing_if = "Option::is_none")]
+    pub organization_id: Option<String>,
+    /// The name of its organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organization_name: Option<String>,
+    /// The control plane that it was made at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref_name: Option<String>,
+    /// Where that control plane was then.
+    #[serde(default, rename = "controlPlaneURL", skip_serializing_if = "Option::is_none")]
+    pub control_plane_url: Option<String>,
+    /// The id of the deployment that it was made in.
+    #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
+    pub deployment_id: Option<String>,
+    /// Since when another one is in its place.
+    pub since: Time,
+    /// Whether it was made from here. Others are left alone.
+    pub is_ours: bool,
+    /// Tells pods that still have it from those that do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+}
+
+/// A declared name of a key.
+pub(crate) fn name_is_not_reserved() -> Rule {
+    Rule::new(format!("!self.matches('^(?i:{})$')", RESERVED_KEY_NAMES.join("|")))
+        .message("must not be `built-in`, `user-auth` or `psk`, which are keys of Coder itself")
+}
+
+pub(crate) fn name_has_no_slash() -> Rule {
+    Rule::new("!self.contains('/')").message("must not have a `/` in it: Coder could never delete such a key")
+}
+
+/// The object's own name, where it stands in for the name of the key at that path.
+pub(crate) fn metadata_name(is_declared: &str, longest: usize, path: &str) -> Rule {
+    let reserved = RESERVED_KEY_NAMES.map(|it| format!("'{it}'")).join(", ");
+    Rule::new(format!(
+        "({is_declared}) || (self.metadata.name.size() <= {longest} && !(self.metadata.name in [{reserved}]))"
+    ))
+    .message(Message::Message(format!(
+        "metadata.name cannot be the name of a key (at most {longest} characters, not `built-in`, `user-auth` or `psk`): \
+         set {path}"
+    )))
+}
+
+/// Coder drops such a tag when a daemon connects, so it would choose nothing.
+pub(crate) fn tags_have_values() -> Rule {
+    Rule::new("self.all(name, name != '' && self[name] != '')")
+        .message("every tag must have a name and a value: Coder drops those that are empty")
+}
+
+/// Whose jobs a daemon takes. One for a single user cannot run by a key: it would wait for jobs of nobody.
+pub(crate) fn tags_are_of_the_organization() -> Rule {
+    Rule::new("!('scope' in self) || self['scope'] == 'organization'").message(
+        "the tag `scope` can only be `organization`, which is also its default: a daemon with a key serves its whole \
+         organization",
+    )
+}
+
+/// Coder sets it, and takes no other value.
+pub(crate) fn tags_have_no_owner() -> Rule {
+    Rule::new("!('owner' in self)")
+        .message("the tag `owner` is set by Coder: it is empty for a daemon with a key, so leave it out")
+}
+
+/// A new key rolls every pod that uses the old one.
+pub(crate) fn rotates_hourly_at_most() -> Rule {
+    Rule::new("duration(self) >= duration('1h')").message("must be at least 1h")
+}
