@@ -16,6 +16,10 @@ pub mod annotation {
     pub const FORCE_FINALIZE: &str = "coder.com/force-finalize";
     /// We write it beside our own token: whose it is, and what was about to be done. Nothing secret.
     pub const OPERATOR_ACCESS: &str = "coder.com/operator-access";
+    /// We write it beside the value of a provisioner key: which keys are ours, and what was about to be done. Nothing secret.
+    pub const PROVISIONER_KEY: &str = "coder.com/provisioner-key";
+    /// On the pods of a provisioner: changes with the value of the key that they sign in with. The name is coder-k8s'.
+    pub const PROVISIONER_KEY_CHECKSUM: &str = "checksum/provisioner-key";
     /// On a control plane: the id of the deployment that may take the place of the one known so far.
     pub const ACCEPT_DEPLOYMENT: &str = "coder.com/accept-deployment";
     /// On a Role or `RoleBinding` for workspaces: the uid of the control plane that it is for.
@@ -40,6 +44,8 @@ pub mod label {
     pub const INSTANCE: &str = "app.kubernetes.io/instance";
     /// Who made it.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// The value of [`NAME`] on what belongs to a provisioner. coder-k8s' own, so that what it made is found.
+    pub const PROVISIONER: &str = "coder-provisioner";
 }
 
 /// Finalizers. Kinds that coder-k8s has keep its names, so that either operator can let go what the other held.
@@ -68,12 +74,26 @@ pub mod condition {
     pub const LICENSE_APPLIED: &str = "LicenseApplied";
     /// On a control plane: what the licences cover is known, and nothing is wrong with it.
     pub const ENTITLEMENTS: &str = "Entitlements";
-    /// On a control plane: we have a credential that works.
+    /// On a control plane: we have a credential that works. On a provisioner: the control plane has one.
     pub const OPERATOR_ACCESS: &str = "OperatorAccessReady";
     /// On a control plane that we run: its pods are those that are declared, and serve.
     pub const ROLLED_OUT: &str = "RolledOut";
     /// On a control plane that we run: everything that is declared beside the pods is there. The message says what was left out.
     pub const COMPLETE: &str = "Complete";
+    /// On a provisioner: its control plane is there and has an address.
+    pub const CONTROL_PLANE_READY: &str = "ControlPlaneReady";
+    /// On a provisioner with `bootstrap`: the Secret with the token is there.
+    pub const BOOTSTRAP_SECRET: &str = "BootstrapSecretReady";
+    /// On a provisioner: there is a key in Coder, as declared.
+    pub const PROVISIONER_KEY: &str = "ProvisionerKeyReady";
+    /// On a provisioner: the value of that key is in its Secret.
+    pub const PROVISIONER_KEY_SECRET: &str = "ProvisionerKeySecretReady";
+    /// On a provisioner: at least one of its pods is ready, or none is wanted.
+    pub const DEPLOYMENT: &str = "DeploymentReady";
+    /// On a provisioner: the licence covers daemons that run apart from the control plane.
+    pub const PROVISIONERS_ENTITLED: &str = "ExternalProvisionersEntitled";
+    /// On a provisioner: Coder sees its daemons.
+    pub const DAEMONS: &str = "DaemonsConnected";
 }
 
 /// Reasons of conditions, stable and CamelCase.
@@ -156,4 +176,46 @@ pub mod reason {
     pub const ACCESS_DISABLED: &str = "AccessDisabled";
     /// Pods do not come up; the message names one and what it says.
     pub const ROLLOUT_STUCK: &str = "RolloutStuck";
+    /// The control plane is not there, or has no address yet.
+    pub const CONTROL_PLANE_UNAVAILABLE: &str = "ControlPlaneUnavailable";
+    /// The control plane is there and has an address.
+    pub const CONTROL_PLANE_AVAILABLE: &str = "ControlPlaneAvailable";
+    /// The control plane has a credential that works.
+    pub const OPERATOR_ACCESS_READY: &str = "OperatorAccessReady";
+    /// The control plane has no credential that works.
+    pub const OPERATOR_ACCESS_NOT_READY: &str = "OperatorAccessNotReady";
+    /// The control plane does not say where its token is.
+    pub const OPERATOR_TOKEN_SECRET_REF_MISSING: &str = "OperatorTokenSecretRefMissing";
+    /// What the control plane says of its token names no Secret.
+    pub const OPERATOR_TOKEN_SECRET_REF_INVALID: &str = "OperatorTokenSecretRefInvalid";
+    /// The Secret with the control plane's token is not there, or empty.
+    pub const OPERATOR_TOKEN_SECRET_UNAVAILABLE: &str = "OperatorTokenSecretUnavailable";
+    /// The key is in Coder, as declared.
+    pub const PROVISIONER_KEY_READY: &str = "ProvisionerKeyReady";
+    /// The key could not be made; the message says what Coder answered.
+    pub const PROVISIONER_KEY_FAILED: &str = "ProvisionerKeyFailed";
+    /// Coder no longer has the key; a new one is made.
+    pub const KEY_REVOKED: &str = "KeyRevoked";
+    /// A Secret holds what it should.
+    pub const SECRET_READY: &str = "SecretReady";
+    /// The Secret with the key is gone, or empty.
+    pub const SECRET_MISSING: &str = "SecretMissing";
+    /// The licence covers this.
+    pub const ENTITLED: &str = "Entitled";
+    /// This Coder does not have this at all.
+    pub const NOT_SUPPORTED: &str = "NotSupported";
+    /// What the licence covers could not be read.
+    pub const ENTITLEMENTS_QUERY_FAILED: &str = "EntitlementsQueryFailed";
+    /// At least one pod is ready, or none is wanted.
+    pub const MINIMUM_REPLICAS_READY: &str = "MinimumReplicasReady";
+    /// No pod is ready.
+    pub const NO_REPLICAS_READY: &str = "NoReplicasReady";
+    /// Coder sees the daemons.
+    pub const DAEMONS_CONNECTED: &str = "DaemonsConnected";
+    /// The pods run, and Coder does not see their daemons.
+    pub const DAEMONS_NOT_SEEN: &str = "DaemonsNotSeen";
+    /// The daemons are of another version than Coder.
+    pub const VERSION_SKEW: &str = "VersionSkew";
+    /// No daemons are wanted.
+    pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 }

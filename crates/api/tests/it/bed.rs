@@ -3,6 +3,7 @@
 mod cluster;
 mod control_planes;
 mod mistakes;
+mod provisioners;
 mod transitions;
 
 use serde_json::json;

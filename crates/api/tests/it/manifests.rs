@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{
     AppState, CoderAppearance, CoderControlPlane, CoderGroup, CoderGroupSync, CoderOrganization,
-    CoderOrganizationSync, CoderRoleSync, DeletionPolicy, Status,
+    CoderOrganizationSync, CoderProvisioner, CoderProvisionerKey, CoderRoleSync, DeletionPolicy, Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -37,6 +37,8 @@ fn every_kind_has_an_example_and_nothing_of_it_is_lost() {
             "CoderGroupSync" => written_back::<CoderGroupSync>(&document),
             "CoderOrganization" => written_back::<CoderOrganization>(&document),
             "CoderOrganizationSync" => written_back::<CoderOrganizationSync>(&document),
+            "CoderProvisioner" => written_back::<CoderProvisioner>(&document),
+            "CoderProvisionerKey" => written_back::<CoderProvisionerKey>(&document),
             "CoderRoleSync" => written_back::<CoderRoleSync>(&document),
             _ => panic!("no kind of ours: {kind}"),
         };
@@ -103,4 +105,49 @@ fn the_keys_of_a_control_planes_secrets_have_defaults() {
     assert_eq!(spec.interval(), Duration::from_mins(5));
     let external = spec.external.unwrap();
     assert_eq!((external.token_key(), external.ca()), ("token", Some(("ca", "ca.crt"))));
+}
+
+#[test]
+fn what_a_provisioner_does_not_say_is_what_coder_k8s_takes() {
+    let object = |spec: Value| -> CoderProvisioner {
+        read(
+            &json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": {"name": "x"}, "spec": spec}),
+        )
+    };
+    let empty = json!({"name": "", "secretName": "", "secretKey": ""});
+    for spec in [
+        json!({"controlPlaneRef": {"name": "main"}}),
+        json!({"controlPlaneRef": {"name": "main"}, "organizationName": "", "image": " ", "key": empty}),
+    ] {
+        let plain = object(spec.clone());
+        assert_eq!((plain.key_name(), plain.spec.organization()), ("x", "default"));
+        assert_eq!((plain.spec.secret_name(), plain.spec.secret_key()), (None, "key"));
+        assert_eq!((plain.spec.replicas(), plain.spec.termination_grace_period()), (1, 600));
+        assert_eq!((plain.spec.image(), plain.spec.rotates_every()), (None, None));
+        assert_eq!(plain.spec.entitlement_loss_policy(), api::EntitlementLossPolicy::Retain);
+        assert_eq!(serde_json::to_value(&plain.spec).unwrap(), spec, "and nothing is written into it");
+    }
+    let rbac = api::ProvisionerRbacSpec::default();
+    assert_eq!((rbac.has_workspace_perms(), rbac.enables_deployments()), (true, false));
+    let bootstrap = json!({"credentialsSecretRef": {"name": "admin"}});
+    let said = object(json!({"controlPlaneRef": {"name": "main"}, "replicas": 0, "bootstrap": bootstrap,
+        "rotation": {"every": "2160h"}}));
+    assert_eq!(said.spec.bootstrap.as_ref().map(api::Bootstrap::token), Some(("admin", "token")));
+    assert_eq!((said.spec.replicas(), said.spec.rotates_every()), (0, Some(Duration::from_hours(2160))));
+}
+
+#[test]
+fn a_provisioner_keys_own_report_stays_when_the_common_part_is_written() {
+    let mut key: CoderProvisionerKey =
+        read(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisionerKey",
+        "metadata": {"name": "x"}, "spec": {"controlPlaneRef": {"name": "main"}}}));
+    assert_eq!((key.key_name(), key.organization(), key.spec.secret_key()), ("x", "default", "key"));
+    assert_eq!((key.spec.overlap(), key.spec.rotates_every()), (Duration::from_hours(24), None));
+    assert_eq!(AppState::status(&key), None);
+    key.set_status(Status { id: Some("1".to_owned()), ..Status::default() });
+    key.status.as_mut().unwrap().key.provisioner_key_name = Some("x-1".to_owned());
+    key.set_status(Status { id: Some("2".to_owned()), ..Status::default() });
+    assert_eq!(AppState::status(&key).and_then(|it| it.id.as_deref()), Some("2"));
+    let written = serde_json::to_value(&key.status).unwrap();
+    assert_eq!(written, json!({"id": "2", "provisionerKeyName": "x-1"}), "all at the top");
 }

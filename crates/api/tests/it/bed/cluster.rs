@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -73,6 +74,11 @@ impl Cluster {
     pub(crate) async fn names(&self, kind: &str, fields: &str) -> Vec<String> {
         let found = self.api(kind).list(&ListParams::default().fields(fields)).await.unwrap();
         found.iter().map(kube::ResourceExt::name_any).collect()
+    }
+
+    /// How many there are and should be, as an autoscaler asks.
+    pub(crate) async fn scale(&self, kind: &str, name: &str) -> Scale {
+        self.api(kind).get_scale(name).await.unwrap()
     }
 
     async fn apply_manifest(&self, manager: &str, manifest: &Value) -> kube::Result<DynamicObject> {

@@ -243,7 +243,9 @@ async fn what_does_not_say_where_it_belongs_is_refused() {
         "CoderGroupSync",
         "CoderOrganization",
         "CoderOrganizationSync",
+        "CoderProvisionerKey",
         "CoderRoleSync",
+        "CoderProvisioner",
     ] {
         let said = refusal(cluster.apply_spec(kind, "mistake", &json!({})).await);
         assert!(said.contains("spec.controlPlaneRef: Required value"), "{said}");

@@ -19,6 +19,7 @@ async fn nothing_moves_to_another_control_plane() {
         "CoderGroupSync",
         "CoderOrganization",
         "CoderOrganizationSync",
+        "CoderProvisionerKey",
         "CoderRoleSync",
     ] {
         cluster.apply_spec(kind, "object", &with("main", &json!({}))).await.unwrap();
