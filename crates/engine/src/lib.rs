@@ -25,6 +25,8 @@ pub mod objects;
 pub mod outcome;
 pub mod ownership;
 pub mod plan;
+pub mod provisioner_keys;
+mod short;
 pub mod status;
 pub mod version;
 pub mod world;

@@ -3,6 +3,8 @@
 //! One list serves every object that looks into it; whoever asks second waits for the first. A write drops the lists that it
 //! made stale. How old a list may get is the doors' business: they call [`World::forget`], because the engine has no clock.
 
+mod keys;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -15,11 +17,15 @@ use client::{
     groups::Group,
     members::MemberRef,
     organizations::Organization,
+    provisioner_keys::ProvisionerKey,
     roles::AssignableRole,
 };
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
+pub use self::keys::KeyList;
+use self::keys::KeyLists;
 use crate::{
     gate::{self, Gate},
     outcome::{Trouble, Waiting},
@@ -37,6 +43,7 @@ pub struct World {
     groups: SharedByOrganization<Vec<Group>>,
     members: SharedByOrganization<Vec<MemberRef>>,
     roles: SharedByOrganization<Vec<AssignableRole>>,
+    keys: KeyLists,
     promises: Promises,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
@@ -67,6 +74,7 @@ impl World {
             groups: Mutex::default(),
             members: Mutex::default(),
             roles: Mutex::default(),
+            keys: KeyLists::default(),
             promises,
             expected: None,
         }
@@ -89,6 +97,7 @@ impl World {
         self.groups.lock().await.clear();
         self.members.lock().await.clear();
         self.roles.lock().await.clear();
+        self.keys.forget().await;
     }
 
     pub(crate) async fn forget_organizations(&self) {
@@ -146,6 +155,24 @@ impl World {
 
     pub async fn roles(&self, organization: Uuid) -> Result<Arc<Vec<AssignableRole>>, Error> {
         once(&self.roles, organization, || self.client.list_organization_roles(organization)).await
+    }
+
+    /// The provisioner keys of an organization, with the daemons that were seen on them.
+    pub async fn keys(&self, organization: Uuid, now: Timestamp) -> Result<KeyList, Error> {
+        self.keys.get(&self.client, organization, now).await
+    }
+
+    /// The same, read after this was called.
+    pub async fn keys_anew(&self, organization: Uuid, now: Timestamp) -> Result<KeyList, Error> {
+        self.keys.get_anew(&self.client, organization, now).await
+    }
+
+    pub(crate) async fn note_key(&self, key: &ProvisionerKey) {
+        self.keys.note(key).await;
+    }
+
+    pub(crate) async fn note_key_gone(&self, organization: Uuid, name: &str) {
+        self.keys.note_gone(organization, name).await;
     }
 
     /// An organization by name; `default` is the default one, whatever it is called.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use api::{CoderControlPlane, label};
 use kube::ResourceExt as _;
 
+use crate::short::{cut, fnv};
+
 /// The longest label, and the longest name of a Service or a volume.
 const LABEL: usize = 63;
 /// The longest name of most objects.
@@ -102,21 +104,6 @@ fn label_of(text: &str) -> String {
     if words.is_empty() { "x".to_owned() } else { words.join("-") }
 }
 
-/// The first bytes of a text that is longer. Names of Kubernetes are ASCII, so no letter is cut in two.
-fn cut(text: &str, longest: usize) -> &str {
-    text.get(..longest).unwrap_or(text)
-}
-
-/// FNV-1a with 32 bits, as coder-k8s shortens its names. Nothing is decided by it.
-fn fnv(parts: &[&[u8]]) -> String {
-    let hash = parts
-        .iter()
-        .copied()
-        .flatten()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    format!("{hash:08x}")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -139,14 +126,6 @@ mod tests {
         assert_eq!(selector(&plane), all);
         let workspaces = "coder.com/control-plane=main,coder.com/control-plane-namespace=platform";
         assert_eq!(workspace_selector(&plane), workspaces);
-    }
-
-    #[test]
-    fn hashes_are_those_that_everybody_computes() {
-        // From the algorithm's own list of test vectors.
-        for (text, hash) in [("", "811c9dc5"), ("a", "e40c292c"), ("foobar", "bf9cf968")] {
-            assert_eq!(fnv(&[text.as_bytes()]), hash);
-        }
     }
 
     #[test]

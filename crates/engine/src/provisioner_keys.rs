@@ -1,0 +1,44 @@
+//! The life of provisioner keys: minted, kept in a Secret, rotated with overlap, revoked.
+//!
+//! coderd shows a key once and deletes by name. So the name of a key is written down before coderd is asked for it, value and
+//! record are written together into one Secret, and nothing is revoked that the record does not call ours. That one
+//! Secret, written with the version that was read, is also the fence between two operators and what a crash leaves behind.
+//!
+//! [`machine::next`] decides, one action at a time, from values alone. [`drive`] does the actions. [`ending::end`] says what
+//! is revoked when the manifest goes.
+//!
+//! One way to lose a key is left: an operator sleeps between writing an intent with a bare name and asking for the key, another one
+//! mints, loses and revokes that name meanwhile, and the first one wakes, mints and dies at once. Names with a suffix are
+//! found again even then.
+
+pub mod coderd;
+pub mod drive;
+pub mod ending;
+pub mod machine;
+pub mod names;
+pub mod record;
+pub mod situation;
+
+pub use coderd::{Coderd, Minting};
+pub use drive::{Drive, Driven, KeySecret, Revoked, SecretRead, Surroundings, Told, Written};
+pub use ending::{Ending, end};
+pub use machine::{Need, Next, Rest, Value, next};
+pub use names::{Names, checksum, tags_hash};
+pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
+pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Wanted};
+
+/// Reasons that only keys have.
+pub mod reason {
+    /// The key is live, and the value in the Secret proves it.
+    pub const KEY_READY: &str = "KeyReady";
+    /// The key is live, and no Secret holds its value any more.
+    pub const SECRET_MISSING: &str = "SecretMissing";
+    /// The Secret holds a value that Coder does not take; the key that we made is live.
+    pub const SECRET_CHANGED: &str = "SecretChanged";
+    /// The Secret holds a value that Coder does not take; the key is gone.
+    pub const KEY_REVOKED: &str = "KeyRevoked";
+    /// A key that is not ours has the declared name.
+    pub const NAME_TAKEN: &str = "NameTaken";
+    /// The key is live, and no daemon was seen on it in time.
+    pub const DAEMONS_NOT_SEEN: &str = "DaemonsNotSeen";
+}

@@ -1,0 +1,155 @@
+//! What the life of keys needs of a deployment, and how it is had.
+
+use std::collections::BTreeMap;
+
+use api::reason;
+use client::{Class, provisioner_keys::ProvisionerKey};
+use jiff::Timestamp;
+use secrecy::SecretString;
+use uuid::Uuid;
+
+use super::{
+    drive::Revoked,
+    record::Retiring,
+    situation::{Fate, LiveKey, fate},
+};
+use crate::{
+    outcome::{Trouble, Waiting},
+    world::World,
+};
+
+/// What came of asking for a key.
+#[derive(Debug)]
+pub enum Minting {
+    Minted(SecretString),
+    /// There is a key of that name.
+    Taken,
+    /// It may have been made.
+    Unclear(Trouble),
+    /// It was not made.
+    Refused(Trouble),
+}
+
+/// A list of keys, and when it was read.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    pub keys: Vec<LiveKey>,
+    pub at: Timestamp,
+}
+
+/// A deployment, as far as keys are concerned.
+pub trait Coderd: Sync {
+    /// The keys of an organization: as they were read by whomever, or read after this call. An organization that is gone
+    /// has none.
+    fn list(
+        &self,
+        organization: Uuid,
+        is_anew: bool,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Listing, Trouble>> + Send;
+
+    fn mint(
+        &self,
+        organization: Uuid,
+        name: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> impl Future<Output = Minting> + Send;
+
+    /// Deletes a key by name. Says whether there was one, as far as coderd tells.
+    fn delete(&self, organization: Uuid, name: &str) -> impl Future<Output = Result<bool, Trouble>> + Send;
+
+    /// Which key a value is.
+    fn prove(&self, value: &SecretString) -> impl Future<Output = Result<Option<LiveKey>, Trouble>> + Send;
+}
+
+/// Revokes a key, if it is still the one that is meant. A name that says by itself that it is ours needs no look at the list.
+pub async fn revoke(
+    coderd: &impl Coderd,
+    retiring: &Retiring,
+    is_ours_by_name: bool,
+    now: Timestamp,
+) -> Result<Revoked, Trouble> {
+    let held = &retiring.held;
+    let Some(organization) = held.organization_id else { return Ok(Revoked::OutOfReach) };
+    let look = async |is_anew| {
+        let listing = coderd.list(organization, is_anew, now).await?;
+        let found = listing.keys.into_iter().find(|it| it.name.eq_ignore_ascii_case(&held.name));
+        Ok::<_, Trouble>(fate(retiring, found.as_ref()))
+    };
+    match look(!is_ours_by_name).await? {
+        Fate::NotOurs => return Ok(Revoked::NotOurs),
+        Fate::Gone if !is_ours_by_name => return Ok(Revoked::Done),
+        Fate::Gone | Fate::Delete => {}
+    }
+    if coderd.delete(organization, &held.name).await? {
+        return Ok(Revoked::Done);
+    }
+    // To an account that may not delete it coderd says the same as when it is gone.
+    match look(true).await? {
+        Fate::Gone => Ok(Revoked::Done),
+        Fate::NotOurs => Ok(Revoked::NotOurs),
+        Fate::Delete => Err(Trouble::Waiting(Waiting {
+            reason: reason::FORBIDDEN,
+            message: format!("key {} is there and cannot be deleted: the account has no right to", held.name),
+        })),
+    }
+}
+
+impl Coderd for World {
+    async fn list(&self, organization: Uuid, is_anew: bool, now: Timestamp) -> Result<Listing, Trouble> {
+        let read = if is_anew {
+            self.keys_anew(organization, now).await
+        } else {
+            self.keys(organization, now).await
+        };
+        match read {
+            Ok(list) => {
+                let keys = list.keys.iter().map(|it| live(&it.key, it.daemons.len())).collect();
+                Ok(Listing { keys, at: list.read_at })
+            }
+            Err(error) if error.class() == Class::Missing && !error.route_missing() => {
+                Ok(Listing { keys: Vec::new(), at: now })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn mint(&self, organization: Uuid, name: &str, tags: &BTreeMap<String, String>) -> Minting {
+        match self.client().create_provisioner_key(organization, name, tags).await {
+            Ok(value) => Minting::Minted(value),
+            Err(error) if error.class() == Class::Conflict => Minting::Taken,
+            Err(error) if error.nothing_was_done() => Minting::Refused(error.into()),
+            Err(error) => Minting::Unclear(error.into()),
+        }
+    }
+
+    async fn delete(&self, organization: Uuid, name: &str) -> Result<bool, Trouble> {
+        match self.client().delete_provisioner_key(organization, name).await {
+            Ok(()) => {
+                self.note_key_gone(organization, name).await;
+                Ok(true)
+            }
+            Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn prove(&self, value: &SecretString) -> Result<Option<LiveKey>, Trouble> {
+        let key = self.client().prove_provisioner_key(value).await?;
+        if let Some(key) = &key {
+            self.note_key(key).await;
+        }
+        Ok(key.map(|it| live(&it, 0)))
+    }
+}
+
+fn live(key: &ProvisionerKey, daemons: usize) -> LiveKey {
+    LiveKey {
+        id: key.id,
+        name: key.name.clone(),
+        organization_id: key.organization,
+        tags: key.tags.clone(),
+        created_at: key.created_at,
+        daemons,
+    }
+}

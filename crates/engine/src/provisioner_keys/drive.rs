@@ -1,0 +1,308 @@
+//! Does what the machine decides, one action after the other, until it rests. Values are here and nowhere else.
+
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{
+    coderd::{Coderd, Minting, revoke},
+    machine::{self, Next, Rest, Value, Write},
+    names::checksum,
+    record::{Held, Intent, Record, Retiring, SecretPlace},
+    situation::{LiveKey, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
+};
+use crate::outcome::{Trouble, Waiting};
+
+/// More than the longest way from nothing to a key in the Secret, with a lost one before.
+const MOST_ACTIONS: usize = 24;
+
+/// A Secret with its value.
+#[derive(Debug, Clone)]
+pub struct SecretRead {
+    pub owner: Owner,
+    pub value: Option<SecretString>,
+    pub record: Option<Record>,
+    /// What a write gives back: uid and version.
+    pub version: String,
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// The version from now on.
+    Done(String),
+    /// It is no longer as it was read.
+    Conflict,
+}
+
+/// The Secrets of one object.
+pub trait KeySecret: Sync {
+    /// Reads a Secret as it is now, and not from a cache.
+    fn read(&self, place: &SecretPlace) -> impl Future<Output = Result<Option<SecretRead>, Trouble>> + Send;
+
+    /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
+    /// one, if there is no such Secret.
+    fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> impl Future<Output = Result<Written, Trouble>> + Send;
+
+    /// Removes the entry, and the Secret where nothing else is in it. What is gone or not ours is left as it is.
+    fn remove(&self, place: &SecretPlace) -> impl Future<Output = Result<(), Trouble>> + Send;
+}
+
+/// What became of a key that was to be revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoked {
+    Done,
+    /// Another key has the name by now; it was left alone.
+    NotOurs,
+    /// Its place is gone, or nobody knows where it is: it stays, and is named.
+    OutOfReach,
+}
+
+/// What is around the keys of one object.
+pub trait Surroundings: Sync {
+    /// Writes the record into the object's status, at once.
+    fn mirror(&self, record: &Record) -> impl Future<Output = Result<(), Trouble>> + Send;
+
+    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`].
+    fn revoke_elsewhere(&self, retiring: &Retiring) -> impl Future<Output = Result<Revoked, Trouble>> + Send;
+
+    /// Told before each action and after some. There is no secret in it.
+    fn told(&self, told: &Told<'_>);
+}
+
+/// What is worth a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// About to be done.
+    Action(&'a Next),
+    /// A key was minted.
+    Minted {
+        name: &'a str,
+    },
+    Revoked {
+        held: &'a Held,
+        how: Revoked,
+    },
+    /// It is tried again in a later pass.
+    NotRevoked {
+        held: &'a Held,
+    },
+    /// It stays in coderd and is forgotten.
+    Left {
+        held: &'a Held,
+    },
+}
+
+/// One pass over the keys of one object.
+#[derive(Debug)]
+pub struct Drive<'a, C, S, A> {
+    pub wanted: &'a Wanted,
+    pub coderd: &'a C,
+    pub secret: &'a S,
+    pub around: &'a A,
+    /// What the status says.
+    pub mirror: Record,
+    pub pods: Option<Pods>,
+    /// What was proved before in this process, and of which version.
+    pub proved: Option<(String, LiveKey)>,
+    pub now: Timestamp,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Driven {
+    pub rest: Rest,
+    /// To be given to the next pass.
+    pub proved: Option<(String, LiveKey)>,
+    /// Keys that could not be revoked yet, and why: to be tried again.
+    pub trouble: Option<Trouble>,
+}
+
+/// What a pass has in its hands.
+struct State {
+    seen: Seen,
+    value: Option<SecretString>,
+    version: Option<String>,
+    former: Option<SecretString>,
+    minted: Option<SecretString>,
+    trouble: Option<Trouble>,
+}
+
+impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
+    /// Goes on until there is nothing to do, or something fails.
+    pub async fn run(&self) -> Result<Driven, Trouble> {
+        let mut state = self.start().await?;
+        for _ in 0..MOST_ACTIONS {
+            let next = machine::next(self.wanted, &state.seen, self.now);
+            self.around.told(&Told::Action(&next));
+            match next {
+                Next::Rest(rest) => return Ok(state.end(*rest)),
+                Next::Write(write) => self.write(&mut state, *write).await?,
+                Next::Mirror(record) => {
+                    self.around.mirror(&record).await?;
+                    state.seen.mirrored(&record);
+                    state.drop_given_up();
+                }
+                Next::Look => {
+                    let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
+                    let secret = self.secret.read(&self.wanted.secret).await?;
+                    let secret = state.read(secret);
+                    state.seen.looked(listing.keys, secret, listing.at);
+                }
+                Next::Mint(intent) => self.mint(&mut state, &intent).await?,
+                Next::Prove => {
+                    let Some(value) = &state.value else { break };
+                    let key = self.coderd.prove(value).await?;
+                    state.seen.proved(key);
+                }
+                Next::Revoke(retiring) => self.revoke(&mut state, &retiring).await,
+                Next::Remove(place) => {
+                    self.secret.remove(&place).await?;
+                    state.seen.removed(&place);
+                    // It may have been an entry of the same Secret.
+                    let secret = self.secret.read(&self.wanted.secret).await?;
+                    let secret = state.read(secret);
+                    state.seen.reread(secret);
+                }
+            }
+        }
+        Err(unsettled())
+    }
+
+    async fn start(&self) -> Result<State, Trouble> {
+        let read = self.secret.read(&self.wanted.secret).await?;
+        let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
+        let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), listing.keys, listing.at);
+        let mut state = State { seen, value: None, version: None, former: None, minted: None, trouble: None };
+        let secret = state.read(read);
+        let own = secret.record.iter().chain([&self.mirror]);
+        let former = own.into_iter().find_map(|it| it.secret.clone()).filter(|it| *it != self.wanted.secret);
+        if let Some(place) = former.filter(|_| secret.checksum.is_none()) {
+            let read = self.secret.read(&place).await?;
+            state.former = read.as_ref().and_then(|it| it.value.clone());
+            state.seen.former = read.map(|it| it.seen());
+        }
+        state.seen.secret = secret;
+        state.seen.pods.clone_from(&self.pods);
+        if let Some((version, key)) = &self.proved
+            && state.version.as_ref() == Some(version)
+        {
+            state.seen.proof = Proof::Before(key.clone());
+        }
+        Ok(state)
+    }
+
+    async fn write(&self, state: &mut State, write: Write) -> Result<(), Trouble> {
+        let Write { record, value, begins: _, leaves } = write;
+        for held in &leaves {
+            self.around.told(&Told::Left { held });
+        }
+        let put = match value {
+            Value::Keep => None,
+            Value::Minted => state.minted.clone(),
+            Value::Former => state.former.clone(),
+        };
+        let version = state.version.as_deref();
+        match self.secret.write(&self.wanted.secret, &record, put.as_ref(), version).await? {
+            Written::Done(version) => {
+                state.version = Some(version);
+                state.value = put.or_else(|| state.value.take());
+                state.seen.wrote(&record, &value);
+                state.drop_given_up();
+            }
+            Written::Conflict => {
+                let secret = self.secret.read(&self.wanted.secret).await?;
+                let secret = state.read(secret);
+                state.seen.reread(secret);
+            }
+        }
+        Ok(())
+    }
+
+    async fn mint(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
+        let Wanted { organization_id, tags, .. } = self.wanted;
+        match self.coderd.mint(*organization_id, &intent.name, tags).await {
+            Minting::Minted(value) => {
+                state.seen.minted(intent, checksum(&value));
+                state.minted = Some(value);
+                self.around.told(&Told::Minted { name: &intent.name });
+            }
+            Minting::Taken => state.seen.unclear(),
+            // What became of it is seen when it is looked; if that fails too, in the next pass.
+            Minting::Unclear(_) => state.seen.unclear(),
+            Minting::Refused(trouble) => return Err(trouble),
+        }
+        Ok(())
+    }
+
+    /// One that cannot be revoked now is in nobody's way.
+    async fn revoke(&self, state: &mut State, retiring: &Retiring) {
+        let held = &retiring.held;
+        let done = if held.place.is_same(&self.wanted.place) {
+            revoke(self.coderd, retiring, self.wanted.names.is_ours(&held.name), self.now).await
+        } else {
+            self.around.revoke_elsewhere(retiring).await
+        };
+        match done {
+            Ok(how) => {
+                self.around.told(&Told::Revoked { held, how });
+                match how {
+                    Revoked::Done | Revoked::NotOurs => state.seen.gone(held),
+                    Revoked::OutOfReach => state.seen.left(held),
+                }
+            }
+            Err(trouble) => {
+                self.around.told(&Told::NotRevoked { held });
+                state.seen.failed(held);
+                state.trouble = Some(trouble);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes a Secret in.
+    fn read(&mut self, read: Option<SecretRead>) -> SecretSeen {
+        let seen = read.as_ref().map(SecretRead::seen).unwrap_or_default();
+        self.version = read.as_ref().map(|it| it.version.clone());
+        self.value = read.and_then(|it| it.value);
+        seen
+    }
+
+    /// A value that is written, or whose key is given up, is not kept.
+    fn drop_given_up(&mut self) {
+        if self.seen.minted.is_none() {
+            self.minted = None;
+        }
+    }
+
+    fn end(self, rest: Rest) -> Driven {
+        let proved = match self.seen.proof {
+            Proof::Before(key) | Proof::Now(key) => self.version.map(|version| (version, key)),
+            Proof::NotAsked | Proof::Refused => None,
+        };
+        Driven { rest, proved, trouble: self.trouble }
+    }
+}
+
+impl SecretRead {
+    fn seen(&self) -> SecretSeen {
+        SecretSeen {
+            owner: Some(self.owner),
+            checksum: self.value.as_ref().filter(|it| !it.expose_secret().is_empty()).map(checksum),
+            record: self.record.clone(),
+        }
+    }
+}
+
+fn unsettled() -> Trouble {
+    Trouble::Waiting(Waiting {
+        reason: api::reason::PROGRESSING,
+        message: "somebody else is at work on the same key; it is looked at again".to_owned(),
+    })
+}

@@ -1,0 +1,127 @@
+//! From the wish for a key to its value in the Secret: intent, status, mint, write.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    super::{
+        names::tags_hash,
+        record::{Held, Intent, Record},
+        situation::{Minted, Seen, Wanted},
+    },
+    Need, Next, Value, Write,
+    retiring::leave,
+};
+
+/// After this time an intent is set out for anew, so that the key that comes of it is of its time.
+const INTENT_IS_FRESH: SignedDuration = SignedDuration::from_mins(5);
+
+/// A value in our hands is written before anything else, or its key is given up.
+pub(super) fn keep_what_was_minted(
+    wanted: &Wanted,
+    seen: &Seen,
+    record: &Record,
+    now: Timestamp,
+) -> Option<Next> {
+    let Minted { intent, checksum } = seen.minted.as_ref()?;
+    let (name, organization) = (&intent.name, intent.organization_id);
+    if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
+        return Some(write(wanted, seen, put(wanted, record, intent, checksum, now), Value::Minted, None));
+    }
+    if record.names_key(name, organization) {
+        return None;
+    }
+    // Somebody else went on without us: the key that we made is nobody's.
+    let mut record = record.clone();
+    record.retire_lost(intent);
+    Some(write(wanted, seen, record, Value::Keep, None))
+}
+
+/// The next action towards a new key.
+pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now: Timestamp) -> Next {
+    let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted)) else {
+        return begin(wanted, seen, record, need, now);
+    };
+    if seen.stored(wanted).and_then(|it| it.intent.as_ref()) != Some(&intent) {
+        // Only the status knew it: the fence comes first.
+        return write(wanted, seen, record, Value::Keep, None);
+    }
+    let is_own = seen.own_intent.as_ref() == Some(&intent.name);
+    if !is_own && !seen.has_looked {
+        return Next::Look;
+    }
+    if seen.find(&intent.name).is_some() {
+        // It was minted, and its value is lost; or somebody else has a key of that name. Either way another name is next,
+        // and that is written down before anything is revoked: whoever is slow finds the Secret changed.
+        return begin(wanted, seen, record, need, now);
+    }
+    if now.duration_since(intent.since).abs() > INTENT_IS_FRESH {
+        let record = Record { intent: Some(Intent { since: now, ..intent }), ..record };
+        return write(wanted, seen, record, Value::Keep, None);
+    }
+    if let Some(lost) = record.retiring.iter().find(|it| it.lost && !seen.was_tried(&it.held)) {
+        return Next::Revoke(Box::new(lost.clone()));
+    }
+    let is_mirrored = seen.mirror.intent.as_ref() == Some(&intent);
+    if is_mirrored { Next::Mint(Box::new(intent)) } else { Next::Mirror(Box::new(record)) }
+}
+
+/// Writes down what is about to be minted.
+fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Timestamp) -> Next {
+    let may_be_bare = may_be_bare(wanted, seen, &record);
+    if may_be_bare && !seen.is_recent(now) {
+        return Next::Look;
+    }
+    let is_bare = may_be_bare && seen.find(&wanted.names.base).is_none();
+    record.generation = record.generation.saturating_add(1);
+    let name = if is_bare { wanted.names.base.clone() } else { wanted.names.suffixed(record.generation) };
+    if is_bare {
+        record.used.push(name.to_lowercase());
+    }
+    let intent = Intent {
+        name,
+        organization_id: Some(wanted.organization_id),
+        organization_name: wanted.organization_name.clone(),
+        tags_hash: tags_hash(&wanted.tags),
+        place: wanted.place.clone(),
+        since: now,
+    };
+    if let Some(lost) = record.intent.replace(intent) {
+        record.retire_lost(&lost);
+    }
+    write(wanted, seen, record, Value::Keep, Some(need))
+}
+
+fn write(wanted: &Wanted, seen: &Seen, mut record: Record, value: Value, begins: Option<Need>) -> Next {
+    let leaves = leave(wanted, seen, &mut record);
+    Next::Write(Box::new(Write { record, value, begins, leaves }))
+}
+
+/// The declared name as it is, if we never gave it, or one made of it, before.
+fn may_be_bare(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
+    let given: Vec<&str> = record.names().chain(seen.mirror.names()).collect();
+    let was_given = given.iter().any(|it| wanted.names.is_of_base(it));
+    // Where only a number is left of what we gave, it may have been this name.
+    !was_given && (record.generation == 0 || !given.is_empty())
+}
+
+/// Whether an intent is still for what is wanted.
+fn serves(intent: &Intent, wanted: &Wanted) -> bool {
+    intent.organization_id == Some(wanted.organization_id)
+        && intent.place.is_same(&wanted.place)
+        && intent.tags_hash == tags_hash(&wanted.tags)
+        && wanted.names.is_of_base(&intent.name)
+}
+
+/// The record with the key that was minted.
+fn put(wanted: &Wanted, record: &Record, intent: &Intent, checksum: &str, now: Timestamp) -> Record {
+    let mut record = record.clone();
+    record.intent = None;
+    if let Some(before) = record.current.take() {
+        record.retire(before, now);
+    }
+    record.current = Some(Held { checksum: checksum.to_owned(), ..intent.held() });
+    record.rotated_at = Some(now);
+    record.handled_request.clone_from(&wanted.rotate_request);
+    record.secret = Some(wanted.secret.clone());
+    record
+}

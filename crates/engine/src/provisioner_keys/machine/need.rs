@@ -1,0 +1,139 @@
+//! Whether a key has to be minted, and why.
+
+use jiff::Timestamp;
+
+use super::{
+    super::{
+        reason,
+        record::Record,
+        situation::{LiveKey, Policy, Seen, Wanted},
+    },
+    is_elsewhere,
+    settle::is_key,
+    waiting,
+};
+use crate::outcome::Waiting;
+
+/// What a person does about a key that nobody mints by itself.
+const ADVICE: &str = "annotate the object with coder.com/rotate-requested-at for a new one";
+
+/// Why a key is minted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// There was none yet.
+    First,
+    /// The Secret is gone, or empty.
+    SecretLost,
+    /// coderd does not take the value in the Secret.
+    KeyLost,
+    /// It is for another deployment.
+    Moved,
+    Organization,
+    Tags,
+    Name,
+    Requested,
+    Scheduled,
+}
+
+/// What follows from the state of the value.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The list is too old to tell.
+    Look,
+    Mint(Need),
+    /// Nothing is to be minted: the key is good, or this is why it is not.
+    Enough(Option<Waiting>),
+}
+
+impl Need {
+    /// In words, after "a new key is minted, because".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::First => "there was none yet",
+            Self::SecretLost => "the Secret does not hold the value any more",
+            Self::KeyLost => "Coder does not take the value in the Secret",
+            Self::Moved => "the control plane is another one",
+            Self::Organization => "the organization is another one",
+            Self::Tags => "the tags are other ones",
+            Self::Name => "the name is another one",
+            Self::Requested => "a rotation was asked for",
+            Self::Scheduled => "the rotation is due",
+        }
+    }
+}
+
+pub(super) fn of(wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) -> Verdict {
+    let is_asked = wanted.rotate_request.is_some() && wanted.rotate_request != record.handled_request;
+    let is_due = due_at(wanted, seen, record).is_some_and(|it| it <= now);
+    match (wanted.policy, found(wanted, seen, record)) {
+        (Policy::Recreate, Some(need)) => Verdict::Mint(need),
+        (_, _) if is_asked => Verdict::Mint(Need::Requested),
+        (_, _) if is_due => Verdict::Mint(Need::Scheduled),
+        (_, None) => Verdict::Enough(None),
+        (Policy::OnRequest, Some(need)) => without_request(wanted, seen, record, need, now),
+    }
+}
+
+/// When the schedule asks for the next key.
+pub(super) fn due_at(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Timestamp> {
+    let since = record.rotated_at.or_else(|| seen.live().map(|it| it.created_at))?;
+    since.checked_add(wanted.rotate_every?).ok()
+}
+
+/// What is wrong with the key that is there.
+fn found(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Need> {
+    if seen.secret.checksum.is_none() {
+        return Some(if record.current.is_some() { Need::SecretLost } else { Need::First });
+    }
+    if is_elsewhere(wanted, record) {
+        return Some(Need::Moved);
+    }
+    let Some(key) = seen.live() else { return Some(Need::KeyLost) };
+    let is_ours = record.current.as_ref().is_some_and(|it| it.is_ours);
+    if key.organization_id != wanted.organization_id {
+        Some(Need::Organization)
+    } else if key.tags != wanted.tags {
+        Some(Need::Tags)
+    } else if is_ours && !wanted.names.is_of_base(&key.name) {
+        Some(Need::Name)
+    } else {
+        None
+    }
+}
+
+/// Nobody asked: only what is not there at all is minted.
+fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: Need, now: Timestamp) -> Verdict {
+    let current = record.current.as_ref();
+    let is_listed = current.is_some_and(|held| seen.listed.iter().any(|it| is_key(held, it)));
+    let name = current.map_or(wanted.names.base.as_str(), |it| it.name.as_str());
+    let enough = |reason, message| Verdict::Enough(Some(waiting(reason, message)));
+    match need {
+        // What was begun is brought to its end.
+        Need::First | Need::SecretLost if record.intent.is_some() => Verdict::Mint(need),
+        Need::SecretLost if is_listed => {
+            let message = format!("no Secret holds the value of key {name}, which is live: {ADVICE}");
+            enough(reason::SECRET_MISSING, message)
+        }
+        Need::First | Need::SecretLost if !seen.is_recent(now) => Verdict::Look,
+        Need::First => match seen.find(&wanted.names.base) {
+            Some(other) => enough(reason::NAME_TAKEN, taken(other)),
+            None => Verdict::Mint(need),
+        },
+        Need::SecretLost => Verdict::Mint(need),
+        Need::KeyLost if is_listed => {
+            let message = format!("the Secret holds a value that is not that of key {name}: {ADVICE}");
+            enough(reason::SECRET_CHANGED, message)
+        }
+        Need::KeyLost => {
+            enough(reason::KEY_REVOKED, format!("key {name} is not in Coder any more: {ADVICE}"))
+        }
+        Need::Moved | Need::Organization | Need::Tags | Need::Name | Need::Requested | Need::Scheduled => {
+            let message = format!("key {name} is not as declared, because {}: {ADVICE}", need.words());
+            enough(api::reason::DRIFT_FOUND, message)
+        }
+    }
+}
+
+fn taken(other: &LiveKey) -> String {
+    format!("a key {} exists, and it is not ours: delete it, choose another name, or {ADVICE}", other.name)
+}

@@ -1,0 +1,147 @@
+//! When no key is to be minted: what goes, and when.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    super::{
+        reason,
+        record::{Held, Record, Retiring, SecretPlace},
+        situation::{LiveKey, Pods, Seen, Wanted},
+    },
+    Next, Rest, Value, Write, need,
+    settle::held,
+    waiting,
+};
+use crate::outcome::Waiting;
+
+/// How often it is looked whether daemons have come.
+const POLL: SignedDuration = SignedDuration::from_secs(15);
+
+/// The next action when the key is good, or is to be left as it is.
+pub(super) fn next(
+    wanted: &Wanted,
+    seen: &Seen,
+    mut record: Record,
+    trouble: Option<Waiting>,
+    now: Timestamp,
+) -> Next {
+    let stored = seen.stored(wanted);
+    if stored.is_none() && (seen.secret.owner.is_none() || trouble.is_some()) {
+        // Without a record in a Secret there is no fence, and nothing is revoked.
+        return rest(wanted, seen, record, trouble, now);
+    }
+    sweep(wanted, seen, &mut record, now);
+    let mut cleared = record.clone();
+    let leaves = leave(wanted, seen, &mut cleared);
+    let write = |record: Record| {
+        let (value, begins, leaves) = (Value::Keep, None, leaves.clone());
+        Next::Write(Box::new(Write { record, value, begins, leaves }))
+    };
+    if stored != Some(&record) && stored != Some(&cleared) {
+        return write(cleared);
+    }
+    if let Some(due) = due(wanted, seen, &cleared, now) {
+        return Next::Revoke(Box::new(due.clone()));
+    }
+    let is_read = |it: &SecretPlace| seen.pods.as_ref().is_some_and(|pods| pods.secrets.contains(it));
+    if let Some(former) = cleared.former.iter().find(|it| !is_read(it)) {
+        return Next::Remove(former.clone());
+    }
+    if stored == Some(&cleared) { rest(wanted, seen, cleared, trouble, now) } else { write(cleared) }
+}
+
+/// Takes out of a record what is done with. Gives the keys that nobody can reach any more, to be named.
+pub(super) fn leave(wanted: &Wanted, seen: &Seen, record: &mut Record) -> Vec<Held> {
+    let is =
+        |held: &Held, list: &[Held]| list.iter().any(|it| it.is_called(&held.name, held.organization_id));
+    let is_left = |it: &Held| it.place.is_replaced_by(&wanted.place) || is(it, &seen.left);
+    let left = record.retiring.iter().map(|it| &it.held).filter(|it| is_left(it)).cloned().collect();
+    record.retiring.retain(|it| !is_left(&it.held) && !is(&it.held, &seen.gone));
+    record.former.retain(|it| !seen.removed.contains(it));
+    left
+}
+
+/// Puts everything on the list of what goes that is ours and that nobody waits for: an intent that has become needless, and
+/// keys that are back, or that a record knew that is lost.
+fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
+    if let Some(intent) = record.intent.take() {
+        record.retire_lost(&intent);
+    }
+    for key in &seen.listed {
+        let mirrored = seen.mirror.keys().find(|it| it.is_ours && it.id == Some(key.id));
+        // A name may be another object's by chance; a key that is in use is not touched for its name alone.
+        let is_ours = mirrored.is_some() || (wanted.names.is_ours(&key.name) && key.daemons == 0);
+        if is_ours && !record.names_key(&key.name, Some(key.organization_id)) {
+            let checksum = mirrored.map(|it| it.checksum.as_str()).unwrap_or_default();
+            record.retire(held(wanted, key, checksum, true), now);
+        }
+    }
+}
+
+/// The next key that goes now.
+pub(super) fn due<'a>(
+    wanted: &Wanted,
+    seen: &Seen,
+    record: &'a Record,
+    now: Timestamp,
+) -> Option<&'a Retiring> {
+    let is_next = |it: &&Retiring| is_due(it, wanted, seen, record, now) && !seen.was_tried(&it.held);
+    record.retiring.iter().find(is_next)
+}
+
+/// Whether a key may go now.
+fn is_due(retiring: &Retiring, wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) -> bool {
+    let Some(current) = &record.current else { return retiring.lost };
+    let is_replaced = |pods: &Pods| {
+        let is_carried = |it: &String| match retiring.held.checksum.as_str() {
+            // Nobody knows what its pods carry, so it may be anything but the current one.
+            "" => *it != current.checksum,
+            checksum => it == checksum,
+        };
+        !pods.carried.iter().any(is_carried) && (!pods.are_wanted || has_daemons(seen, current))
+    };
+    retiring.lost || deadline(retiring, wanted) <= now || seen.pods.as_ref().is_some_and(is_replaced)
+}
+
+fn deadline(retiring: &Retiring, wanted: &Wanted) -> Timestamp {
+    retiring.since.checked_add(wanted.grace).unwrap_or(Timestamp::MAX)
+}
+
+fn has_daemons(seen: &Seen, current: &Held) -> bool {
+    let is_it = |it: &LiveKey| current.id == Some(it.id) && it.daemons > 0;
+    seen.listed.iter().any(is_it)
+}
+
+pub(super) fn rest(
+    wanted: &Wanted,
+    seen: &Seen,
+    record: Record,
+    trouble: Option<Waiting>,
+    now: Timestamp,
+) -> Next {
+    let waits = record.retiring.iter().filter(|it| !seen.was_tried(&it.held));
+    let mut times: Vec<Timestamp> = waits.map(|it| deadline(it, wanted)).collect();
+    if !times.is_empty() && seen.pods.is_some() {
+        times.extend(now.checked_add(POLL).ok());
+    }
+    times.extend(need::due_at(wanted, seen, &record));
+    let again_at = times.into_iter().min().map(|it| it.max(now));
+    let concern = record.current.as_ref().and_then(|it| unseen(wanted, seen, &record, it, now));
+    let key = match (trouble, &record.current) {
+        (Some(trouble), _) => Err(trouble),
+        (None, Some(current)) => Ok(current.clone()),
+        (None, None) => Err(waiting(api::reason::PROGRESSING, "there is no key yet".to_owned())),
+    };
+    Next::Rest(Box::new(Rest { record, key, concern, again_at }))
+}
+
+/// Daemons should have come by now.
+fn unseen(wanted: &Wanted, seen: &Seen, record: &Record, current: &Held, now: Timestamp) -> Option<Waiting> {
+    let are_wanted = seen.pods.as_ref().is_some_and(|it| it.are_wanted);
+    let until = record.rotated_at?.checked_add(wanted.grace).ok()?;
+    if !are_wanted || has_daemons(seen, current) || now < until {
+        return None;
+    }
+    let message = format!("no daemon was seen on key {}: look at the pods and their logs", current.name);
+    Some(waiting(reason::DAEMONS_NOT_SEEN, message))
+}

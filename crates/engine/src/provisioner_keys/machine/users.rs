@@ -1,0 +1,82 @@
+//! A Secret that a person brought: it is used as it is, or it is said what is wrong with it. Nothing of it is written.
+//!
+//! Keys that we minted before are still ours. The status is then the only place where they are written down.
+
+use jiff::Timestamp;
+
+use super::{
+    super::{
+        record::{Held, Record},
+        situation::{LiveKey, Seen, Wanted},
+    },
+    Next,
+    retiring::{due, leave, rest},
+    settle::{adopt, held},
+    waiting,
+};
+use crate::outcome::Waiting;
+
+pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
+    let mut record = seen.mirror.clone();
+    if let Some(minted) = &seen.minted {
+        // The Secret was taken from under us.
+        record.retire_lost(&minted.intent);
+    }
+    if let Some(intent) = record.intent.take() {
+        record.retire_lost(&intent);
+    }
+    let judged = judge(wanted, seen);
+    if let Ok(key) = judged {
+        let checksum = seen.secret.checksum.as_deref().unwrap_or_default();
+        adopt(&mut record, held(wanted, key, checksum, false), key, now);
+    }
+    let mut cleared = record.clone();
+    leave(wanted, seen, &mut cleared);
+    let is_mirrored = |it: &Record| it.retiring == seen.mirror.retiring && it.intent == seen.mirror.intent;
+    if !is_mirrored(&record) && !is_mirrored(&cleared) {
+        return Next::Mirror(Box::new(cleared));
+    }
+    if judged.is_ok()
+        && let Some(due) = due(wanted, seen, &cleared, now)
+    {
+        return Next::Revoke(Box::new(due.clone()));
+    }
+    if is_mirrored(&cleared) {
+        rest(wanted, seen, cleared, judged.err(), now)
+    } else {
+        Next::Mirror(Box::new(cleared))
+    }
+}
+
+/// Whether the key in it is one that we minted.
+pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> bool {
+    let is_it = |it: &Held| it.is_ours && it.id == Some(key.id);
+    wanted.names.is_ours(&key.name) || seen.mirror.keys().any(is_it)
+}
+
+/// Whether the value is for what is declared.
+fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
+    let secret = &wanted.secret.name;
+    let remedy = "correct it, or delete it to have one made";
+    let Some(key) = seen.live() else {
+        return Err(match &seen.secret.checksum {
+            Some(_) => waiting(
+                api::reason::INVALID,
+                format!("Coder does not take the value in Secret {secret}, which is not ours: {remedy}"),
+            ),
+            None => waiting(
+                api::reason::NOT_OURS,
+                format!("Secret {secret} is not ours and has no value under {}: {remedy}", wanted.secret.key),
+            ),
+        });
+    };
+    let difference = if key.organization_id != wanted.organization_id {
+        "is of another organization"
+    } else if key.tags != wanted.tags {
+        "has other tags than declared"
+    } else {
+        return Ok(key);
+    };
+    let message = format!("key {} in Secret {secret}, which is not ours, {difference}: {remedy}", key.name);
+    Err(waiting(api::reason::INVALID, message))
+}
