@@ -52,13 +52,24 @@ pub struct ProvisionerKeyState {
     /// Where the key's value is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKeyRef>,
-    /// The name of a key that is being made. One that stands here although nothing is under way was lost, and is deleted.
+    /// Tells pods that have the key in use from those that do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending_key_name: Option<String>,
+    pub provisioner_key_checksum: Option<String>,
+    /// A key that is being made. One that stands here although nothing is under way was lost, and is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_key: Option<OtherKey>,
     /// Keys that others have taken the place of and that are still valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub retiring_keys: Vec<RetiringKey>,
+    pub retiring_keys: Vec<OtherKey>,
+    /// Where the value was before, as long as pods may read it there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub former_secret_refs: Vec<SecretKeyRef>,
+    /// Names without a suffix that were given to keys. None is given twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub used_key_names: Vec<String>,
     /// The number that the name of the last key with a suffix ends in; no later one has it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -71,10 +82,19 @@ pub struct ProvisionerKeyState {
     pub last_handled_rotate_at: Option<String>,
 }
 
-/// A key that another one has taken the place of. It is revoked once nobody needs it.
+impl ProvisionerKeyState {
+    /// The control planes at which there are keys, or may be.
+    pub fn control_planes(&self) -> impl Iterator<Item = &str> {
+        let others = self.pending_key.iter().chain(&self.retiring_keys);
+        let others = others.filter_map(|it| it.control_plane_ref_name.as_deref());
+        self.control_plane_ref_name.as_deref().into_iter().chain(others)
+    }
+}
+
+/// A key beside the one in use: one that is being made, or one that is revoked once nobody needs it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RetiringKey {
+pub struct OtherKey {
     /// Its name.
     pub name: String,
     /// Its id, where that was known.
@@ -95,13 +115,19 @@ pub struct RetiringKey {
     /// The id of the deployment that it was made in.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<String>,
-    /// Since when another one is in its place.
+    /// Since when it is made, or another one is in its place.
     pub since: Time,
     /// Whether it was made from here. Others are left alone.
     pub is_ours: bool,
     /// Tells pods that still have it from those that do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Tells the tags of the key from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags_hash: Option<String>,
+    /// Whether nobody ever had its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<bool>,
 }
 
 /// A declared name of a key.

@@ -47,7 +47,7 @@ pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
 pub use group_sync::{CoderGroupSync, CoderGroupSyncSpec};
 pub use interval::{Interval, InvalidInterval, parse_duration};
-pub use key::{ProvisionerKeyState, RESERVED_KEY_NAMES, RetiringKey};
+pub use key::{OtherKey, ProvisionerKeyState, RESERVED_KEY_NAMES};
 pub use organization::{CoderOrganization, CoderOrganizationSpec};
 pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
 pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};

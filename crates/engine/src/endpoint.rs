@@ -44,28 +44,33 @@ pub enum Credentials {
 
 /// Reads what a control plane says of itself. The error says what to do.
 pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
-    let invalid = |message: String| Waiting { reason: reason::INVALID, message };
-    let Some(external) = plane.spec.external.as_ref() else {
-        let url =
-            address::internal(plane).parse().map_err(|error| invalid(format!("its Service: {error}")))?;
-        return Ok(Endpoint { url, authority: None, credentials: Credentials::Ours });
-    };
-    let url = external.url.parse().map_err(|error| invalid(format!("spec.external.url: {error}")))?;
-    let namespace = plane.namespace().unwrap_or_default();
+    let Some(external) = plane.spec.external.as_ref() else { return place(plane, lookup).await };
     let name = &external.credentials_secret_ref.name;
-    let values = lookup::secret(lookup, &namespace, name).await?;
+    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
     let credentials = credentials(external, &values).ok_or_else(|| {
         let wanted = format!("{}, nor under {EMAIL} and {PASSWORD}", external.token_key());
         lookup::no_value(name, &wanted)
     })?;
-    let authority = match external.ca() {
+    Ok(Endpoint { credentials, ..place(plane, lookup).await? })
+}
+
+/// The same without the credentials, for whoever brings their own.
+pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
+    let invalid = |message: String| Waiting { reason: reason::INVALID, message };
+    let (declared, field) = match &plane.spec.external {
+        Some(external) => (external.url.clone(), "spec.external.url"),
+        None => (address::internal(plane), "its Service"),
+    };
+    let url = declared.parse().map_err(|error| invalid(format!("{field}: {error}")))?;
+    let namespace = plane.namespace().unwrap_or_default();
+    let authority = match plane.spec.external.as_ref().and_then(External::ca) {
         None => None,
         Some((name, key)) => {
             let values = lookup::secret(lookup, &namespace, name).await?;
             Some(values.get(key).cloned().ok_or_else(|| lookup::no_value(name, key))?)
         }
     };
-    Ok(Endpoint { url, authority, credentials })
+    Ok(Endpoint { url, authority, credentials: Credentials::Ours })
 }
 
 /// A token is more than an account: somebody made it for us.

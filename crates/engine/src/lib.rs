@@ -25,6 +25,7 @@ pub mod objects;
 pub mod outcome;
 pub mod ownership;
 pub mod plan;
+pub mod provisioner;
 pub mod provisioner_keys;
 mod short;
 pub mod status;

@@ -15,6 +15,7 @@ pub mod coderd;
 pub mod drive;
 pub mod ending;
 pub mod machine;
+pub mod mirror;
 pub mod names;
 pub mod record;
 pub mod situation;

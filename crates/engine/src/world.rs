@@ -127,6 +127,11 @@ impl World {
         Ok(self.deployment().await?.0.deployment_id)
     }
 
+    /// What answers, and what it is licensed for.
+    pub async fn licensed(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
+        self.deployment().await
+    }
+
     async fn deployment(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
         let mut slot = self.deployment.lock().await;
         if let Some(known) = &*slot {

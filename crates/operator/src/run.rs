@@ -16,6 +16,7 @@ mod objects;
 mod pace;
 mod pass;
 mod planes;
+mod provisioner;
 mod record;
 mod trigger;
 

@@ -111,7 +111,7 @@ impl Entitlement {
         matches!(self, Self::Entitled | Self::GracePeriod)
     }
 
-    fn of(word: &str) -> Self {
+    pub(crate) fn of(word: &str) -> Self {
         let all = [Self::Entitled, Self::GracePeriod, Self::NotEntitled];
         all.into_iter().find(|it| it.as_str() == word).unwrap_or_default()
     }

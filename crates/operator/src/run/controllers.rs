@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::CoderControlPlane;
+use api::{CoderControlPlane, CoderProvisioner};
 use engine::{Kind, kinds};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use kube::{
@@ -21,7 +21,7 @@ use kube::{
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, control_plane, metrics::KindName, object, pass::Passes};
+use super::{Shared, control_plane, metrics::KindName, object, pass::Passes, provisioner};
 
 /// How long passes under way may take to end; a pod has half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -39,7 +39,10 @@ pub(super) struct Controllers {
 impl Controllers {
     pub(super) fn start(shared: &Arc<Shared>) -> Self {
         let planes = Box::pin(control_plane::run(Arc::clone(shared)));
-        let mut start = Start { shared, controllers: vec![(CoderControlPlane::kind(&()), planes)] };
+        let provisioners = Box::pin(provisioner::run(Arc::clone(shared)));
+        let controllers: Vec<(KindName, Controller)> =
+            vec![(CoderControlPlane::kind(&()), planes), (CoderProvisioner::kind(&()), provisioners)];
+        let mut start = Start { shared, controllers };
         kinds::visit(&mut start);
         Self::of(start.controllers, Arc::clone(&shared.passes), shared.stop.clone())
     }

@@ -22,7 +22,7 @@ use kube::{
     core::GroupVersionKind,
     runtime::events::EventType,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Shared,
@@ -52,6 +52,34 @@ where
     }
     let seen = if planned.plan.is_empty() { seen } else { read().await? };
     Ok((seen, planned.refused))
+}
+
+/// What there is of a Deployment and its pods.
+pub(super) async fn seen(
+    keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    deployment: &str,
+    pods: &str,
+    shared: &Shared,
+) -> Result<Run, kube::Error> {
+    Run::read(&keeper.namespace().unwrap_or_default(), deployment, pods, shared).await
+}
+
+/// Takes all pods of a Deployment away and leaves the rest as it is.
+pub(super) async fn scale_to_zero(
+    keeper: &impl Resource<DynamicType = ()>,
+    deployment: &Deployment,
+    why: &str,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
+    let version = deployment.resource_version();
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": 0}});
+    deployments.patch(&deployment.name_any(), &patches(), &Patch::Merge(patch)).await?;
+    let note = format!("Deployment {} has no pods any more: {why}", deployment.name_any());
+    tracing::info!("{note}");
+    publish(keeper, EventType::Warning, ("ScaledToZero", "Update"), &note, shared).await;
+    Ok(())
 }
 
 /// The Deployment and its pods.

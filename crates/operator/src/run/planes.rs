@@ -72,6 +72,11 @@ impl Plane {
         self.deployment
     }
 
+    /// Whether it was made from this.
+    pub(super) fn is_of(&self, origin: &Origin) -> bool {
+        self.origin == *origin
+    }
+
     /// What the deployment has, read not long ago.
     pub(super) async fn world(&self) -> &World {
         let mut read = self.read.lock().await;

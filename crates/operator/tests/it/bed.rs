@@ -11,6 +11,7 @@ mod licences;
 mod operator;
 mod order;
 mod own_plane;
+mod provisioner;
 mod proxy;
 mod quarrel;
 mod run;

@@ -1,14 +1,16 @@
 //! A control plane goes last: what belongs to it and is being deleted too still needs its address and its credentials.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use api::{AppState as _, annotation, finalizer};
+use api::{AppState as _, CoderProvisioner, annotation, finalizer};
 use engine::{Kind, kinds};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
+use serde::de::DeserializeOwned;
 
-use crate::run::planes::PlaneName;
+use crate::run::{planes::PlaneName, record::has_finalizer};
 
 /// How long a deletion may wait for somebody else.
 pub(in crate::run) const DEADLINE: Duration = Duration::from_mins(15);
@@ -56,6 +58,11 @@ pub(in crate::run) fn leaving(object: &impl kube::ResourceExt) -> (Duration, boo
 pub(super) async fn dependents(client: &Client, plane: &PlaneName) -> Result<Vec<Dependent>, kube::Error> {
     let mut lists = Lists { client, plane: Arc::new(plane.clone()), found: Vec::new() };
     kinds::visit(&mut lists);
+    lists.add(|it: &CoderProvisioner, plane| {
+        let keys = it.status.iter().flat_map(|it| it.key.control_planes());
+        let is_its = it.spec.control_plane_ref.name == plane || keys.into_iter().any(|it| it == plane);
+        is_its && has_finalizer(it, finalizer::PROVISIONER)
+    });
     Ok(futures::future::try_join_all(lists.found).await?.into_iter().flatten().collect())
 }
 
@@ -68,7 +75,24 @@ struct Lists<'a> {
 
 impl kinds::Visitor for Lists<'_> {
     fn visit<K: Kind>(&mut self) {
-        let objects = Api::<K::Manifest>::namespaced(self.client.clone(), &self.plane.0);
+        self.add(|it: &K::Manifest, plane| {
+            it.control_plane() == plane && has_finalizer(it, finalizer::FINALIZER)
+        });
+    }
+}
+
+impl Lists<'_> {
+    /// Lists a kind, as far as it holds on to something in the control plane of that name.
+    fn add<K>(&mut self, holds: impl Fn(&K, &str) -> bool + Send + 'static)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let objects = Api::<K>::namespaced(self.client.clone(), &self.plane.0);
         let plane = Arc::clone(&self.plane);
         self.found.push(Box::pin(async move {
             let found = match objects.list(&ListParams::default()).await {
@@ -77,14 +101,11 @@ impl kinds::Visitor for Lists<'_> {
                 Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let holds = |it: &K::Manifest| {
-                it.control_plane() == plane.1 && it.finalizers().iter().any(|it| it == finalizer::FINALIZER)
-            };
-            let dependent = |it: K::Manifest| Dependent {
-                name: format!("{} {}", K::Manifest::kind(&()), it.name_any()),
+            let dependent = |it: K| Dependent {
+                name: format!("{} {}", K::kind(&()), it.name_any()),
                 is_leaving: it.meta().deletion_timestamp.is_some(),
             };
-            Ok(found.into_iter().filter(holds).map(dependent).collect())
+            Ok(found.into_iter().filter(|it| holds(it, &plane.1)).map(dependent).collect())
         }));
     }
 }

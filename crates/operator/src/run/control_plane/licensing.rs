@@ -15,7 +15,7 @@ use engine::{
         report::Licensing,
     },
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::json;
 use uuid::Uuid;
@@ -31,6 +31,8 @@ use crate::{
 
 /// A renewal is two rounds: the new one comes, the old one goes.
 const MOST_ROUNDS: usize = 3;
+/// How long others may rely on what was read: the usual interval twice.
+const FRESH: SignedDuration = SignedDuration::from_mins(20);
 
 /// What was last read of a deployment's licences.
 #[derive(Clone)]
@@ -42,6 +44,13 @@ pub(in crate::run) struct Looked {
     live: Vec<License>,
     summary: Option<Summary>,
     is_settled: bool,
+}
+
+impl Looked {
+    /// Whether somebody looks often enough for this to be true still.
+    pub(in crate::run) fn is_fresh(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < FRESH
+    }
 }
 
 /// One deployment, as far as licences are concerned.

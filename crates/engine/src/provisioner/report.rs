@@ -1,0 +1,166 @@
+//! The status of a provisioner after a pass. Pure: the same findings twice are the same status.
+
+use api::{
+    CoderProvisioner, CoderProvisionerStatus,
+    condition::{
+        BOOTSTRAP_SECRET, CONTROL_PLANE_READY, DAEMONS, DEPLOYMENT, OPERATOR_ACCESS, PROVISIONER_KEY,
+        PROVISIONER_KEY_SECRET, PROVISIONERS_ENTITLED, READY, RECONCILING, STALLED,
+    },
+    reason,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::daemons::Daemons;
+use crate::{
+    conditions::{Conditions, Truth},
+    outcome::Waiting,
+};
+
+/// Reasons that only a person can do something about.
+const STALLING: [&str; 4] =
+    [reason::INVALID, reason::NOT_OURS, reason::SECRET_NOT_FOUND, reason::CONTROL_PLANE_NOT_FOUND];
+
+/// What became of one thing that has to be there: nothing when it was not looked at.
+pub type Stage = Option<Result<(), Waiting>>;
+
+/// What a pass found out. Each of the stages is looked at only after the one before it has come to its end.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub control_plane: Stage,
+    /// The credentials: the operator's own, or those of `bootstrap`.
+    pub access: Stage,
+    pub entitled: Stage,
+    pub key: Stage,
+    pub secret: Stage,
+    pub deployment: Stage,
+    pub daemons: Option<Daemons>,
+    /// The pods that there are, and those that serve; nothing when nobody looked.
+    pub replicas: Option<(i32, i32)>,
+    /// Something else that stops everything.
+    pub stopped: Option<Waiting>,
+    /// The value of the annotation that asked for this pass.
+    pub requested: Option<String>,
+}
+
+/// How a pass ended in the words of its condition `Ready`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Readiness {
+    pub is_ready: bool,
+    pub reason: &'static str,
+    pub message: String,
+    /// Whether only a person can bring it forward.
+    pub is_stalled: bool,
+}
+
+impl Findings {
+    /// The first thing that is not as it should be.
+    pub fn readiness(&self) -> Readiness {
+        let daemons = self.daemons.as_ref().map(Daemons::standing);
+        let stages =
+            [&self.control_plane, &self.access, &self.entitled, &self.key, &self.secret, &self.deployment];
+        let mut troubles = stages.into_iter().chain([&daemons]).filter_map(|it| it.as_ref()?.as_ref().err());
+        let trouble = self.stopped.as_ref().or_else(|| troubles.next());
+        let is_complete = self.deployment.is_some() && daemons.is_some();
+        match trouble {
+            Some(Waiting { reason, message }) => Readiness {
+                is_ready: false,
+                reason,
+                message: message.clone(),
+                is_stalled: STALLING.contains(reason),
+            },
+            None if is_complete => Readiness {
+                is_ready: true,
+                reason: reason::UP_TO_DATE,
+                message: self.daemons.as_ref().map(Daemons::words).unwrap_or_default(),
+                is_stalled: false,
+            },
+            None => Readiness {
+                is_ready: false,
+                reason: reason::PROGRESSING,
+                message: "on its way".to_owned(),
+                is_stalled: false,
+            },
+        }
+    }
+}
+
+/// Whether the status says anything yet. An empty one would look healthy to those who read it.
+pub fn is_begun(provisioner: &CoderProvisioner) -> bool {
+    provisioner.status.as_ref().is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY))
+}
+
+/// The status after a pass. What is known of the keys is in `before` already.
+pub fn status(
+    provisioner: &CoderProvisioner,
+    before: CoderProvisionerStatus,
+    findings: &Findings,
+    now: Timestamp,
+) -> CoderProvisionerStatus {
+    let conditions = conditions(provisioner, &before, findings, now);
+    let is_ready = findings.readiness().is_ready;
+    let mut next = CoderProvisionerStatus {
+        observed_generation: provisioner.metadata.generation,
+        conditions,
+        phase: Some(if is_ready { "Ready" } else { "Pending" }.to_owned()),
+        selector: Some(super::names::selector(provisioner)),
+        last_handled_reconcile_at: findings
+            .requested
+            .clone()
+            .or_else(|| before.last_handled_reconcile_at.clone()),
+        ..before
+    };
+    if let Some((replicas, ready)) = findings.replicas {
+        next.replicas = Some(replicas);
+        next.ready_replicas = Some(ready);
+    }
+    if let Some(daemons) = &findings.daemons {
+        next.daemons = Some(daemons.connected());
+        next.daemon_versions = daemons.versions();
+    }
+    next
+}
+
+fn conditions(
+    provisioner: &CoderProvisioner,
+    before: &CoderProvisionerStatus,
+    findings: &Findings,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
+    let is_bootstrap = provisioner.spec.bootstrap.is_some();
+    let access = if is_bootstrap { BOOTSTRAP_SECRET } else { OPERATOR_ACCESS };
+    let access_works = if is_bootstrap { reason::SECRET_READY } else { reason::OPERATOR_ACCESS_READY };
+    let daemons = findings.daemons.as_ref().map(Daemons::standing);
+    let mut made = Conditions::new(&before.conditions, provisioner.metadata.generation, now).with(
+        READY,
+        is_ready.into(),
+        reason,
+        &message,
+    );
+    let connected = findings.daemons.as_ref().map(Daemons::words).unwrap_or_default();
+    // What is not looked at because something before it failed is not known, whatever it was before.
+    let stages = [
+        (CONTROL_PLANE_READY, &findings.control_plane, reason::CONTROL_PLANE_AVAILABLE, "answers"),
+        (access, &findings.access, access_works, "the credentials are taken"),
+        (PROVISIONERS_ENTITLED, &findings.entitled, reason::ENTITLED, "licensed"),
+        (PROVISIONER_KEY, &findings.key, reason::PROVISIONER_KEY_READY, "coderd knows the key"),
+        (PROVISIONER_KEY_SECRET, &findings.secret, reason::SECRET_READY, "the Secret holds the key"),
+        (DEPLOYMENT, &findings.deployment, reason::MINIMUM_REPLICAS_READY, "every pod runs as declared"),
+        (DAEMONS, &daemons, reason::DAEMONS_CONNECTED, connected.as_str()),
+    ];
+    for (kind, stage, works, words) in stages {
+        made = match stage {
+            Some(Ok(())) => made.with(kind, Truth::True, works, words),
+            Some(Err(waiting)) => made.with(kind, Truth::False, waiting.reason, &waiting.message),
+            None => {
+                made.with(kind, Truth::Unknown, reason::NOT_OBSERVED, "something before it has to come first")
+            }
+        };
+    }
+    match (is_ready, is_stalled) {
+        (true, _) => made.made(),
+        (false, true) => made.with(STALLED, Truth::True, reason, &message).made(),
+        (false, false) => made.with(RECONCILING, Truth::True, reason, &message).made(),
+    }
+}

@@ -1,0 +1,210 @@
+//! Provisioners: their key, their daemons, and what coderd sees of them.
+
+mod access;
+mod around;
+mod deletion;
+mod secret;
+mod stages;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use api::{CoderProvisioner, CoderProvisionerStatus, finalizer, reason};
+use engine::{
+    Waiting,
+    provisioner::report::{self, Findings, Readiness},
+    provisioner_keys::LiveKey,
+};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Secret, ServiceAccount},
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::PartialObjectMeta,
+    runtime::{
+        PredicateConfig, WatchStreamExt as _,
+        controller::{self, Action, Controller},
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+
+use self::access::Bootstraps;
+use super::{
+    Shared, drive, no_error,
+    pace::spread,
+    pass::{self, About, Ending, Target},
+    planes::PlaneName,
+    record::{has_finalizer, set_finalizer, writes},
+    trigger,
+};
+
+/// How soon something that waits is looked at again, should no watch have told.
+const SAFETY_NET: Duration = Duration::from_mins(2);
+
+struct Context {
+    shared: Arc<Shared>,
+    provisioners: Store<CoderProvisioner>,
+    /// The keys that coderd knew by their values, with the version of the Secret, by the uid of the object.
+    proved: Mutex<HashMap<String, (String, LiveKey)>>,
+    bootstraps: Bootstraps,
+}
+
+impl Context {
+    fn proved(&self, uid: &str) -> Option<(String, LiveKey)> {
+        self.proved.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    }
+
+    fn remember(&self, uid: &str, proved: Option<(String, LiveKey)>) {
+        let mut all = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
+        match proved {
+            Some(proved) => all.insert(uid.to_owned(), proved),
+            None => all.remove(uid),
+        };
+    }
+}
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let (known, writer) = reflector::store();
+    let changes = watcher(shared.api::<CoderProvisioner>(), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(trigger::of::<CoderProvisioner>(), PredicateConfig::default());
+    shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
+    let context = Arc::new(Context {
+        shared: Arc::clone(&shared),
+        provisioners: known.clone(),
+        proved: Mutex::default(),
+        bootstraps: Bootstraps::default(),
+    });
+    let (of_planes, of_secrets) = (known.clone(), known.clone());
+    let config = watcher::Config::default;
+    let controller = Controller::for_stream(changes, known)
+        .reconcile_on(shared.planes.changes().flat_map(move |changed| {
+            let belongs =
+                move |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| *name == plane_of(it));
+            futures::stream::iter(those(&of_planes, belongs))
+        }))
+        .watches(shared.api::<PartialObjectMeta<Secret>>(), config(), move |it| {
+            let (namespace, name) = (it.namespace(), it.name_any());
+            those(&of_secrets, |it| it.namespace() == namespace && refers_to(it, &name))
+        })
+        .owns(shared.api::<PartialObjectMeta<Deployment>>(), config())
+        .owns(shared.api::<PartialObjectMeta<ServiceAccount>>(), config())
+        .owns(shared.api::<PartialObjectMeta<Role>>(), config())
+        .owns(shared.api::<PartialObjectMeta<RoleBinding>>(), config())
+        .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
+        .run(
+            |object, context: Arc<Context>| {
+                let (plane, objects) = (Some(plane_of(&object)), context.provisioners.clone());
+                let target = Target { object, objects, plane };
+                pass::over(Arc::clone(&context.shared), target, |it| reconcile(it, context))
+            },
+            no_error,
+            Arc::clone(&context),
+        );
+    let passes = controller.inspect(|pass| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = pass {
+            let namespace = gone.namespace.as_deref().unwrap_or_default();
+            shared.memory.forget(CoderProvisioner::kind(&()), namespace, &gone.name);
+        }
+    });
+    drive::<CoderProvisioner, _>(&shared, passes).await;
+}
+
+fn those(
+    known: &Store<CoderProvisioner>,
+    are: impl Fn(&CoderProvisioner) -> bool,
+) -> Vec<ObjectRef<CoderProvisioner>> {
+    known.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
+}
+
+fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {
+    let name = provisioner.spec.control_plane_ref.name.clone();
+    (provisioner.namespace().unwrap_or_default(), name)
+}
+
+/// Whether a provisioner has anything to do with a Secret.
+fn refers_to(provisioner: &CoderProvisioner, secret: &str) -> bool {
+    let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
+    let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
+    bootstrap == Some(secret)
+        || engine::provisioner::secret(provisioner).name == secret
+        || recorded.is_some_and(|it| it.name == secret)
+}
+
+async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let (shared, started, about) = (&context.shared, Instant::now(), About::of(&*provisioner));
+    if provisioner.metadata.deletion_timestamp.is_some() {
+        return deletion::depart(&provisioner, &context).await;
+    }
+    let mut provisioner = (*provisioner).clone();
+    if provisioner.spec.is_suspended() {
+        let message = "suspended: nothing is read or changed; the daemons go on".to_owned();
+        let stopped = Some(Waiting { reason: reason::SUSPENDED, message });
+        conclude(&provisioner, &Findings { stopped, ..Findings::default() }, shared).await?;
+        return Ok(Action::await_change());
+    }
+    if !has_finalizer(&provisioner, finalizer::PROVISIONER) {
+        set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
+        return Ok(Action::await_change());
+    }
+    if !report::is_begun(&provisioner) {
+        provisioner = conclude(&provisioner, &Findings::default(), shared).await?;
+    }
+    let stages::Passed { provisioner, findings, trouble, again_at } =
+        stages::pass(provisioner, &context).await?;
+    conclude(&provisioner, &findings, shared).await?;
+    let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
+    let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
+    shared.passes.ended(&about, ending, started.elapsed());
+    let interval = spread(provisioner.spec.interval(), &about.uid);
+    let is_awaited = reason == reason::DAEMONS_NOT_SEEN || reason == reason::PROGRESSING;
+    if trouble.is_some() || is_awaited {
+        let wanted = trouble.and_then(|it| it.wanted);
+        return Ok(Action::requeue(shared.memory.after_failure(&about, wanted).min(interval)));
+    }
+    shared.memory.succeeded(&about);
+    let interval = if is_ready { interval } else { interval.min(SAFETY_NET) };
+    Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it)))))
+}
+
+/// How long it is until then; a second at least.
+fn until(then: Timestamp) -> Duration {
+    let left = Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default();
+    left.max(Duration::from_secs(1))
+}
+
+/// Writes the status, if it is another one, and gives back the provisioner as it is then.
+async fn conclude(
+    provisioner: &CoderProvisioner,
+    findings: &Findings,
+    shared: &Shared,
+) -> Result<CoderProvisioner, kube::Error> {
+    let before = provisioner.status.clone().unwrap_or_default();
+    let next = report::status(provisioner, before, findings, Timestamp::now());
+    write_status(provisioner, next, shared).await
+}
+
+async fn write_status(
+    provisioner: &CoderProvisioner,
+    next: CoderProvisionerStatus,
+    shared: &Shared,
+) -> Result<CoderProvisioner, kube::Error> {
+    if provisioner.status.as_ref() == Some(&next) {
+        return Ok(provisioner.clone());
+    }
+    let written = CoderProvisioner { status: Some(next), ..provisioner.clone() };
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let provisioners = Api::<CoderProvisioner>::namespaced(shared.client.clone(), &namespace);
+    // With the version that was read: of two writers one is refused and looks again.
+    provisioners.replace_status(&provisioner.name_any(), &writes(), &written).await
+}

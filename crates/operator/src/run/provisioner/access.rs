@@ -1,0 +1,128 @@
+//! With whose credentials the work on keys is done: the operator's own, or those that a provisioner brings.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use api::{CoderControlPlane, CoderProvisioner, reason};
+use engine::{Lookup as _, Trouble, Waiting, endpoint::place, lookup};
+use kube::ResourceExt as _;
+use secrecy::ExposeSecret as _;
+
+use super::{Context, plane_of};
+use crate::{
+    cluster::Cluster,
+    deployment::reach,
+    run::{
+        Shared,
+        planes::{Origin, Plane, PlaneName, Standing},
+    },
+};
+
+/// Deployments with the credentials that provisioners bring, by the Secret that holds them: one at a time of each.
+#[derive(Default)]
+pub(super) struct Bootstraps(Mutex<HashMap<(PlaneName, String), Arc<Plane>>>);
+
+impl Bootstraps {
+    fn get(&self, name: &PlaneName, secret: &str) -> Option<Arc<Plane>> {
+        let key = (name.clone(), secret.to_owned());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    fn put(&self, name: &PlaneName, secret: &str, plane: &Arc<Plane>) {
+        let key = (name.clone(), secret.to_owned());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(plane));
+    }
+}
+
+/// The control plane of a provisioner, if it is there and has an address.
+pub(super) async fn control_plane(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> Result<CoderControlPlane, Waiting> {
+    let (namespace, name) = plane_of(provisioner);
+    let unavailable = |message: String| Waiting { reason: reason::CONTROL_PLANE_UNAVAILABLE, message };
+    match Cluster(shared.client.clone()).control_plane(&namespace, &name).await {
+        Ok(Some(plane)) if plane.status.as_ref().is_some_and(|it| it.url.is_some()) => Ok(plane),
+        Ok(Some(_)) => Err(unavailable(format!("control plane {name} has no address yet"))),
+        Ok(None) => {
+            Err(unavailable(format!("there is no control plane {name} in this namespace: create it")))
+        }
+        Err(unreadable) => Err(unavailable(format!("control plane {name} cannot be read: {}", unreadable.0))),
+    }
+}
+
+/// A deployment that takes our credentials.
+pub(super) async fn access(
+    provisioner: &CoderProvisioner,
+    plane: &CoderControlPlane,
+    context: &Context,
+) -> Result<Arc<Plane>, Waiting> {
+    let (shared, name) = (&context.shared, plane_of(provisioner));
+    if provisioner.spec.bootstrap.is_some() {
+        return bootstrap(provisioner, plane, context).await;
+    }
+    let not_ready = |message: String| Waiting { reason: reason::OPERATOR_ACCESS_NOT_READY, message };
+    match shared.planes.standing(&name) {
+        Some(Standing::Usable(plane)) => Ok(plane),
+        Some(Standing::Blocked(why)) => Err(not_ready(format!(
+            "control plane {} cannot be used: {why}; its own status says more",
+            name.1
+        ))),
+        None => Err(not_ready(format!("control plane {} is not looked at yet", name.1))),
+    }
+}
+
+/// The deployment with the token that the provisioner brings. It goes to the declared address, and only if the deployment
+/// there is the one that the control plane knows.
+async fn bootstrap(
+    provisioner: &CoderProvisioner,
+    plane: &CoderControlPlane,
+    context: &Context,
+) -> Result<Arc<Plane>, Waiting> {
+    let (shared, name) = (&context.shared, plane_of(provisioner));
+    let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(|it| it.token()) else {
+        return Err(lookup::no_value("", ""));
+    };
+    let cluster = Cluster(shared.client.clone());
+    let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
+    let token = values.text(key).ok_or_else(|| lookup::no_value(secret, key))?;
+    let endpoint = place(plane, &cluster).await?;
+    let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
+    let origin = place.with(token.expose_secret().as_bytes());
+    let deployment = plane.status.as_ref().and_then(|it| it.deployment_id.as_ref()?.parse().ok());
+    let known = context.bootstraps.get(&name, secret);
+    let is_same = |it: &Arc<Plane>| it.is_of(&origin) && Some(it.deployment()) == deployment;
+    if let Some(known) = known.filter(is_same) {
+        return Ok(known);
+    }
+    let anonymous = match shared.planes.client(&name, &place) {
+        Some(client) => client,
+        None => reach(&endpoint, None)
+            .map_err(|message| Waiting { reason: reason::INVALID, message })?
+            .observed_by(shared.metrics.observer(&name)),
+    };
+    let build = anonymous.build_info().await.map_err(|error| waiting(error.into()))?;
+    if deployment.is_some_and(|it| it != build.deployment_id) {
+        let message = format!("another deployment answers at {}: see its control plane", endpoint.url);
+        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+    }
+    let client = anonymous
+        .with_token(token)
+        .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
+    client.current_user().await.map_err(|error| waiting(error.into()))?;
+    let made = Arc::new(Plane::new(place, origin, client, build.deployment_id));
+    context.bootstraps.put(&name, secret, &made);
+    Ok(made)
+}
+
+/// What went wrong, as what has to come first.
+pub(super) fn waiting(trouble: Trouble) -> Waiting {
+    match trouble {
+        Trouble::Waiting(waiting) => waiting,
+        Trouble::Remote(error) => {
+            Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
+        }
+    }
+}

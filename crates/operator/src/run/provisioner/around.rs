@@ -1,0 +1,168 @@
+//! What is around the keys of one provisioner: its status, other deployments, and those who read what happens.
+
+use std::sync::{Mutex, PoisonError};
+
+use api::{CoderProvisioner, ProvisionerKeyState, reason};
+use engine::{
+    Outcome, Trouble, Waiting,
+    provisioner_keys::{
+        Names, Next, Record, Retiring, Revoked, Surroundings, Told,
+        coderd::revoke,
+        mirror::{of_status, to_status},
+    },
+};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, runtime::events::EventType};
+use serde_json::{Map, Value};
+
+use crate::run::{
+    Shared,
+    letting_go::{Obstacle, plane},
+    record::{leave_behind, mark, publish},
+};
+
+/// One provisioner in one pass.
+pub(super) struct Around<'a> {
+    shared: &'a Shared,
+    names: &'a Names,
+    /// As it was last read or written.
+    provisioner: Mutex<CoderProvisioner>,
+    news: Mutex<Vec<News>>,
+}
+
+/// What people are told.
+enum News {
+    Normal(&'static str, &'static str, String),
+    Left(String),
+}
+
+impl<'a> Around<'a> {
+    pub(super) fn new(provisioner: CoderProvisioner, names: &'a Names, shared: &'a Shared) -> Self {
+        Self { shared, names, provisioner: Mutex::new(provisioner), news: Mutex::default() }
+    }
+
+    pub(super) fn provisioner(&self) -> CoderProvisioner {
+        self.provisioner.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the status says of the keys.
+    pub(super) fn recorded(&self) -> Record {
+        let provisioner = self.provisioner();
+        let state = provisioner.status.unwrap_or_default().key;
+        of_status(&state, &self.names.uid)
+    }
+
+    /// Writes the record into the status where it is another one.
+    pub(super) async fn settle(&self, record: &Record) -> Result<(), kube::Error> {
+        let provisioner = self.provisioner();
+        let before = provisioner.status.clone().unwrap_or_default().key;
+        let next = to_status(record);
+        if before == next {
+            return Ok(());
+        }
+        let marked = mark(&provisioner, &changed(&before, &next), self.shared).await?;
+        let mut current = self.provisioner.lock().unwrap_or_else(PoisonError::into_inner);
+        // The manifest stays as it is in this pass; the next one sees whatever has changed in it.
+        current.metadata.resource_version = marked.metadata.resource_version;
+        current.status = marked.status;
+        Ok(())
+    }
+
+    /// Takes a key of another deployment away, with what that deployment is reached by.
+    pub(super) async fn elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+        let place = &retiring.held.place;
+        let name = (self.provisioner().namespace().unwrap_or_default(), place.control_plane.clone());
+        let plane = match plane(&name, self.shared).await {
+            Ok(plane) => plane,
+            Err(Obstacle::Gone(_)) => return Ok(Revoked::OutOfReach),
+            Err(Obstacle::NotNow(Outcome::Failed(trouble))) => return Err(trouble),
+            Err(Obstacle::NotNow(outcome)) => {
+                let message = format!("control plane {} cannot be used: {}", name.1, outcome.reason());
+                return Err(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }.into());
+            }
+        };
+        if place.deployment_id.is_some_and(|it| it != plane.deployment()) {
+            // Another deployment has taken its place: nothing there is ours.
+            return Ok(Revoked::OutOfReach);
+        }
+        let is_ours_by_name = self.names.is_ours(&retiring.held.name);
+        revoke(plane.world().await, retiring, is_ours_by_name, Timestamp::now()).await
+    }
+
+    /// Tells what happened. Nothing of it is secret.
+    pub(super) async fn publish(&self) {
+        let news = std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        let provisioner = self.provisioner();
+        for it in news {
+            match it {
+                News::Normal(reason, action, note) => {
+                    publish(&provisioner, EventType::Normal, (reason, action), &note, self.shared).await;
+                }
+                News::Left(note) => leave_behind(&provisioner, reason::DELETING, &note, self.shared).await,
+            }
+        }
+    }
+
+    fn tell(&self, news: News) {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+    }
+}
+
+impl Surroundings for Around<'_> {
+    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
+        self.settle(record).await.map_err(|error| {
+            let message = format!("the name of a key cannot be written down: {error}");
+            Waiting { reason: reason::PROGRESSING, message }.into()
+        })
+    }
+
+    async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+        self.elsewhere(retiring).await
+    }
+
+    fn told(&self, told: &Told<'_>) {
+        match told {
+            Told::Action(Next::Write(write)) => {
+                if let Some(need) = &write.begins {
+                    tracing::info!("a key is made: {need:?}");
+                }
+            }
+            Told::Action(_) => {}
+            Told::Minted { name } => {
+                tracing::info!(key = name, "a key was made");
+                self.tell(News::Normal("KeyMinted", "Create", format!("provisioner key {name} was made")));
+            }
+            Told::Revoked { held, how } => {
+                let name = &held.name;
+                match how {
+                    Revoked::Done => {
+                        tracing::info!(key = name, "a key was revoked");
+                        let note = format!("provisioner key {name} was revoked");
+                        self.tell(News::Normal("KeyRevoked", "Delete", note));
+                    }
+                    Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
+                    Revoked::OutOfReach => self.tell(News::Left(left(name, &held.place.control_plane))),
+                }
+            }
+            Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
+            Told::Left { held } => self.tell(News::Left(left(&held.name, &held.place.control_plane))),
+        }
+    }
+}
+
+pub(super) fn left(key: &str, control_plane: &str) -> String {
+    format!(
+        "provisioner key {key} is left behind: nobody reaches the deployment of control plane {control_plane} any more"
+    )
+}
+
+/// The fields that differ, for a merge: what is no longer there is null.
+fn changed(before: &ProvisionerKeyState, next: &ProvisionerKeyState) -> Value {
+    let fields = |state: &ProvisionerKeyState| match serde_json::to_value(state) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let (before, next) = (fields(before), fields(next));
+    let gone = before.keys().filter(|it| !next.contains_key(*it)).map(|it| (it.clone(), Value::Null));
+    Value::Object(next.clone().into_iter().chain(gone).collect())
+}

@@ -1,0 +1,197 @@
+//! Lets a provisioner go: the daemons first, so that they finish what they do, then every key that is ours.
+//!
+//! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
+//! long as that is there.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use api::{CoderProvisioner, finalizer, reason};
+use engine::{
+    Trouble, Waiting,
+    provisioner::{names, report::Findings, secret},
+    provisioner_keys::{
+        Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Retiring, Revoked, Surroundings as _,
+        Told, coderd::revoke, end,
+    },
+};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Preconditions},
+    runtime::controller::Action,
+};
+
+use super::{
+    Context, access,
+    around::Around,
+    conclude, plane_of,
+    stages::{list_pods, secrets},
+};
+use crate::run::{
+    Shared,
+    control_plane::departure::{DEADLINE, leaving},
+    letting_go::{is_terminating, plane},
+    pass::{About, Ending as PassEnding},
+    planes::Plane,
+    record::{has_finalizer, leave_behind, set_finalizer},
+};
+
+/// How soon pods that are on their way out are looked at again.
+const SOON: Duration = Duration::from_secs(2);
+/// Beyond their grace period pods are not waited for.
+const BEYOND_GRACE: Duration = Duration::from_secs(60);
+
+pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
+    let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
+    if !has_finalizer(provisioner, finalizer::PROVISIONER) {
+        shared.passes.forget(&about);
+        return Ok(Action::await_change());
+    }
+    let (age, is_forced) = leaving(provisioner);
+    let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
+    if let Some(waiting) = daemons_left(provisioner, shared).await? {
+        let grace = u64::try_from(provisioner.spec.termination_grace_period()).unwrap_or_default();
+        if !is_urgent && age < Duration::from_secs(grace) + BEYOND_GRACE {
+            say(provisioner, waiting, context).await?;
+            return Ok(Action::requeue(SOON));
+        }
+    }
+    let names = Names::new(provisioner.key_name(), &about.uid);
+    let around = Around::new(provisioner.clone(), &names, shared);
+    let done = revoke_all(provisioner, &names, &around, context).await;
+    around.publish().await;
+    if let Err((waiting, keys)) = done {
+        if !(is_urgent || age > DEADLINE) {
+            let message = format!("{keys} not revoked yet: {}", waiting.message);
+            let ending =
+                PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
+            shared.passes.ended(&about, ending, started.elapsed());
+            say(provisioner, Waiting { message, ..waiting }, context).await?;
+            return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+        }
+        let note = format!("left behind: {keys}: {}", waiting.message);
+        leave_behind(provisioner, waiting.reason, &note, shared).await;
+    }
+    set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
+    context.remember(&about.uid, None);
+    shared.passes.forget(&about);
+    // Control planes may be waiting for just this.
+    shared.planes.release(&plane_of(provisioner));
+    Ok(Action::await_change())
+}
+
+/// Says why it is still there.
+async fn say(provisioner: &CoderProvisioner, waiting: Waiting, context: &Context) -> Result<(), kube::Error> {
+    let findings = Findings { stopped: Some(waiting), ..Findings::default() };
+    conclude(provisioner, &findings, &context.shared).await.map(drop)
+}
+
+/// Takes the daemons away. Says which of them are still there.
+async fn daemons_left(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> Result<Option<Waiting>, kube::Error> {
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
+    let found = deployments.get_opt(&names::workload(provisioner)).await?;
+    let is_ours = |it: &Deployment| {
+        it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
+    };
+    if let Some(deployment) = found.filter(is_ours)
+        && deployment.metadata.deletion_timestamp.is_none()
+    {
+        let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        match deployments.delete(&deployment.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+            done => drop(done?),
+        }
+    }
+    let pods = list_pods(provisioner, shared).await?;
+    let Some(first) = pods.first() else { return Ok(None) };
+    let message = format!(
+        "the daemons finish what they do before their key is revoked: {} of them, such as {}",
+        pods.len(),
+        first.name_any()
+    );
+    Ok(Some(Waiting { reason: reason::DELETING, message }))
+}
+
+/// Revokes every key that is ours, each where it lives. The error names those that could not be.
+async fn revoke_all(
+    provisioner: &CoderProvisioner,
+    names: &Names,
+    around: &Around<'_>,
+    context: &Context,
+) -> Result<(), (Waiting, String)> {
+    let mirror = around.recorded();
+    let record = secrets(provisioner, &context.shared).read(&secret(provisioner)).await;
+    let record = record.ok().flatten().and_then(|it| it.record);
+    let known = [record.as_ref(), Some(&mirror)];
+    let current = known.into_iter().flatten().find_map(|it| it.current.as_ref());
+    let listed = match current {
+        Some(held) => listed(provisioner, held, context).await,
+        None => Vec::new(),
+    };
+    let place = current.map(|it| it.place.clone()).unwrap_or_default();
+    let listed = Some((listed.as_slice(), &place));
+    let (mut left, mut why) = (Vec::new(), None);
+    for retiring in &end(&Ending { names, record: record.as_ref(), mirror: &mirror, listed }) {
+        match revoke_one(provisioner, retiring, names, around, context).await {
+            Ok(how) => around.told(&Told::Revoked { held: &retiring.held, how }),
+            Err(trouble) => {
+                left.push(retiring.held.name.clone());
+                why = Some(access::waiting(trouble));
+            }
+        }
+    }
+    match why {
+        None => Ok(()),
+        Some(waiting) => Err((waiting, format!("provisioner key {}", left.join(", ")))),
+    }
+}
+
+/// The keys beside a key, as far as they can be had: one that was lost is known by its name.
+async fn listed(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> Vec<LiveKey> {
+    let Some(organization) = held.organization_id else { return Vec::new() };
+    let name = (provisioner.namespace().unwrap_or_default(), held.place.control_plane.clone());
+    let plane = match own(provisioner, held, context).await {
+        Some(plane) => Some(plane),
+        None => plane(&name, &context.shared).await.ok(),
+    };
+    let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
+    else {
+        return Vec::new();
+    };
+    let listing = plane.world_now().await.list(organization, true, Timestamp::now()).await;
+    listing.map(|it| it.keys).unwrap_or_default()
+}
+
+/// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
+async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> Option<Arc<Plane>> {
+    let is_there = held.place.control_plane == provisioner.spec.control_plane_ref.name;
+    provisioner.spec.bootstrap.as_ref().filter(|_| is_there)?;
+    let declared = access::control_plane(provisioner, &context.shared).await.ok()?;
+    access::access(provisioner, &declared, context).await.ok()
+}
+
+async fn revoke_one(
+    provisioner: &CoderProvisioner,
+    retiring: &Retiring,
+    names: &Names,
+    around: &Around<'_>,
+    context: &Context,
+) -> Result<Revoked, Trouble> {
+    let held = &retiring.held;
+    let own = own(provisioner, held, context).await;
+    match own.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment())) {
+        Some(plane) => {
+            revoke(plane.world().await, retiring, names.is_ours(&held.name), Timestamp::now()).await
+        }
+        None => around.elsewhere(retiring).await,
+    }
+}

@@ -1,0 +1,177 @@
+//! The Secret with a key's value and the record beside it: always written together, on the version that was read.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, PoisonError},
+};
+
+use api::{annotation, reason};
+use engine::{
+    Trouble, Waiting,
+    provisioner_keys::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
+};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, Preconditions},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::run::record::writes;
+
+/// The Secrets of one object.
+pub(in crate::run) struct KeySecrets {
+    secrets: Api<Secret>,
+    uid: String,
+    /// What one that is made gets.
+    labels: BTreeMap<String, String>,
+    owner: Option<OwnerReference>,
+    /// As they were last read or written, by name.
+    last: Mutex<HashMap<String, Secret>>,
+}
+
+impl KeySecrets {
+    pub(in crate::run) fn new(
+        client: Client,
+        namespace: &str,
+        uid: &str,
+        labels: BTreeMap<String, String>,
+        owner: Option<OwnerReference>,
+    ) -> Self {
+        let secrets = Api::namespaced(client, namespace);
+        Self { secrets, uid: uid.to_owned(), labels, owner, last: Mutex::default() }
+    }
+
+    fn is_ours(&self, secret: &Secret) -> bool {
+        secret.owner_references().iter().any(|it| it.uid == self.uid)
+    }
+
+    fn keep(&self, secret: Secret) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.name_any(), secret);
+    }
+
+    fn last(&self, name: &str) -> Option<Secret> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn new_secret(&self, name: &str) -> Secret {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: (!self.labels.is_empty()).then(|| self.labels.clone()),
+            owner_references: self.owner.clone().map(|it| vec![it]),
+            ..ObjectMeta::default()
+        };
+        Secret { metadata, type_: Some("Opaque".to_owned()), ..Secret::default() }
+    }
+}
+
+impl KeySecret for KeySecrets {
+    async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
+        let found = self.secrets.get_opt(&place.name).await.map_err(|it| unreadable(&place.name, &it))?;
+        let Some(secret) = found else {
+            self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
+            return Ok(None);
+        };
+        let read = SecretRead {
+            owner: if self.is_ours(&secret) { Owner::Ours } else { Owner::Users },
+            value: value(&secret, &place.key),
+            record: secret
+                .annotations()
+                .get(annotation::PROVISIONER_KEY)
+                .and_then(|it| serde_json::from_str(it).ok()),
+            version: version(&secret),
+        };
+        self.keep(secret);
+        Ok(Some(read))
+    }
+
+    async fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> Result<Written, Trouble> {
+        let known = self.last(&place.name).filter(|it| version == Some(&self::version(it)));
+        if version.is_some() && known.is_none() {
+            return Ok(Written::Conflict);
+        }
+        let is_there = known.is_some();
+        let mut secret = known.unwrap_or_else(|| self.new_secret(&place.name));
+        let text = serde_json::to_string(record).unwrap_or_default();
+        secret.annotations_mut().insert(annotation::PROVISIONER_KEY.to_owned(), text);
+        if let Some(value) = value {
+            let bytes = ByteString(value.expose_secret().as_bytes().to_vec());
+            secret.data.get_or_insert_with(BTreeMap::new).insert(place.key.clone(), bytes);
+        }
+        let written = if is_there {
+            self.secrets.replace(&place.name, &writes(), &secret).await
+        } else {
+            self.secrets.create(&writes(), &secret).await
+        };
+        match written {
+            Ok(written) => {
+                let version = self::version(&written);
+                self.keep(written);
+                Ok(Written::Done(version))
+            }
+            Err(kube::Error::Api(status))
+                if [404, 409].contains(&status.code) && is_about(&status, &place.name) =>
+            {
+                Ok(Written::Conflict)
+            }
+            Err(error) => Err(Trouble::Waiting(Waiting {
+                reason: reason::SECRET_NOT_WRITTEN,
+                message: format!("Secret {} cannot be written: {error}", place.name),
+            })),
+        }
+    }
+
+    async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
+        let found = self.secrets.get_opt(&place.name).await.map_err(|it| unreadable(&place.name, &it))?;
+        let Some(mut secret) = found.filter(|it| self.is_ours(it)) else { return Ok(()) };
+        let is_alone = secret.data.iter().flatten().all(|(key, _)| *key == place.key);
+        let done = if is_alone {
+            let preconditions =
+                Some(Preconditions { uid: secret.uid(), resource_version: secret.resource_version() });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            self.secrets.delete(&place.name, &params).await.map(drop)
+        } else {
+            secret.data.iter_mut().for_each(|it| drop(it.remove(&place.key)));
+            self.secrets.replace(&place.name, &writes(), &secret).await.map(drop)
+        };
+        match done {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            done => done.map_err(|error| {
+                let message = format!("Secret {} cannot be taken away: {error}", place.name);
+                Trouble::Waiting(Waiting { reason: reason::SECRET_NOT_WRITTEN, message })
+            }),
+        }
+    }
+}
+
+/// Whether an answer is about the Secret and not about its namespace: that one is gone when it is missing.
+fn is_about(status: &kube::core::Status, name: &str) -> bool {
+    status.details.as_ref().is_none_or(|it| it.name.is_empty() || it.name == name)
+}
+
+fn value(secret: &Secret, key: &str) -> Option<SecretString> {
+    let text = str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()?.trim();
+    (!text.is_empty()).then(|| SecretString::from(text))
+}
+
+/// Another Secret of the same name is another version.
+fn version(secret: &Secret) -> String {
+    format!("{}/{}", secret.uid().unwrap_or_default(), secret.resource_version().unwrap_or_default())
+}
+
+fn unreadable(name: &str, error: &kube::Error) -> Trouble {
+    Trouble::Waiting(Waiting {
+        reason: reason::SECRET_UNREADABLE,
+        message: format!("Secret {name} cannot be read: {error}"),
+    })
+}

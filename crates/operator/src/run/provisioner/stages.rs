@@ -1,0 +1,404 @@
+//! One pass over a provisioner, stage by stage. What a stage needs is there when its turn comes; what stops one stops those
+//! after it, and is said in its condition.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{CoderControlPlane, CoderProvisioner, EntitlementLossPolicy, annotation, reason};
+use client::organizations::Organization;
+use engine::{
+    Trouble, Waiting, World,
+    control_plane::version::check_daemon,
+    endpoint::place,
+    objects::{Keeper as _, Live, Notice, rollout::Rollout},
+    provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
+    provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Rest, SecretPlace, Wanted},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+
+use super::{Context, access, around::Around, plane_of, secret::KeySecrets};
+use crate::{
+    cluster::Cluster,
+    run::{
+        Shared,
+        control_plane::requested,
+        objects::{self, Run, as_live},
+        planes::Plane,
+    },
+};
+
+/// Beyond the grace period of the pods, until an old key goes in any case.
+const BEYOND_GRACE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What became of a pass.
+pub(super) struct Passed {
+    /// With its status as far as it was written.
+    pub(super) provisioner: CoderProvisioner,
+    pub(super) findings: Findings,
+    pub(super) trouble: Option<Failure>,
+    pub(super) again_at: Option<Timestamp>,
+}
+
+/// Something went wrong that may go well the next time.
+pub(super) struct Failure {
+    /// When coderd wants to be asked again.
+    pub(super) wanted: Option<Duration>,
+}
+
+impl Failure {
+    fn of(trouble: &Trouble) -> Self {
+        let wanted = if let Trouble::Remote(error) = trouble { error.retry_after() } else { None };
+        Self { wanted }
+    }
+}
+
+pub(super) async fn pass(provisioner: CoderProvisioner, context: &Context) -> Result<Passed, kube::Error> {
+    let findings = Findings { requested: requested(&provisioner), ..Findings::default() };
+    let mut passed = Passed { provisioner, findings, trouble: None, again_at: None };
+    let key = keyed(&mut passed, context).await?;
+    match key {
+        Some((held, plane)) => run(&mut passed, &held, &plane, context).await?,
+        None => look_on(&mut passed, context).await?,
+    }
+    Ok(passed)
+}
+
+/// A control plane, as far as a pass has come to know it.
+struct Known {
+    declared: CoderControlPlane,
+    plane: Arc<Plane>,
+    organization: Organization,
+}
+
+/// Everything up to the key. Nothing when something stops it, which is then among the findings.
+async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, Known)>, kube::Error> {
+    let Some(known) = reached(passed, context).await? else { return Ok(None) };
+    let provisioner = passed.provisioner.clone();
+    if let Err(message) = Names::check(provisioner.key_name()) {
+        let message = format!("spec.key.name: {message}");
+        passed.findings.key = Some(Err(Waiting { reason: reason::INVALID, message }));
+        return Ok(None);
+    }
+    let wanted = wanted(&provisioner, &known);
+    let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
+    let secrets = secrets(&provisioner, &context.shared);
+    let drive = Drive {
+        wanted: &wanted,
+        coderd: known.plane.world().await,
+        secret: &secrets,
+        around: &around,
+        mirror: around.recorded(),
+        pods: Some(pods(&provisioner, &context.shared).await?),
+        proved: context.proved(&wanted.names.uid),
+        now: Timestamp::now(),
+    };
+    let driven = drive.run().await;
+    let held = match driven {
+        Err(trouble) => {
+            passed.trouble = Some(Failure::of(&trouble));
+            passed.findings.key = Some(Err(failed(trouble)));
+            None
+        }
+        Ok(Driven { rest, proved, trouble }) => {
+            context.remember(&wanted.names.uid, proved);
+            passed.trouble = trouble.as_ref().map(Failure::of);
+            passed.again_at = rest.again_at;
+            around.settle(&rest.record).await?;
+            settle(&mut passed.findings, rest)
+        }
+    };
+    around.publish().await;
+    passed.provisioner = around.provisioner();
+    Ok(held.map(|it| (it, known)))
+}
+
+/// What is said of the key and of the Secret.
+fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
+    match rest.key {
+        Ok(held) => {
+            findings.key = Some(Ok(()));
+            findings.secret = Some(Ok(()));
+            Some(held)
+        }
+        Err(waiting) => {
+            let is_secrets = [reason::NOT_OURS, reason::SECRET_MISSING].contains(&waiting.reason);
+            if is_secrets {
+                findings.secret = Some(Err(waiting));
+            } else {
+                findings.key = Some(Err(waiting));
+            }
+            None
+        }
+    }
+}
+
+fn failed(trouble: Trouble) -> Waiting {
+    let own = |reason: &'static str| {
+        // Everything that coderd says for which there is no word of its own is a key that could not be made.
+        if reason == reason::REMOTE_ERROR { reason::PROVISIONER_KEY_FAILED } else { reason }
+    };
+    let waiting = access::waiting(trouble);
+    Waiting { reason: own(waiting.reason), ..waiting }
+}
+
+/// Everything up to the organization.
+async fn reached(passed: &mut Passed, context: &Context) -> Result<Option<Known>, kube::Error> {
+    let (provisioner, findings) = (&passed.provisioner, &mut passed.findings);
+    let declared = match access::control_plane(provisioner, &context.shared).await {
+        Ok(declared) => declared,
+        Err(waiting) => {
+            findings.control_plane = Some(Err(waiting));
+            return Ok(None);
+        }
+    };
+    findings.control_plane = Some(Ok(()));
+    let plane = match access::access(provisioner, &declared, context).await {
+        Ok(plane) => plane,
+        Err(waiting) => {
+            findings.access = Some(Err(waiting));
+            return Ok(None);
+        }
+    };
+    findings.access = Some(Ok(()));
+    let world = plane.world().await;
+    let entitled = entitled(&declared, provisioner, world, &context.shared).await;
+    let is_entitled = entitled.is_ok();
+    findings.entitled = Some(entitled);
+    if !is_entitled {
+        return Ok(None);
+    }
+    match organization(provisioner.spec.organization(), world).await {
+        Ok(organization) => Ok(Some(Known { declared, plane, organization })),
+        Err(trouble) => {
+            passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
+            findings.key = Some(Err(failed(trouble)));
+            Ok(None)
+        }
+    }
+}
+
+/// What the control plane says of itself, if this process keeps it up to date; otherwise one call for everybody.
+async fn entitled(
+    declared: &CoderControlPlane,
+    provisioner: &CoderProvisioner,
+    world: &World,
+    shared: &Shared,
+) -> Result<(), Waiting> {
+    let said = declared.status.as_ref().and_then(|it| it.external_provisioner_daemons_entitlement.as_deref());
+    let is_fresh =
+        shared.planes.looked(&plane_of(provisioner)).is_some_and(|it| it.is_fresh(Timestamp::now()));
+    if let Some(known) = gate::known(said, is_fresh) {
+        return known;
+    }
+    let asked = world.licensed().await;
+    gate::asked(asked.as_ref().map(|it| &it.1))
+}
+
+async fn organization(name: &str, world: &World) -> Result<Organization, Trouble> {
+    let found = world.home(name).await?;
+    found.ok_or_else(|| {
+        let message = format!("organization {name} does not exist yet");
+        Waiting { reason: reason::REFERENCE_NOT_FOUND, message }.into()
+    })
+}
+
+fn wanted(provisioner: &CoderProvisioner, known: &Known) -> Wanted {
+    let spec = &provisioner.spec;
+    let every = spec.rotates_every().and_then(|it| SignedDuration::try_from(it).ok());
+    Wanted {
+        policy: Policy::Recreate,
+        names: Names::new(provisioner.key_name(), &provisioner.uid().unwrap_or_default()),
+        organization_id: known.organization.id,
+        organization_name: spec.organization().to_owned(),
+        tags: spec.tags.clone().unwrap_or_default(),
+        place: Place {
+            control_plane: spec.control_plane_ref.name.clone(),
+            url: known.plane.client().url().as_str().trim_end_matches('/').to_owned(),
+            deployment_id: Some(known.plane.deployment()),
+        },
+        secret: secret(provisioner),
+        rotate_every: every,
+        rotate_request: provisioner.annotations().get(annotation::ROTATE_REQUESTED_AT).cloned(),
+        grace: SignedDuration::from_secs(spec.termination_grace_period()) + BEYOND_GRACE,
+    }
+}
+
+pub(super) fn secrets(provisioner: &CoderProvisioner, shared: &Shared) -> KeySecrets {
+    KeySecrets::new(
+        shared.client.clone(),
+        &provisioner.namespace().unwrap_or_default(),
+        &provisioner.uid().unwrap_or_default(),
+        names::labels(&provisioner.name_any()),
+        Some(provisioner.owner()),
+    )
+}
+
+/// The pods that there are, those that are on their way out included.
+pub(super) async fn list_pods(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> Result<Vec<Pod>, kube::Error> {
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
+    Ok(pods.list(&ListParams::default().labels(&names::selector(provisioner))).await?.items)
+}
+
+/// What the pods carry of keys.
+async fn pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Pods, kube::Error> {
+    let found = list_pods(provisioner, shared).await?;
+    let carried =
+        found.iter().filter_map(|it| it.annotations().get(annotation::PROVISIONER_KEY_CHECKSUM).cloned());
+    let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
+    let variables = variables.flat_map(|it| it.env.iter().flatten());
+    let read = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
+    Ok(Pods {
+        carried: carried.collect(),
+        secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
+        are_wanted: provisioner.spec.replicas() > 0,
+    })
+}
+
+/// The daemons, with a key that works.
+async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context) -> Result<(), kube::Error> {
+    let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
+    let version = known.declared.status.as_ref().and_then(|it| it.version.as_deref());
+    let image = image(&provisioner, &known.declared);
+    if let Err(waiting) = check_daemon(&image, version) {
+        passed.findings.stopped = Some(waiting);
+        return look_on(passed, context).await;
+    }
+    let replicas = provisioner.spec.replicas();
+    keep(passed, held, &image, replicas, &known.declared, shared).await?;
+    let pods: BTreeSet<String> =
+        list_pods(&provisioner, shared).await?.iter().map(|it| it.name_any()).collect();
+    let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
+        Ok(list) => {
+            let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
+            let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
+            Some(Daemons::of(seen, Some(&pods), replicas, version, Timestamp::now()))
+        }
+        Err(error) => {
+            passed.trouble = Some(Failure::of(&error.into()));
+            None
+        }
+    };
+    passed.findings.daemons = daemons;
+    Ok(())
+}
+
+/// Makes the objects what they should be.
+async fn keep(
+    passed: &mut Passed,
+    held: &Held,
+    image: &str,
+    replicas: i32,
+    declared: &CoderControlPlane,
+    shared: &Shared,
+) -> Result<(), kube::Error> {
+    let provisioner = &passed.provisioner;
+    let SecretPlace { name, key } = secret(provisioner);
+    let authority = declared.spec.external.as_ref().and_then(|it| it.ca());
+    let trusted = match authority {
+        Some(_) => place(declared, &Cluster(shared.client.clone())).await.ok(),
+        None => None,
+    };
+    let facts = children::Facts {
+        url: held.place.url.clone(),
+        image: image.to_owned(),
+        secret: (name, key),
+        checksum: held.checksum.clone(),
+        replicas,
+        authority: authority.zip(trusted).map(|((name, key), endpoint)| children::Authority {
+            secret: name.to_owned(),
+            key: key.to_owned(),
+            fingerprint: children::fingerprint(endpoint.authority()),
+        }),
+    };
+    let desired = match children::desire(provisioner, &facts) {
+        Ok(desired) => desired,
+        Err(invalid) => {
+            let message = format!("{}: {}", invalid.field, invalid.message);
+            passed.findings.deployment = Some(Err(Waiting { reason: reason::INVALID, message }));
+            return Ok(());
+        }
+    };
+    let live = live(provisioner, shared).await?;
+    let (workload, selector) = (names::workload(provisioner), names::selector(provisioner));
+    let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
+    let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
+    passed.findings.replicas = Some(counted(&seen));
+    passed.findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
+    Ok(())
+}
+
+/// Looks at the daemons and changes nothing, except that they go where the licence for them is gone and the manifest says so.
+async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Error> {
+    let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
+    let seen =
+        objects::seen(&provisioner, &names::workload(&provisioner), &names::selector(&provisioner), shared)
+            .await?;
+    let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == reason::NOT_ENTITLED);
+    let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
+    if goes
+        && let Some(deployment) = &seen.deployment
+        && deployment.spec.as_ref().and_then(|it| it.replicas) != Some(0)
+    {
+        objects::scale_to_zero(
+            &provisioner,
+            deployment,
+            "the licence for daemons that run elsewhere is gone",
+            shared,
+        )
+        .await?;
+    }
+    if seen.deployment.is_some() {
+        passed.findings.replicas = Some(counted(&seen));
+        passed.findings.deployment = Some(standing(&seen));
+    }
+    Ok(())
+}
+
+fn counted(seen: &Run) -> (i32, i32) {
+    let status = seen.deployment.as_ref().and_then(|it| it.status.as_ref());
+    (status.and_then(|it| it.replicas).unwrap_or_default(), seen.ready().unwrap_or_default())
+}
+
+/// What became of the pods.
+fn standing(seen: &Run) -> Result<(), Waiting> {
+    match seen.rollout() {
+        Some(Rollout::Done) => Ok(()),
+        Some(Rollout::Stuck(message)) => Err(Waiting { reason: reason::ROLLOUT_STUCK, message }),
+        Some(Rollout::Progressing(message)) => {
+            let is_none = seen.ready().unwrap_or_default() == 0;
+            let reason = if is_none { reason::NO_REPLICAS_READY } else { reason::PROGRESSING };
+            Err(Waiting { reason, message })
+        }
+        None => {
+            let message = "the Deployment is not there yet".to_owned();
+            Err(Waiting { reason: reason::NO_REPLICAS_READY, message })
+        }
+    }
+}
+
+/// Every object that has our labels.
+async fn live(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Live>, kube::Error> {
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let ours = ListParams::default().labels(&names::selector(provisioner));
+    let mut found = BTreeMap::new();
+    for (group, version, kind) in KINDS {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let objects = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
+        let items = objects.list(&ours).await?.items;
+        found.extend(items.into_iter().filter_map(|it| as_live(it, &resource)));
+    }
+    Ok(found.into_values().collect())
+}
