@@ -224,7 +224,7 @@ impl CoderProvisionerSpec {
     }
 
     pub fn replicas(&self) -> i32 {
-        self.replicas.or(one()).unwrap_or_default()
+        self.replicas.or_else(one).unwrap_or_default()
     }
 
     /// The declared image. A blank one counts as absent: manifests of coder-k8s may hold it.

@@ -127,6 +127,16 @@ mod tests {
                 "licenseSecretRefs",
                 "must name every licence once",
             ),
+            ("CoderProvisioner", json!({"tags": {"owner": "x"}}), "tags", "is set by Coder"),
+            ("CoderProvisioner", json!({"tags": {"zone": ""}}), "tags", "drops those that are empty"),
+            ("CoderProvisioner", json!({"key": {"name": "PSK"}}), "key.name", "keys of Coder itself"),
+            ("CoderProvisioner", json!({"extraArgs": ["-O", "a"]}), "extraArgs", "the key decides"),
+            (
+                "CoderProvisionerKey",
+                json!({"rotation": {"every": "1h"}}),
+                "rotation.overlap",
+                "longer than every",
+            ),
         ] {
             let told = told(definitions, kind, "mistake", &spec);
             let fits = |it: &String| it.starts_with(&format!("spec.{path}: ")) && it.contains(words);

@@ -124,3 +124,35 @@ async fn what_becomes_of_provisioner_keys_when_their_organization_goes() {
     owner.delete_provisioner_key(organization, "builders").await.unwrap();
     owner.delete_organization(organization).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_key_is_listed_with_the_daemons_that_use_it() {
+    let (coderd, owner) = licensed().await;
+    let organization = default_organization(&owner).await.id;
+    let value = owner.create_provisioner_key(organization, "builders", &tags()).await.unwrap();
+    owner.create_provisioner_key(organization, "idle", &tags()).await.unwrap();
+    // coderd writes a daemon down before it finds that this one does not go on to talk.
+    let url = format!(
+        "{}/api/v2/organizations/{organization}/provisionerdaemons/serve?name=pod-1&provisioner=echo&version=1.18",
+        coderd.owner.url.trim_end_matches('/')
+    );
+    let knock = reqwest::Client::new()
+        .get(url)
+        .header("Coder-Provisioner-Daemon-Key", value.expose_secret())
+        .header("X-Coder-Build-Version", "v2.35.0");
+    assert_eq!(knock.send().await.unwrap().status(), 426);
+    let listed = owner.list_provisioner_keys(organization).await.unwrap();
+    let of = |name: &str| listed.iter().find(|it| it.key.name == name).unwrap();
+    assert_eq!(of("idle").daemons, []);
+    let daemon = &of("builders").daemons[0];
+    assert_eq!((daemon.key_id, daemon.name.as_str()), (of("builders").key.id, "pod-1"));
+    assert_eq!(daemon.provisioners, ["echo"]);
+    assert!(daemon.last_seen_at.is_some());
+    assert_eq!((daemon.version.as_str(), daemon.api_version.as_str()), ("v2.35.0", "1.18"));
+    assert_eq!((&daemon.key_name, &daemon.status), (&None, &None), "these are not said here");
+    let expected = [("owner", ""), ("scope", "organization"), ("zone", "a")];
+    assert!(
+        daemon.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected),
+        "{daemon:?}"
+    );
+}
