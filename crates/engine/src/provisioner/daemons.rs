@@ -4,12 +4,8 @@ use std::collections::BTreeSet;
 
 use api::reason;
 use client::provisioner_keys::ProvisionerDaemon;
-use jiff::{SignedDuration, Timestamp};
 
 use crate::{outcome::Waiting, version::Version};
-
-/// How long ago a daemon may have been seen: coderd's own window.
-const SEEN: SignedDuration = SignedDuration::from_mins(3);
 
 /// The daemons on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,19 +19,15 @@ pub struct Daemons {
 }
 
 impl Daemons {
-    /// The daemons of a list that belong to pods that are there: one whose pod has gone stays in coderd's list for a while.
+    /// The daemons of a list that belong to pods that are there. When a daemon was last seen is coderd's business, by its
+    /// own clock; but one whose pod has gone stays in its list for a while.
     pub fn of(
         list: &[ProvisionerDaemon],
-        pods: Option<&BTreeSet<String>>,
+        pods: &BTreeSet<String>,
         wanted: i32,
         coderd: Option<&str>,
-        now: Timestamp,
     ) -> Self {
-        let is_seen = |it: &&ProvisionerDaemon| {
-            let seen = it.last_seen_at.unwrap_or(it.created_at);
-            now.duration_since(seen) <= SEEN && pods.is_none_or(|pods| pods.contains(&it.name))
-        };
-        let seen: Vec<&ProvisionerDaemon> = list.iter().filter(is_seen).collect();
+        let seen: Vec<&ProvisionerDaemon> = list.iter().filter(|it| pods.contains(&it.name)).collect();
         let names: BTreeSet<&str> = seen.iter().map(|it| it.name.as_str()).collect();
         Self {
             wanted,

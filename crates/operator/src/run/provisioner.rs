@@ -48,6 +48,8 @@ use super::{
 
 /// How soon something that waits is looked at again, should no watch have told.
 const SAFETY_NET: Duration = Duration::from_mins(2);
+/// How soon an old key is looked at again.
+const SOON: Duration = Duration::from_secs(5);
 
 struct Context {
     shared: Arc<Shared>,
@@ -160,8 +162,10 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     if !report::is_begun(&provisioner) {
         provisioner = conclude(&provisioner, &Findings::default(), shared).await?;
     }
-    let stages::Passed { provisioner, findings, trouble, again_at } =
-        stages::pass(provisioner, &context).await?;
+    let Some(passed) = stages::pass(provisioner, &context).await? else {
+        return Ok(Action::requeue(SAFETY_NET));
+    };
+    let stages::Passed { provisioner, findings, trouble, again_at, is_rotating } = passed;
     conclude(&provisioner, &findings, shared).await?;
     let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
     let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
@@ -174,6 +178,7 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     }
     shared.memory.succeeded(&about);
     let interval = if is_ready { interval } else { interval.min(SAFETY_NET) };
+    let interval = if is_rotating { interval.min(SOON) } else { interval };
     Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it)))))
 }
 

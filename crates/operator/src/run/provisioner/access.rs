@@ -53,6 +53,14 @@ pub(super) async fn control_plane(
     }
 }
 
+/// Whether the control plane is declared, and nobody has looked at it since we started.
+pub(super) async fn is_early(provisioner: &CoderProvisioner, shared: &Shared) -> bool {
+    let (namespace, name) = plane_of(provisioner);
+    let is_looked_at = shared.planes.standing(&(namespace.clone(), name.clone())).is_some();
+    let declared = async { Cluster(shared.client.clone()).control_plane(&namespace, &name).await };
+    provisioner.spec.bootstrap.is_none() && !is_looked_at && matches!(declared.await, Ok(Some(_)))
+}
+
 /// A deployment that takes our credentials.
 pub(super) async fn access(
     provisioner: &CoderProvisioner,

@@ -46,6 +46,8 @@ pub(super) struct Passed {
     pub(super) findings: Findings,
     pub(super) trouble: Option<Failure>,
     pub(super) again_at: Option<Timestamp>,
+    /// Whether an old key is still there. No watch tells when the last pod that has it is gone.
+    pub(super) is_rotating: bool,
 }
 
 /// Something went wrong that may go well the next time.
@@ -61,15 +63,22 @@ impl Failure {
     }
 }
 
-pub(super) async fn pass(provisioner: CoderProvisioner, context: &Context) -> Result<Passed, kube::Error> {
+/// Nothing while nobody has looked at the control plane since we started: whoever does will tell.
+pub(super) async fn pass(
+    provisioner: CoderProvisioner,
+    context: &Context,
+) -> Result<Option<Passed>, kube::Error> {
+    if access::is_early(&provisioner, &context.shared).await {
+        return Ok(None);
+    }
     let findings = Findings { requested: requested(&provisioner), ..Findings::default() };
-    let mut passed = Passed { provisioner, findings, trouble: None, again_at: None };
+    let mut passed = Passed { provisioner, findings, trouble: None, again_at: None, is_rotating: false };
     let key = keyed(&mut passed, context).await?;
     match key {
         Some((held, plane)) => run(&mut passed, &held, &plane, context).await?,
         None => look_on(&mut passed, context).await?,
     }
-    Ok(passed)
+    Ok(Some(passed))
 }
 
 /// A control plane, as far as a pass has come to know it.
@@ -112,6 +121,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
             context.remember(&wanted.names.uid, proved);
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
+            passed.is_rotating = !rest.record.retiring.is_empty();
             around.settle(&rest.record).await?;
             settle(&mut passed.findings, rest)
         }
@@ -284,7 +294,7 @@ async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context)
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
             let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
-            Some(Daemons::of(seen, Some(&pods), replicas, version, Timestamp::now()))
+            Some(Daemons::of(seen, &pods, replicas, version))
         }
         Err(error) => {
             passed.trouble = Some(Failure::of(&error.into()));
