@@ -13,6 +13,7 @@ mod bed;
 mod cases;
 mod examples;
 mod holding;
+mod keys;
 mod license;
 mod properties;
 mod sheet;

@@ -1,0 +1,178 @@
+//! The life of provisioner keys on a model of coderd and the cluster: whatever happens, whenever an operator dies, and with
+//! two of them at once, no key is lost, no foreign one is touched, and it ends with one key whose value is in the Secret.
+
+mod disturb;
+mod model;
+mod run;
+mod stories;
+
+use std::sync::{Arc, Mutex};
+
+use engine::provisioner_keys::Policy;
+
+use self::{
+    disturb::{Disturbance, disturb},
+    model::{Fault, Shared, World},
+    run::{Process, finish, settle},
+};
+
+/// Everything that may be going on when an operator dies.
+const SCENES: [&[Disturbance]; 16] = [
+    &[],
+    &[Disturbance::ForeignName],
+    &[Disturbance::Rotate],
+    &[Disturbance::Rotate, Disturbance::Rotate],
+    &[Disturbance::Tags],
+    &[Disturbance::Name],
+    &[Disturbance::Organization],
+    &[Disturbance::Plane],
+    &[Disturbance::Url],
+    &[Disturbance::DeleteSecret],
+    &[Disturbance::EmptySecret],
+    &[Disturbance::SpoilSecret],
+    &[Disturbance::DeleteKey],
+    &[Disturbance::LoseRecord],
+    &[Disturbance::LoseStatus(0xff)],
+    &[Disturbance::RenameSecret],
+];
+
+/// Worlds in which the last of a scene has just happened, and nobody has seen it yet.
+fn scenes() -> impl Iterator<Item = World> {
+    SCENES.into_iter().map(|scene| {
+        let world = World::new(Policy::Recreate);
+        for disturbance in scene {
+            if *disturbance != Disturbance::ForeignName {
+                settle(&world);
+            }
+            disturb(&world, *disturbance);
+        }
+        let world = world.lock().unwrap();
+        world.clone()
+    })
+}
+
+fn shared(world: &World) -> Shared {
+    Arc::new(Mutex::new(world.clone()))
+}
+
+/// The world comes to its end as it should, and leaves nothing behind.
+fn ends_well(world: &Shared) {
+    let driven = settle(world);
+    {
+        let world = world.lock().unwrap();
+        let live = world.live().unwrap_or_else(|| panic!("no live key\n{world:#?}"));
+        assert!(driven.rest.key.is_ok());
+        assert_eq!(live.key.organization_id, world.wanted.organization_id, "{world:#?}");
+        assert_eq!(live.key.tags, world.wanted.tags, "{world:#?}");
+        assert_eq!(Some(live.deployment), world.wanted.place.deployment_id, "{world:#?}");
+        assert_eq!(world.ours().count(), usize::from(!live.is_foreign), "{world:#?}");
+        assert_eq!(world.record(), Some(&world.status), "{world:#?}");
+        assert_eq!(world.secrets.len(), 1, "{world:#?}");
+    }
+    finish(world);
+    let world = world.lock().unwrap();
+    assert_eq!(world.ours().count(), 0, "{world:#?}");
+}
+
+#[test]
+fn every_scene_ends_well() {
+    for scene in scenes() {
+        ends_well(&shared(&scene));
+    }
+}
+
+#[test]
+fn an_operator_may_die_anywhere_and_the_next_one_too() {
+    let mut deaths = 0;
+    for scene in scenes() {
+        for first in 0.. {
+            let mut is_first_over = false;
+            for second in 0.. {
+                let world = shared(&scene);
+                is_first_over = !dies_at(&world, first);
+                let is_second_over = is_first_over || !dies_at(&world, second);
+                ends_well(&world);
+                deaths += 1;
+                if is_second_over {
+                    break;
+                }
+            }
+            if is_first_over {
+                break;
+            }
+        }
+    }
+    assert!(deaths > 4000, "{deaths}");
+}
+
+/// Lets an operator begin and die at that stop. Says whether it came to that.
+fn dies_at(world: &Shared, stop: usize) -> bool {
+    let mut process = Process::new("dies", world);
+    process.begin();
+    for _ in 0..=stop {
+        if process.step().is_some() {
+            return false;
+        }
+    }
+    process.crash();
+    world.lock().unwrap().disturbances += 1;
+    true
+}
+
+#[test]
+fn any_call_may_be_refused_or_its_answer_be_lost() {
+    for scene in scenes() {
+        for fault in [Fault::Refused, Fault::LostAnswer] {
+            for (first, second) in (1..24).flat_map(|it| (it..24).step_by(2).map(move |other| (it, other))) {
+                let world = shared(&scene);
+                {
+                    let mut world = world.lock().unwrap();
+                    let calls = world.calls;
+                    world.faults.extend([(calls + first, fault), (calls + second, fault)]);
+                    world.disturbances += 2;
+                }
+                let mut process = Process::new("unlucky", &world);
+                process.pass().0.ok();
+                process.pass().0.ok();
+                process.pass().0.ok();
+                ends_well(&world);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_operators_are_harmless_however_they_take_turns() {
+    let mut most = 0;
+    for scene in scenes() {
+        // Three changes of turns, everywhere; one of the two may die in the end.
+        for (one, two, three) in turns(15) {
+            for dies in [false, true] {
+                let world = shared(&scene);
+                let minted = world.lock().unwrap().minted;
+                world.lock().unwrap().disturbances += 2;
+                let (mut a, mut b) = (Process::new("a", &world), Process::new("b", &world));
+                a.begin();
+                b.begin();
+                a.steps(one);
+                b.steps(two);
+                a.steps(three);
+                while !dies && b.is_busy() {
+                    b.step();
+                }
+                b.crash();
+                while a.is_busy() {
+                    a.step();
+                }
+                most = most.max(world.lock().unwrap().minted - minted);
+                ends_well(&world);
+            }
+        }
+    }
+    assert!(most <= 3, "{most}");
+}
+
+fn turns(longest: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let pairs = (0..longest).flat_map(move |one| (1..longest).map(move |two| (one, two)));
+    pairs.flat_map(move |(one, two)| [0, 3, 8].map(move |three| (one, two, three)))
+}

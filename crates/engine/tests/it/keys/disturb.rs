@@ -1,0 +1,167 @@
+//! What others do: people, other tools, databases that are restored, manifests that change.
+
+use engine::provisioner_keys::{Names, Owner, Record, SecretPlace};
+use uuid::Uuid;
+
+use super::model::{Shared, UID, World, place};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    /// Somebody has a key of the declared name.
+    ForeignName,
+    Rotate,
+    Tags,
+    Name,
+    Organization,
+    Plane,
+    Url,
+    DeleteSecret,
+    EmptySecret,
+    SpoilSecret,
+    /// Somebody writes another label to the Secret.
+    TouchSecret,
+    DeleteKey,
+    /// A key is back that we revoked.
+    RestoreKey,
+    LoseRecord,
+    /// The fields of the status that have a bit here.
+    LoseStatus(u8),
+    RenameSecret,
+    RenameEntry,
+    /// The value in the Secret is replaced by that of a key of somebody else, which would do.
+    OthersValue,
+    Seconds(u32),
+    Roll,
+}
+
+pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
+    let world = &mut *shared.lock().unwrap();
+    world.log.push(format!("{disturbance:?}"));
+    world.disturbances += 1;
+    match disturbance {
+        Disturbance::ForeignName => {
+            let (name, tags) =
+                (world.wanted.names.base.clone(), [("other".to_owned(), String::new())].into());
+            world.foreign(&name, &tags, 0);
+        }
+        Disturbance::DeleteKey => {
+            let value = world.value().cloned();
+            world.rows.retain(|it| it.is_foreign || Some(&it.value) != value.as_ref());
+        }
+        Disturbance::RestoreKey => restore(world),
+        Disturbance::LoseStatus(fields) => lose(&mut world.status, fields, &mut world.status_version),
+        Disturbance::Seconds(seconds) => {
+            world.now = world.now.checked_add(jiff::SignedDuration::from_secs(seconds.into())).unwrap();
+            world.disturbances -= 1;
+        }
+        Disturbance::Roll => {
+            world.roll();
+            world.disturbances -= 1;
+        }
+        Disturbance::Rotate
+        | Disturbance::Tags
+        | Disturbance::Name
+        | Disturbance::Organization
+        | Disturbance::Plane
+        | Disturbance::Url
+        | Disturbance::RenameSecret
+        | Disturbance::RenameEntry => change_manifest(world, disturbance),
+        Disturbance::DeleteSecret
+        | Disturbance::EmptySecret
+        | Disturbance::SpoilSecret
+        | Disturbance::TouchSecret
+        | Disturbance::LoseRecord
+        | Disturbance::OthersValue => change_secret(world, disturbance),
+    }
+}
+
+fn change_manifest(world: &mut World, disturbance: Disturbance) {
+    let number = world.log.len();
+    let wanted = &mut world.wanted;
+    match disturbance {
+        Disturbance::Rotate => wanted.rotate_request = Some(number.to_string()),
+        Disturbance::Tags => wanted.tags = [("cluster".to_owned(), number.to_string())].into(),
+        Disturbance::Name => wanted.names = Names::new(&format!("beta{}", number % 3), UID),
+        Disturbance::Organization => {
+            // It was deleted with everything in it, and is there again.
+            let gone = wanted.organization_id;
+            world.rows.retain(|it| it.key.organization_id != gone);
+            wanted.organization_id = Uuid::from_u128(100 + number as u128);
+        }
+        Disturbance::Plane => {
+            let is_main = wanted.place.control_plane == "main";
+            wanted.place = if is_main { place("other", 2) } else { place("main", 1) };
+        }
+        Disturbance::Url => wanted.place.url = format!("https://{number}.example.com"),
+        Disturbance::RenameSecret => wanted.secret.name = format!("renamed-{number}"),
+        _ => wanted.secret.key = format!("entry-{number}"),
+    }
+}
+
+fn change_secret(world: &mut World, disturbance: Disturbance) {
+    let SecretPlace { name, key } = world.wanted.secret.clone();
+    let others = world.rows.iter().find(|it| it.is_foreign && it.key.tags == world.wanted.tags);
+    let others = others.map(|it| it.value.clone());
+    let Some(secret) = world.secrets.get_mut(&name) else { return };
+    secret.version += 100_000;
+    match disturbance {
+        Disturbance::EmptySecret => {
+            secret.data.remove(&key);
+        }
+        Disturbance::SpoilSecret => {
+            secret.data.insert(key, "spoilt".to_owned());
+        }
+        Disturbance::OthersValue => {
+            secret.data.extend(others.map(|it| (key, it)));
+        }
+        Disturbance::LoseRecord => secret.record = None,
+        Disturbance::DeleteSecret => {
+            world.secrets.remove(&name);
+        }
+        _ => assert_eq!(secret.owner, Owner::Ours),
+    }
+}
+
+fn restore(world: &mut World) {
+    let names = world.wanted.names.clone();
+    let (organization, deployment) = (world.wanted.organization_id, world.wanted.place.deployment_id);
+    let is_known = |it: &super::model::Row| {
+        names.is_ours(&it.key.name)
+            && it.key.organization_id == organization
+            && Some(it.deployment) == deployment
+    };
+    if let Some(at) = world.deleted.iter().position(is_known) {
+        let row = world.deleted.remove(at);
+        world.rows.push(row);
+    }
+}
+
+fn lose(status: &mut Record, fields: u8, version: &mut u64) {
+    *version += 1;
+    let none = Record::default();
+    let has = |bit: u8| fields & (1 << bit) != 0;
+    if has(0) {
+        status.current.clone_from(&none.current);
+    }
+    if has(1) {
+        status.intent.clone_from(&none.intent);
+    }
+    if has(2) {
+        status.retiring.clone_from(&none.retiring);
+    }
+    if has(3) {
+        status.generation = none.generation;
+    }
+    if has(4) {
+        status.rotated_at = none.rotated_at;
+    }
+    if has(5) {
+        status.handled_request.clone_from(&none.handled_request);
+    }
+    if has(6) {
+        status.secret.clone_from(&none.secret);
+    }
+    if has(7) {
+        (status.used, status.former) = (none.used, none.former);
+    }
+}

@@ -1,0 +1,488 @@
+//! A tiny coderd, a tiny cluster, and what must be true of them after every single thing that we do.
+//!
+//! Every call of ours stops before and after it is done, so that a test can end an operator there, or let another one go on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll},
+};
+
+use engine::{
+    outcome::{Trouble, Waiting},
+    provisioner_keys::{
+        Coderd, KeySecret, LiveKey, Minting, Names, Owner, Place, Pods, Policy, Record, Retiring, Revoked,
+        SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
+        coderd::{Listing, revoke},
+    },
+};
+use jiff::{SignedDuration, Timestamp};
+use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
+
+pub(crate) const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
+pub(crate) const GRACE: SignedDuration = SignedDuration::from_secs(660);
+
+/// A key in the model's coderd.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) deployment: Uuid,
+    pub(crate) key: LiveKey,
+    pub(crate) value: String,
+    pub(crate) is_foreign: bool,
+}
+
+/// A Secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) owner: Owner,
+    pub(crate) data: BTreeMap<String, String>,
+    pub(crate) record: Option<Record>,
+    pub(crate) version: u64,
+}
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It never arrives.
+    Refused,
+    /// It is done, and nobody hears of it.
+    LostAnswer,
+}
+
+/// Everything that survives an operator.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) wanted: Wanted,
+    pub(crate) rows: Vec<Row>,
+    /// Keys of ours that were deleted.
+    pub(crate) deleted: Vec<Row>,
+    pub(crate) secrets: BTreeMap<String, Stored>,
+    pub(crate) status: Record,
+    pub(crate) status_version: u64,
+    pub(crate) now: Timestamp,
+    /// What the pods carry, and where they read it.
+    pub(crate) carried: BTreeSet<String>,
+    pub(crate) read: BTreeSet<SecretPlace>,
+    pub(crate) has_pods: bool,
+    pub(crate) minted: usize,
+    /// Writes to either side.
+    pub(crate) writes: usize,
+    /// How much was done to us: each may cost one key.
+    pub(crate) disturbances: usize,
+    pub(crate) faults: BTreeMap<usize, Fault>,
+    pub(crate) calls: usize,
+    /// What was said and done, for whoever reads a failure.
+    pub(crate) log: Vec<String>,
+    count: u128,
+    versions: u64,
+}
+
+pub(crate) type Shared = Arc<Mutex<World>>;
+
+pub(crate) fn start() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+pub(crate) fn place(control_plane: &str, id: u128) -> Place {
+    Place {
+        control_plane: control_plane.to_owned(),
+        url: format!("https://{control_plane}.example.com"),
+        deployment_id: Some(Uuid::from_u128(id)),
+    }
+}
+
+pub(crate) fn wanted(policy: Policy) -> Wanted {
+    Wanted {
+        policy,
+        names: Names::new("Alpha", UID),
+        organization_id: Uuid::from_u128(100),
+        organization_name: "org".to_owned(),
+        tags: BTreeMap::from([("cluster".to_owned(), "a".to_owned())]),
+        place: place("main", 1),
+        secret: SecretPlace { name: "alpha-provisioner-key".to_owned(), key: "key".to_owned() },
+        rotate_every: None,
+        rotate_request: None,
+        grace: GRACE,
+    }
+}
+
+impl World {
+    pub(crate) fn new(policy: Policy) -> Shared {
+        Arc::new(Mutex::new(Self {
+            wanted: wanted(policy),
+            rows: Vec::new(),
+            deleted: Vec::new(),
+            secrets: BTreeMap::new(),
+            status: Record::default(),
+            status_version: 0,
+            now: start(),
+            carried: BTreeSet::new(),
+            read: BTreeSet::new(),
+            has_pods: policy == Policy::Recreate,
+            minted: 0,
+            writes: 0,
+            disturbances: 0,
+            faults: BTreeMap::new(),
+            calls: 0,
+            log: Vec::new(),
+            count: 0,
+            versions: 0,
+        }))
+    }
+
+    pub(crate) fn foreign(&mut self, name: &str, tags: &BTreeMap<String, String>, daemons: usize) {
+        let organization = self.wanted.organization_id;
+        let deployment = self.wanted.place.deployment_id.unwrap();
+        if self.taken(deployment, organization, name) {
+            return;
+        }
+        let row = self.row(deployment, organization, name, tags);
+        let key = LiveKey { daemons, ..row.key.clone() };
+        self.rows.push(Row { is_foreign: true, key, ..row });
+    }
+
+    fn row(
+        &mut self,
+        deployment: Uuid,
+        organization_id: Uuid,
+        name: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Row {
+        self.count += 1;
+        let key = LiveKey {
+            id: Uuid::from_u128(1000 + self.count),
+            // As coderd does.
+            name: name.to_lowercase(),
+            organization_id,
+            tags: tags.clone(),
+            created_at: self.now,
+            daemons: 0,
+        };
+        Row { deployment, key, value: format!("value-{}", self.count), is_foreign: false }
+    }
+
+    fn taken(&self, deployment: Uuid, organization: Uuid, name: &str) -> bool {
+        let is_it = |it: &Row| {
+            it.deployment == deployment
+                && it.key.organization_id == organization
+                && it.key.name.eq_ignore_ascii_case(name)
+        };
+        self.rows.iter().any(is_it)
+    }
+
+    /// The value in the Secret.
+    pub(crate) fn value(&self) -> Option<&String> {
+        self.secrets.get(&self.wanted.secret.name)?.data.get(&self.wanted.secret.key)
+    }
+
+    /// The key that it is.
+    pub(crate) fn live(&self) -> Option<&Row> {
+        let value = self.value()?;
+        self.rows.iter().find(|it| it.value == *value)
+    }
+
+    pub(crate) fn ours(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|it| !it.is_foreign)
+    }
+
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.secrets.get(&self.wanted.secret.name)?.record.as_ref()
+    }
+
+    /// The pods are replaced by such as read what is there now, and sign in.
+    pub(crate) fn roll(&mut self) {
+        if !self.has_pods {
+            return;
+        }
+        self.read = BTreeSet::from([self.wanted.secret.clone()]);
+        let Some(value) = self.value().cloned() else { return };
+        self.carried = BTreeSet::from([checksum(&SecretString::from(value.clone()))]);
+        for row in self.rows.iter_mut().filter(|it| !it.is_foreign) {
+            row.key.daemons = usize::from(row.value == value);
+        }
+    }
+
+    /// No key of ours is in coderd that nobody could find again.
+    fn check_named(&self) {
+        let records: Vec<&Record> =
+            self.secrets.values().filter_map(|it| it.record.as_ref()).chain([&self.status]).collect();
+        for row in self.ours() {
+            let is_named =
+                records.iter().any(|it| it.names_key(&row.key.name, Some(row.key.organization_id)));
+            let says_it = self.wanted.names.is_ours(&row.key.name);
+            assert!(is_named || says_it, "{} is lost\n{self:#?}", row.key.name);
+        }
+    }
+
+    fn check_bound(&self) {
+        let most = 1 + self.disturbances;
+        assert!(self.minted <= most, "{} keys were minted, not {most}\n{self:#?}", self.minted);
+    }
+}
+
+/// Stops once.
+struct Pause(bool);
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// What one process of the operator knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Operator {
+    pub(crate) name: &'static str,
+    pub(crate) world: Shared,
+    /// Lists that were read, of whichever age.
+    pub(crate) cache: Arc<Mutex<BTreeMap<Uuid, Listing>>>,
+    pub(crate) deployment: Uuid,
+    /// The version of the object that the pass began with.
+    pub(crate) status_version: Arc<Mutex<u64>>,
+}
+
+pub(crate) fn broken(what: &str) -> Trouble {
+    Trouble::Waiting(Waiting { reason: "Broken", message: what.to_owned() })
+}
+
+impl Operator {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// One call: stops, is done or not, is checked, stops again.
+    async fn call<T>(&self, what: String, run: impl FnOnce(&mut World) -> T + Send) -> Result<T, Trouble>
+    where
+        T: Send,
+    {
+        Pause(false).await;
+        let done = {
+            let mut world = self.lock();
+            world.calls += 1;
+            let fault = {
+                let number = world.calls;
+                world.faults.remove(&number)
+            };
+            world.log.push(format!(
+                "{}: {what}{}",
+                self.name,
+                fault.map_or(String::new(), |it| format!(" {it:?}"))
+            ));
+            if fault == Some(Fault::Refused) {
+                Err(broken("refused"))
+            } else {
+                let foreign = world.rows.iter().filter(|it| it.is_foreign).count();
+                let was_live = world.live().is_some();
+                let done = run(&mut world);
+                let kept = world.rows.iter().filter(|it| it.is_foreign).count();
+                assert_eq!(kept, foreign, "a foreign key was deleted\n{world:#?}");
+                assert!(!was_live || world.live().is_some(), "the value in the Secret is dead\n{world:#?}");
+                world.check_named();
+                world.check_bound();
+                if fault == Some(Fault::LostAnswer) { Err(broken("lost")) } else { Ok(done) }
+            }
+        };
+        Pause(false).await;
+        done
+    }
+}
+
+impl Coderd for Operator {
+    async fn list(&self, organization: Uuid, is_anew: bool, now: Timestamp) -> Result<Listing, Trouble> {
+        if !is_anew && let Some(known) = self.cache.lock().unwrap().get(&organization) {
+            return Ok(known.clone());
+        }
+        let read = |world: &mut World| {
+            let is_here =
+                |it: &&Row| it.deployment == self.deployment && it.key.organization_id == organization;
+            world.rows.iter().filter(is_here).map(|it| it.key.clone()).collect()
+        };
+        let keys = self.call("list".to_owned(), read).await?;
+        let listing = Listing { keys, at: now };
+        self.cache.lock().unwrap().insert(organization, listing.clone());
+        Ok(listing)
+    }
+
+    async fn mint(&self, organization: Uuid, name: &str, tags: &BTreeMap<String, String>) -> Minting {
+        let mint = |world: &mut World| {
+            if world.taken(self.deployment, organization, name) {
+                return None;
+            }
+            world.minted += 1;
+            world.writes += 1;
+            let row = world.row(self.deployment, organization, name, tags);
+            world.rows.push(row.clone());
+            Some(row.value)
+        };
+        match self.call(format!("mint {name}"), mint).await {
+            Ok(Some(value)) => Minting::Minted(SecretString::from(value)),
+            Ok(None) => Minting::Taken,
+            Err(Trouble::Waiting(it)) if it.message == "refused" => Minting::Refused(Trouble::Waiting(it)),
+            Err(trouble) => Minting::Unclear(trouble),
+        }
+    }
+
+    async fn delete(&self, organization: Uuid, name: &str) -> Result<bool, Trouble> {
+        let delete = |world: &mut World| {
+            world.writes += 1;
+            let is_it = |it: &Row| {
+                it.deployment == self.deployment
+                    && it.key.organization_id == organization
+                    && it.key.name.eq_ignore_ascii_case(name)
+            };
+            let Some(at) = world.rows.iter().position(is_it) else { return false };
+            let row = world.rows.remove(at);
+            let sum = checksum(&SecretString::from(row.value.clone()));
+            let since = world.record().and_then(|it| {
+                it.retiring.iter().find(|it| it.held.name.eq_ignore_ascii_case(name)).map(|it| it.since)
+            });
+            let is_over = since.is_some_and(|it| world.now.duration_since(it) >= GRACE);
+            assert!(!world.carried.contains(&sum) || is_over, "{name} is carried by pods\n{world:#?}");
+            if row.is_foreign {
+                return true;
+            }
+            world.deleted.push(row);
+            true
+        };
+        let done = self.call(format!("delete {name}"), delete).await?;
+        if let Some(listing) = self.cache.lock().unwrap().get_mut(&organization) {
+            listing.keys.retain(|it| !it.name.eq_ignore_ascii_case(name));
+        }
+        Ok(done)
+    }
+
+    async fn prove(&self, value: &SecretString) -> Result<Option<LiveKey>, Trouble> {
+        let prove = |world: &mut World| {
+            let is_it = |it: &&Row| it.deployment == self.deployment && it.value == value.expose_secret();
+            world.rows.iter().find(is_it).map(|it| it.key.clone())
+        };
+        let key = self.call("prove".to_owned(), prove).await?;
+        if let Some(key) = &key
+            && let Some(listing) = self.cache.lock().unwrap().get_mut(&key.organization_id)
+            && !listing.keys.iter().any(|it| it.id == key.id)
+        {
+            listing.keys.push(key.clone());
+        }
+        Ok(key)
+    }
+}
+
+impl KeySecret for Operator {
+    async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
+        let read = |world: &mut World| {
+            world.secrets.get(&place.name).map(|it| SecretRead {
+                owner: it.owner,
+                value: it.data.get(&place.key).map(|it| SecretString::from(it.clone())),
+                record: it.record.clone(),
+                version: it.version.to_string(),
+            })
+        };
+        self.call(format!("read {}", place.name), read).await
+    }
+
+    async fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> Result<Written, Trouble> {
+        let write = |world: &mut World| {
+            let found = world.secrets.get(&place.name).map(|it| it.version.to_string());
+            if found.as_deref() != version {
+                return Written::Conflict;
+            }
+            world.writes += 1;
+            world.versions += 1;
+            let versions = world.versions;
+            let new = Stored { owner: Owner::Ours, data: BTreeMap::new(), record: None, version: 0 };
+            let secret = world.secrets.entry(place.name.clone()).or_insert(new);
+            assert!(
+                secret.owner == Owner::Ours || secret.record.is_some() || version.is_none(),
+                "a person's Secret was written"
+            );
+            secret.version = versions;
+            secret.record = Some(record.clone());
+            if let Some(value) = value {
+                secret.data.insert(place.key.clone(), value.expose_secret().to_owned());
+            }
+            Written::Done(versions.to_string())
+        };
+        let what = format!(
+            "write {} intent {:?} current {:?} retiring {:?}",
+            if value.is_some() { "value" } else { "-" },
+            record.intent.as_ref().map(|it| &it.name),
+            record.current.as_ref().map(|it| &it.name),
+            record.retiring.iter().map(|it| &it.held.name).collect::<Vec<_>>(),
+        );
+        self.call(what, write).await
+    }
+
+    async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
+        let remove = |world: &mut World| {
+            assert!(!world.read.contains(place), "pods read {place:?}");
+            world.writes += 1;
+            world.versions += 1;
+            let versions = world.versions;
+            if let Some(secret) = world.secrets.get_mut(&place.name) {
+                secret.data.remove(&place.key);
+                secret.version = versions;
+                if secret.data.is_empty() {
+                    world.secrets.remove(&place.name);
+                }
+            }
+        };
+        self.call(format!("remove {place:?}"), remove).await
+    }
+}
+
+impl Surroundings for Operator {
+    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
+        let mirror = |world: &mut World| {
+            let mut known = self.status_version.lock().unwrap();
+            if *known != world.status_version {
+                return false;
+            }
+            world.writes += 1;
+            world.status_version += 1;
+            *known = world.status_version;
+            world.status = record.clone();
+            true
+        };
+        if self.call("mirror".to_owned(), mirror).await? {
+            Ok(())
+        } else {
+            Err(broken("the object has changed"))
+        }
+    }
+
+    async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+        let Some(deployment) = retiring.held.place.deployment_id else { return Ok(Revoked::OutOfReach) };
+        let (now, is_ours) = {
+            let world = self.lock();
+            (world.now, world.wanted.names.is_ours(&retiring.held.name))
+        };
+        let there = Self { deployment, cache: Arc::default(), ..self.clone() };
+        revoke(&there, retiring, is_ours, now).await
+    }
+
+    fn told(&self, _: &Told<'_>) {}
+}
+
+impl Operator {
+    pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
+        let deployment = world.lock().unwrap().wanted.place.deployment_id.unwrap();
+        let (world, cache, status_version) = (Arc::clone(world), Arc::default(), Arc::default());
+        Self { name, world, cache, deployment, status_version }
+    }
+
+    pub(crate) fn pods(&self) -> Option<Pods> {
+        let world = self.lock();
+        let World { carried, read, has_pods, .. } = &*world;
+        has_pods.then(|| Pods { carried: carried.clone(), secrets: read.clone(), are_wanted: true })
+    }
+}

@@ -1,0 +1,171 @@
+//! Runs operators over the model: one or two at a time, ended or interrupted wherever a test says so.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use engine::{
+    outcome::Trouble,
+    provisioner_keys::{
+        Coderd as _, Drive, Driven, Ending, LiveKey, Record, Surroundings as _, coderd::revoke, end,
+    },
+};
+
+use super::model::{GRACE, Operator, Shared};
+
+type Pass = Pin<Box<dyn Future<Output = Result<Driven, Trouble>> + Send>>;
+
+/// An operator and what it is doing.
+pub(crate) struct Process {
+    pub(crate) operator: Operator,
+    proved: Option<(String, LiveKey)>,
+    pass: Option<Pass>,
+}
+
+impl Process {
+    pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
+        Self { operator: Operator::new(name, world), proved: None, pass: None }
+    }
+
+    /// Begins a pass, as a controller does: reads the object, drives, writes the status where it differs.
+    pub(crate) fn begin(&mut self) {
+        let mut operator = self.operator.clone();
+        let (wanted, mirror, version, now) = {
+            let world = operator.lock();
+            (world.wanted.clone(), world.status.clone(), world.status_version, world.now)
+        };
+        operator.deployment = wanted.place.deployment_id.unwrap();
+        if operator.deployment != self.operator.deployment {
+            // Another deployment has another world.
+            self.operator.cache.lock().unwrap().clear();
+            self.operator.deployment = operator.deployment;
+        }
+        *operator.status_version.lock().unwrap() = version;
+        let (proved, pods) = (self.proved.clone(), operator.pods());
+        self.pass = Some(Box::pin(async move {
+            let drive = Drive {
+                wanted: &wanted,
+                coderd: &operator,
+                secret: &operator,
+                around: &operator,
+                mirror,
+                pods,
+                proved,
+                now,
+            };
+            let driven = drive.run().await?;
+            let is_same = operator.lock().status == driven.rest.record;
+            if !is_same {
+                operator.mirror(&driven.rest.record).await?;
+            }
+            Ok(driven)
+        }));
+    }
+
+    /// Goes on to the next stop. Gives the end of the pass, if it ended.
+    pub(crate) fn step(&mut self) -> Option<Result<Driven, Trouble>> {
+        let pass = self.pass.as_mut()?;
+        match pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => None,
+            Poll::Ready(ended) => {
+                self.pass = None;
+                if let Ok(driven) = &ended {
+                    self.proved.clone_from(&driven.proved);
+                }
+                Some(ended)
+            }
+        }
+    }
+
+    /// Goes on for that many stops, or to the end.
+    pub(crate) fn steps(&mut self, stops: usize) {
+        (0..stops).take_while(|_| self.step().is_none()).for_each(drop);
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// The process dies where it is; the one after it knows nothing.
+    pub(crate) fn crash(&mut self) {
+        (self.pass, self.proved) = (None, None);
+        self.operator.cache = Arc::default();
+    }
+
+    /// A whole pass. Gives how many stops it had.
+    pub(crate) fn pass(&mut self) -> (Result<Driven, Trouble>, usize) {
+        self.begin();
+        for stops in 0..10_000 {
+            if let Some(ended) = self.step() {
+                return (ended, stops);
+            }
+        }
+        panic!("a pass does not end");
+    }
+}
+
+/// Lets time go by and passes be done until nothing happens any more, and looks at what is left.
+pub(crate) fn settle(world: &Shared) -> Driven {
+    world.lock().unwrap().faults.clear();
+    let mut process = Process::new("last", world);
+    for _ in 0..8 {
+        let before = world.lock().unwrap().writes;
+        process.operator.cache.lock().unwrap().clear();
+        let (ended, _) = process.pass();
+        let driven = ended.unwrap_or_else(|it| panic!("{it:?}\n{:#?}", world.lock().unwrap()));
+        assert!(driven.trouble.is_none(), "{:?}", driven.trouble);
+        let mut world = world.lock().unwrap();
+        let Record { retiring, former, .. } = &driven.rest.record;
+        if world.writes == before && retiring.is_empty() && former.is_empty() {
+            drop(world);
+            quiet(&mut process);
+            return driven;
+        }
+        world.roll();
+        world.now = world.now.checked_add(GRACE).unwrap();
+    }
+    panic!("it does not come to rest\n{:#?}", world.lock().unwrap());
+}
+
+/// A pass over what is as it should be reads the Secret, and asks coderd nothing that is not shared by all.
+fn quiet(process: &mut Process) {
+    let (writes, calls) = {
+        let world = process.operator.lock();
+        (world.writes, world.calls)
+    };
+    process.pass().0.unwrap();
+    let world = process.operator.lock();
+    assert_eq!(world.writes, writes, "{world:#?}");
+    assert!(world.calls <= calls + 2, "{} calls\n{world:#?}", world.calls - calls);
+}
+
+/// Deletes the manifest: every key of ours goes, and no other.
+pub(crate) fn finish(world: &Shared) {
+    let operator = Operator::new("end", world);
+    let (names, place, record, mirror, now, organization) = {
+        let world = operator.lock();
+        let wanted = &world.wanted;
+        let (record, mirror) = (world.record().cloned(), world.status.clone());
+        (wanted.names.clone(), wanted.place.clone(), record, mirror, world.now, wanted.organization_id)
+    };
+    // The pods go first.
+    operator.lock().carried.clear();
+    let work = async {
+        let listing = operator.list(organization, true, now).await?;
+        let listed = Some((listing.keys.as_slice(), &place));
+        for step in end(&Ending { names: &names, record: record.as_ref(), mirror: &mirror, listed }) {
+            if step.held.place.is_same(&place) {
+                revoke(&operator, &step, names.is_ours(&step.held.name), now).await?;
+            } else {
+                operator.revoke_elsewhere(&step).await?;
+            }
+        }
+        Ok::<_, Trouble>(())
+    };
+    // The value in the Secret is dead from here on, and should be.
+    operator.lock().secrets.values_mut().for_each(|it| it.data.clear());
+    let mut work = Box::pin(work);
+    while work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {}
+}

@@ -1,0 +1,158 @@
+//! Long stories of everything that can happen, told at random.
+
+use proptest::{
+    collection::vec,
+    option,
+    prelude::{Just, ProptestConfig, Strategy, any},
+    prop_oneof, proptest,
+};
+
+use super::{
+    disturb::{Disturbance, disturb},
+    ends_well,
+    model::{Fault, World},
+    run::Process,
+};
+use engine::provisioner_keys::Policy;
+
+/// A part of a story: something happens, and then operators have a go.
+#[derive(Debug, Clone)]
+struct Chapter {
+    disturbance: Disturbance,
+    /// Whether the second operator is awake too.
+    is_doubled: bool,
+    /// Whose turn it is.
+    turns: Vec<bool>,
+    /// Which one dies, and at which turn.
+    death: Option<(bool, usize)>,
+    /// A call that goes wrong.
+    fault: Option<(usize, Fault)>,
+    /// Whether what was read before is still believed.
+    forgets: bool,
+}
+
+fn disturbance() -> impl Strategy<Value = Disturbance> {
+    prop_oneof![
+        Just(Disturbance::ForeignName),
+        Just(Disturbance::Rotate),
+        Just(Disturbance::Tags),
+        Just(Disturbance::Name),
+        Just(Disturbance::Organization),
+        Just(Disturbance::Plane),
+        Just(Disturbance::Url),
+        Just(Disturbance::DeleteSecret),
+        Just(Disturbance::EmptySecret),
+        Just(Disturbance::SpoilSecret),
+        Just(Disturbance::TouchSecret),
+        Just(Disturbance::DeleteKey),
+        Just(Disturbance::RestoreKey),
+        Just(Disturbance::LoseRecord),
+        any::<u8>().prop_map(Disturbance::LoseStatus),
+        Just(Disturbance::RenameSecret),
+        Just(Disturbance::RenameEntry),
+        Just(Disturbance::OthersValue),
+        (0..2000_u32).prop_map(Disturbance::Seconds),
+        Just(Disturbance::Roll),
+    ]
+}
+
+fn chapter() -> impl Strategy<Value = Chapter> {
+    let fault = (1..20_usize, prop_oneof![Just(Fault::Refused), Just(Fault::LostAnswer)]);
+    let parts = (
+        disturbance(),
+        any::<bool>(),
+        vec(any::<bool>(), 0..60),
+        option::of((any::<bool>(), 0..50_usize)),
+        option::of(fault),
+        any::<bool>(),
+    );
+    parts.prop_map(|(disturbance, is_doubled, turns, death, fault, forgets)| Chapter {
+        disturbance,
+        is_doubled,
+        turns,
+        death,
+        fault,
+        forgets,
+    })
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_story_ends_well(chapters in vec(chapter(), 1..7), seconds in 0..30_u32) {
+        tell(&chapters, seconds);
+    }
+}
+
+/// What is written down of a key in one place only must not be taken away there too.
+fn is_loss(disturbance: Disturbance) -> bool {
+    matches!(
+        disturbance,
+        Disturbance::DeleteSecret
+            | Disturbance::LoseRecord
+            | Disturbance::LoseStatus(_)
+            | Disturbance::RenameSecret
+    )
+}
+
+fn tell(chapters: &[Chapter], seconds: u32) {
+    let world = World::new(Policy::Recreate);
+    let (mut one, mut two) = (Process::new("one", &world), Process::new("two", &world));
+    let mut is_whole = false;
+    for chapter in chapters {
+        if !is_loss(chapter.disturbance) || is_whole {
+            is_whole &= !is_loss(chapter.disturbance);
+            disturb(&world, chapter.disturbance);
+        }
+        disturb(&world, Disturbance::Seconds(seconds));
+        if chapter.forgets {
+            one.operator.cache.lock().unwrap().clear();
+            two.operator.cache.lock().unwrap().clear();
+        }
+        if let Some((call, fault)) = chapter.fault {
+            let mut world = world.lock().unwrap();
+            let call = world.calls + call;
+            world.faults.insert(call, fault);
+            world.disturbances += 1;
+        }
+        is_whole |= act(chapter, &world, &mut one, &mut two);
+    }
+    ends_well(&world);
+}
+
+/// Lets the operators act. Says whether one of them came to a good end after everything else.
+fn act(chapter: &Chapter, world: &super::Shared, one: &mut Process, two: &mut Process) -> bool {
+    one.begin();
+    if chapter.is_doubled {
+        two.begin();
+        world.lock().unwrap().disturbances += 2;
+    }
+    for (number, is_first) in chapter.turns.iter().enumerate() {
+        if let Some((who, at)) = chapter.death
+            && at == number
+        {
+            world.lock().unwrap().disturbances += 1;
+            if who {
+                one.crash()
+            } else {
+                two.crash()
+            };
+        }
+        let process = if *is_first || !chapter.is_doubled { &mut *one } else { &mut *two };
+        process.step();
+    }
+    while two.is_busy() {
+        two.step();
+    }
+    let mut is_whole = false;
+    while one.is_busy() {
+        is_whole = one.step().is_some_and(|it| it.is_ok());
+    }
+    world.lock().unwrap().faults.clear();
+    is_whole
+}
