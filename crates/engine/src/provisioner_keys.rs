@@ -21,7 +21,7 @@ pub mod record;
 pub mod situation;
 
 pub use coderd::{Coderd, Minting};
-pub use drive::{Drive, Driven, KeySecret, Revoked, SecretRead, Surroundings, Told, Written};
+pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Written};
 pub use ending::{Ending, end};
 pub use machine::{Need, Next, Rest, Value, next};
 pub use names::{Names, checksum, tags_hash};

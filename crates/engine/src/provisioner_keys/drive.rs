@@ -7,7 +7,7 @@ use super::{
     coderd::{Coderd, Minting, revoke},
     machine::{self, Next, Rest, Value, Write},
     names::checksum,
-    record::{Held, Intent, Record, Retiring, SecretPlace},
+    record::{Held, Intent, Place, Record, Retiring, SecretPlace},
     situation::{LiveKey, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
 };
 use crate::outcome::{Trouble, Waiting};
@@ -108,9 +108,17 @@ pub struct Drive<'a, C, S, A> {
     /// What the status says.
     pub mirror: Record,
     pub pods: Option<Pods>,
-    /// What was proved before in this process, and of which version.
-    pub proved: Option<(String, LiveKey)>,
+    /// What was proved before in this process.
+    pub proved: Option<Proved>,
     pub now: Timestamp,
+}
+
+/// Which key a version of the Secret holds, as a deployment said. It is not asked again.
+#[derive(Debug, Clone)]
+pub struct Proved {
+    version: String,
+    place: Place,
+    key: LiveKey,
 }
 
 /// How it ended.
@@ -118,7 +126,7 @@ pub struct Drive<'a, C, S, A> {
 pub struct Driven {
     pub rest: Rest,
     /// To be given to the next pass.
-    pub proved: Option<(String, LiveKey)>,
+    pub proved: Option<Proved>,
     /// Keys that could not be revoked yet, and why: to be tried again.
     pub trouble: Option<Trouble>,
 }
@@ -141,7 +149,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             let next = machine::next(self.wanted, &state.seen, self.now);
             self.around.told(&Told::Action(&next));
             match next {
-                Next::Rest(rest) => return Ok(state.end(*rest)),
+                Next::Rest(rest) => return Ok(state.end(*rest, &self.wanted.place)),
                 Next::Write(write) => self.write(&mut state, *write).await?,
                 Next::Mirror(record) => {
                     self.around.mirror(&record).await?;
@@ -189,8 +197,9 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         }
         state.seen.secret = secret;
         state.seen.pods.clone_from(&self.pods);
-        if let Some((version, key)) = &self.proved
+        if let Some(Proved { version, place, key }) = &self.proved
             && state.version.as_ref() == Some(version)
+            && place.is_same(&self.wanted.place)
         {
             state.seen.proof = Proof::Before(key.clone());
         }
@@ -281,9 +290,11 @@ impl State {
         }
     }
 
-    fn end(self, rest: Rest) -> Driven {
+    fn end(self, rest: Rest, place: &Place) -> Driven {
         let proved = match self.seen.proof {
-            Proof::Before(key) | Proof::Now(key) => self.version.map(|version| (version, key)),
+            Proof::Before(key) | Proof::Now(key) => {
+                self.version.map(|version| Proved { version, place: place.clone(), key })
+            }
             Proof::NotAsked | Proof::Refused => None,
         };
         Driven { rest, proved, trouble: self.trouble }

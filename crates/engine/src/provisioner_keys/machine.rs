@@ -14,7 +14,7 @@ use jiff::Timestamp;
 pub use self::need::Need;
 use super::{
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{Owner, Proof, Seen, Wanted},
+    situation::{Proof, Seen, Wanted},
 };
 use crate::outcome::Waiting;
 
@@ -88,7 +88,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     }
     let known = settle::known(wanted, seen);
     // A value goes to one deployment only: the one that it was minted on.
-    if !is_elsewhere(wanted, &known) && must_prove(seen) {
+    if !is_elsewhere(wanted, seen, &known) && must_prove(seen) {
         return Next::Prove;
     }
     let record = settle::settled(wanted, seen, known, now);
@@ -113,8 +113,12 @@ fn must_prove(seen: &Seen) -> bool {
     }
 }
 
-fn is_elsewhere(wanted: &Wanted, record: &Record) -> bool {
-    record.current.as_ref().is_some_and(|it| !it.place.is_same(&wanted.place))
+/// Whether the value in the Secret is, for all we know, that of a key of another deployment.
+fn is_elsewhere(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
+    record.current.as_ref().is_some_and(|it| {
+        let is_its = it.checksum.is_empty() || seen.secret.checksum.as_ref() == Some(&it.checksum);
+        is_its && !it.place.is_same(&wanted.place)
+    })
 }
 
 /// The value moves with the Secret's name. It is written to the new place first.
@@ -126,17 +130,12 @@ fn moved(wanted: &Wanted, seen: &Seen) -> Option<Next> {
     }
     let own = |it: &&Record| it.holder.is_empty() || it.holder == wanted.names.uid;
     let stored = seen.stored(wanted).or_else(|| former.record.as_ref().filter(own)).unwrap_or(&seen.mirror);
-    let place = stored.secret.as_ref().or(seen.mirror.secret.as_ref())?;
     let mut record = Record {
         holder: wanted.names.uid.clone(),
-        secret: Some(wanted.secret.clone()),
-        former: stored.former.iter().filter(|it| **it != wanted.secret).cloned().collect(),
+        secret: stored.secret.clone().or_else(|| seen.mirror.secret.clone()),
         ..stored.clone()
     };
-    // Where the readers are not ours, the entry that they read stays.
-    if seen.pods.is_some() && former.owner == Some(Owner::Ours) && *place != wanted.secret {
-        record.former.push(place.clone());
-    }
+    record.settle_in(&wanted.secret, seen.pods.is_some());
     let write = Write { record, value: Value::Former, begins: None, leaves: Vec::new() };
     Some(Next::Write(Box::new(write)))
 }

@@ -184,6 +184,18 @@ impl Record {
         }
     }
 
+    /// The value is in that entry from now on. The one before is removed later, where the readers are known.
+    pub(crate) fn settle_in(&mut self, place: &SecretPlace, are_readers_known: bool) {
+        self.former.retain(|it| it != place);
+        if let Some(before) = self.secret.replace(place.clone())
+            && before != *place
+            && are_readers_known
+            && !self.former.contains(&before)
+        {
+            self.former.push(before);
+        }
+    }
+
     fn is_retiring(&self, name: &str, organization_id: Option<Uuid>) -> bool {
         self.retiring.iter().any(|it| it.held.is_called(name, organization_id))
     }

@@ -22,10 +22,10 @@ pub(super) fn keep_what_was_minted(
     record: &Record,
     now: Timestamp,
 ) -> Option<Next> {
-    let Minted { intent, checksum } = seen.minted.as_ref()?;
+    let minted @ Minted { intent, checksum: _ } = seen.minted.as_ref()?;
     let (name, organization) = (&intent.name, intent.organization_id);
     if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
-        return Some(write(wanted, seen, put(wanted, record, intent, checksum, now), Value::Minted, None));
+        return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, None));
     }
     if record.names_key(name, organization) {
         return None;
@@ -113,15 +113,16 @@ fn serves(intent: &Intent, wanted: &Wanted) -> bool {
 }
 
 /// The record with the key that was minted.
-fn put(wanted: &Wanted, record: &Record, intent: &Intent, checksum: &str, now: Timestamp) -> Record {
+fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Timestamp) -> Record {
+    let Minted { intent, checksum } = minted;
     let mut record = record.clone();
     record.intent = None;
     if let Some(before) = record.current.take() {
         record.retire(before, now);
     }
-    record.current = Some(Held { checksum: checksum.to_owned(), ..intent.held() });
+    record.current = Some(Held { checksum: checksum.clone(), ..intent.held() });
     record.rotated_at = Some(now);
     record.handled_request.clone_from(&wanted.rotate_request);
-    record.secret = Some(wanted.secret.clone());
+    record.settle_in(&wanted.secret, seen.pods.is_some());
     record
 }

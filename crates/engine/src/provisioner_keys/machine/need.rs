@@ -85,7 +85,7 @@ fn found(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Need> {
     if seen.secret.checksum.is_none() {
         return Some(if record.current.is_some() { Need::SecretLost } else { Need::First });
     }
-    if is_elsewhere(wanted, record) {
+    if is_elsewhere(wanted, seen, record) {
         return Some(Need::Moved);
     }
     let Some(key) = seen.live() else { return Some(Need::KeyLost) };

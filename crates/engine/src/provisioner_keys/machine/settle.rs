@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::super::{
-    names::tags_hash,
-    record::{Held, Record},
-    situation::{LiveKey, Seen, Wanted},
+use super::{
+    super::{
+        names::tags_hash,
+        record::{Held, Record},
+        situation::{LiveKey, Seen, Wanted},
+    },
+    is_elsewhere,
 };
 
 /// The record in the Secret, or the status where that is all there is. Both may know the highest number.
@@ -26,10 +29,12 @@ pub(super) fn known(wanted: &Wanted, seen: &Seen) -> Record {
 /// The same in the light of what coderd says about the value in the Secret.
 pub(super) fn settled(wanted: &Wanted, seen: &Seen, known: Record, now: Timestamp) -> Record {
     let mut record = known;
-    if let (Some(key), Some(checksum)) = (seen.live(), &seen.secret.checksum) {
+    if let (Some(key), Some(checksum)) = (seen.live(), &seen.secret.checksum)
+        && !is_elsewhere(wanted, seen, &record)
+    {
         let is_ours = is_ours(wanted, seen, &record, key);
         adopt(&mut record, held(wanted, key, checksum, is_ours), key, now);
-        record.secret = Some(wanted.secret.clone());
+        record.settle_in(&wanted.secret, seen.pods.is_some());
     }
     record
 }

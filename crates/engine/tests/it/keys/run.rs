@@ -9,7 +9,7 @@ use std::{
 use engine::{
     outcome::Trouble,
     provisioner_keys::{
-        Coderd as _, Drive, Driven, Ending, LiveKey, Record, Surroundings as _, coderd::revoke, end,
+        Coderd as _, Drive, Driven, Ending, Proved, Record, Surroundings as _, coderd::revoke, end,
     },
 };
 
@@ -20,7 +20,7 @@ type Pass = Pin<Box<dyn Future<Output = Result<Driven, Trouble>> + Send>>;
 /// An operator and what it is doing.
 pub(crate) struct Process {
     pub(crate) operator: Operator,
-    proved: Option<(String, LiveKey)>,
+    proved: Option<Proved>,
     pass: Option<Pass>,
 }
 
