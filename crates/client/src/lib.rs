@@ -27,7 +27,7 @@ pub mod provisioner_keys;
 mod retry;
 pub mod roles;
 pub mod routes;
-mod scrub;
+pub mod scrub;
 pub mod transport;
 pub mod users;
 

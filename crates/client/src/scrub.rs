@@ -27,8 +27,8 @@ const KNOWN_STARTS: [(&str, usize); 8] = [
 const SECRET_NAMES: [&str; 9] =
     ["password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "authorization", "license"];
 
-/// Cleans what a server said. `secrets` are the values that this very call carried.
-pub(crate) fn clean(text: &str, secrets: &[&str]) -> String {
+/// Cleans what a server said. `secrets` are the values that it was given.
+pub fn clean(text: &str, secrets: &[&str]) -> String {
     // Before the lines become one as well: a secret may hold what is about to be taken out.
     let text = one_line(&without_known(text, secrets));
     let text = without_known(&text, secrets);

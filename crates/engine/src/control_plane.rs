@@ -19,7 +19,7 @@ pub mod report;
 pub mod version;
 
 pub use children::{Desired, Facts, consents, desire};
-pub use names::{operator_token_secret, selector, workspace_selector};
+pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 6] = [

@@ -34,6 +34,11 @@ impl Values {
         self.0.get(key).filter(|it| !it.expose_secret().is_empty())
     }
 
+    /// Every key.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// A value as text, without the blanks and line ends that editors leave around it.
     pub fn text(&self, key: &str) -> Option<SecretString> {
         let text = str::from_utf8(self.get(key)?.expose_secret()).ok()?.trim();

@@ -10,6 +10,7 @@ pub mod account;
 pub mod climb;
 pub mod desk;
 pub mod end;
+pub mod job;
 pub mod ladder;
 mod lent;
 pub mod record;

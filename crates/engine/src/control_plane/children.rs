@@ -3,6 +3,7 @@
 //! Every mistake of a person that the API server could not see is found here. What cannot be had now (a namespace that does not
 //! consent, an API that is not installed) is left out with a notice, and holds up nothing else.
 
+pub mod admin_job;
 mod container;
 mod deployment;
 mod environment;

@@ -12,6 +12,7 @@ const LABEL: usize = 63;
 /// The longest name of most objects.
 const NAME: usize = 253;
 const TOKEN_SUFFIX: &str = "-operator-token";
+const ADMIN_JOB_SUFFIX: &str = "-create-admin-user";
 
 /// The labels of every object of a control plane. Those of the pods can never change: a Deployment's selector is fixed.
 pub(super) fn labels(name: &str) -> BTreeMap<String, String> {
@@ -50,12 +51,28 @@ pub fn operator_token_secret(plane: &CoderControlPlane) -> String {
     if let Some(declared) = declared.filter(|it| !it.is_empty()) {
         return declared.to_owned();
     }
-    let name = plane.name_any();
-    if name.len() + TOKEN_SUFFIX.len() <= LABEL {
-        return format!("{name}{TOKEN_SUFFIX}");
+    with_suffix(&plane.name_any(), TOKEN_SUFFIX)
+}
+
+/// The Job that makes our account, and the Secret that it reads.
+pub fn admin_job(plane: &CoderControlPlane) -> String {
+    with_suffix(&plane.name_any(), ADMIN_JOB_SUFFIX)
+}
+
+/// The labels of that Job and of its pod. A pod with those of the Deployment would be found by the Service.
+pub(super) fn admin_job_labels(name: &str) -> BTreeMap<String, String> {
+    let mut labels = labels(name);
+    labels.insert(label::NAME.to_owned(), "coder-create-admin-user".to_owned());
+    labels.insert(label::MANAGED_BY.to_owned(), "coder-operator".to_owned());
+    labels
+}
+
+fn with_suffix(name: &str, suffix: &str) -> String {
+    if name.len() + suffix.len() <= LABEL {
+        return format!("{name}{suffix}");
     }
     let hash = fnv(&[name.as_bytes()]);
-    format!("{}-{hash}{TOKEN_SUFFIX}", cut(&name, LABEL - TOKEN_SUFFIX.len() - hash.len() - 1))
+    format!("{}-{hash}{suffix}", cut(name, LABEL - suffix.len() - hash.len() - 1))
 }
 
 /// The Role for workspaces, in whichever namespace.

@@ -1,6 +1,7 @@
 //! Control planes, wherever they run: their objects if they are ours, their address, their credentials and their licences.
 
 mod access;
+mod admin_job;
 pub(super) mod departure;
 pub(super) mod licensing;
 mod ours;
@@ -29,6 +30,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
+    batch::v1::Job,
     core::v1::{ConfigMap, Secret},
 };
 use kube::{
@@ -86,6 +88,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             those(&of_maps, |plane| plane.namespace() == namespace && is_read(plane, &reference))
         })
         .owns(shared.api::<PartialObjectMeta<Deployment>>(), watcher::Config::default())
+        .owns(shared.api::<PartialObjectMeta<Job>>(), watcher::Config::default())
         // What waits for the last of its dependents goes when that is gone.
         .reconcile_on(shared.planes.releases().flat_map(move |_| {
             futures::stream::iter(those(&of_planes, |it| it.metadata.deletion_timestamp.is_some()))
@@ -348,7 +351,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
     check_identity(plane, build.deployment_id)?;
     let token = match &endpoint.credentials {
-        Credentials::Ours => ours::token(plane, &anonymous, build.deployment_id, shared).await?,
+        Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
         Credentials::Token(token) => token.clone(),
         Credentials::Account { email, password } => {
             let account = Account { email: email.clone(), password: password.clone() };

@@ -16,7 +16,7 @@ use super::{
         self, AccountState, AdminJob, Held, LEGACY_ACCOUNT, Next, Observed, Source, Standing, email,
         full_name, recognise, username,
     },
-    lent::{Lent, OWNER},
+    lent::{Lent, OWNER, refused},
     record::{Former, OwnAccount, Record, Vault, id_of},
     tokens::{self, Situation, TokenNames},
 };
@@ -55,9 +55,13 @@ pub enum AdminCredentials {
 #[derive(Debug, Clone)]
 pub enum Job {
     NotPossible,
+    /// Something of its name is somebody else's, in words.
+    NotOurs(String),
     NotStarted,
-    Running,
-    Failed(String),
+    /// What it is at, in words.
+    Running(String),
+    /// What it said, and what it was to make. It may have made it all the same, and fail for another reason.
+    Failed(String, Account),
     /// What it made.
     Done(Account),
 }
@@ -135,6 +139,9 @@ struct Climber<'a, V> {
 impl<V: Vault> Climber<'_, V> {
     async fn climb(&mut self) -> Result<Climbed, Trouble> {
         let (mut observed, user) = self.observe().await?;
+        if let Some(user) = user.as_ref().filter(|_| observed.held == Held::Others) {
+            self.note_legacy(user);
+        }
         for _ in 0..MOST_STEPS {
             match ladder::next(&observed) {
                 Next::Use => return self.keep(user).await,
@@ -144,7 +151,10 @@ impl<V: Vault> Climber<'_, V> {
                     let email = email(&username);
                     return Ok(Climbed::RunAdminJob { username, email });
                 }
-                Next::EnterAfterJob => return self.enter_after_job().await,
+                Next::EnterAfterJob => match self.enter_after_job().await? {
+                    Ok(climbed) => return Ok(climbed),
+                    Err(words) => observed.job = AdminJob::Failed(words),
+                },
                 Next::CreateFirstUser => match self.create_first_user().await {
                     Ok(()) => observed.has_users = true,
                     Err(error) if error.class() == Class::Invalid => {
@@ -165,7 +175,7 @@ impl<V: Vault> Climber<'_, V> {
                     }
                     Err(trouble) => return Err(trouble),
                 },
-                Next::MintFor(source, id) => return self.mint_for(source, id).await,
+                Next::MintFor(_, id) => return self.mint_for(id).await,
             }
         }
         Err(waiting(api::reason::PROGRESSING, "the way to an account of our own takes longer").into())
@@ -175,7 +185,8 @@ impl<V: Vault> Climber<'_, V> {
         let Ladder { client, first_user, admin, job, may_be_first, .. } = self.ladder;
         let has_users = client.has_users().await?;
         let (mut held, mut held_token, mut user) = (Held::None, Standing::NotDeclared, None);
-        if let Some(token) = self.current.filter(|_| has_users) {
+        // Also where there is no user: Coder does not count the account of coder-k8s as one.
+        if let Some(token) = self.current {
             match with(client, token)?.current_user().await {
                 Ok(found) => {
                     let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
@@ -191,10 +202,10 @@ impl<V: Vault> Climber<'_, V> {
         }
         let job = match job {
             Job::NotPossible => AdminJob::NotPossible,
+            Job::NotOurs(words) => AdminJob::NotOurs(words.clone()),
             Job::NotStarted => AdminJob::NotStarted,
-            Job::Running => AdminJob::Running,
-            Job::Failed(words) => AdminJob::Failed(words.clone()),
-            Job::Done(_) => AdminJob::Done,
+            Job::Running(words) => AdminJob::Running(words.clone()),
+            Job::Failed(..) | Job::Done(_) => AdminJob::Ended,
         };
         let (first_user, admin) = (first_user.standing(), admin.standing());
         let may_be_first = *may_be_first;
@@ -318,30 +329,44 @@ impl<V: Vault> Climber<'_, V> {
         Ok(id)
     }
 
+    /// A token of coder-k8s goes once there is one of ours, whichever way that was come by.
+    fn note_legacy(&mut self, user: &User) {
+        let token = self.current.and_then(id_of).filter(|_| user.username == LEGACY_ACCOUNT);
+        let former = token.map(|token| Former { user_id: user.id, token: Some(token.to_owned()) });
+        let former = former.filter(|it| !self.record.former.contains(it));
+        self.record.former.extend(former);
+    }
+
     /// Mints a token for our account with lent rights.
-    async fn mint_for(&mut self, source: Source, id: Uuid) -> Result<Climbed, Trouble> {
+    async fn mint_for(&mut self, id: Uuid) -> Result<Climbed, Trouble> {
         let client = self.lent()?;
         let desk = Desk { client: client.clone(), user: id };
         let lender = client.current_user().await?;
         if let Some(account) = &mut self.record.account {
             account.id = Some(id);
         }
-        let is_legacy = source == Source::HeldToken && lender.username == LEGACY_ACCOUNT;
-        if let Some(token) = self.current.filter(|_| is_legacy).and_then(id_of) {
-            let former = Former { user_id: lender.id, token: Some(token.to_owned()) };
-            if !self.record.former.contains(&former) {
-                self.record.former.push(former);
-            }
-        }
         self.grant(&desk, None, lender).await
     }
 
-    /// The Job made an account with a password that we know: it mints its own token, and the password is used no more.
-    async fn enter_after_job(&mut self) -> Result<Climbed, Trouble> {
-        let (Job::Done(Account { email, password }), client) = (self.ladder.job, self.ladder.client) else {
+    /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
+    /// has a password that only we know was made by us, also by a Job that failed. The inner error is why nobody was let in.
+    async fn enter_after_job(&mut self) -> Result<Result<Climbed, String>, Trouble> {
+        let (Job::Done(account) | Job::Failed(_, account)) = self.ladder.job else {
             return Err(waiting(api::reason::PROGRESSING, "the Job is not done").into());
         };
-        let lent = Lent::by_password(client, email, password).await?;
+        let lent = match Lent::by_password(self.ladder.client, &account.email, &account.password).await {
+            Ok(lent) => lent,
+            Err(trouble) => {
+                let refusal = refused(trouble)?;
+                return Ok(Err(match self.ladder.job {
+                    Job::Failed(words, _) => words.clone(),
+                    _ => format!(
+                        "the Job is done, and Coder does not know the account that it made, so it worked on another \
+                         database than Coder does ({refusal})"
+                    ),
+                }));
+            }
+        };
         let client = lent.client.clone();
         self.lent.push(lent);
         let user = client.current_user().await?;
@@ -350,7 +375,7 @@ impl<V: Vault> Climber<'_, V> {
         self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
-        self.grant(&desk, None, user).await
+        self.grant(&desk, None, user).await.map(Ok)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     account::with,
     climb::Ladder,
     desk::Desk,
-    ladder::Source,
+    ladder::{LEGACY_ACCOUNT, Source},
     lent::Lent,
     record::{Former, Record, id_of},
     tokens::{self, Situation, TokenStep},
@@ -30,7 +30,12 @@ impl Ladder<'_> {
             let item = "tokens on the deployment that was here before: they expire within a day";
             return Ok(Left { items: vec![item.to_owned()] });
         }
-        let Some(account) = record.account.as_ref() else { return Ok(Left::default()) };
+        let Some(account) = record.account.as_ref() else {
+            if let Some(current) = current {
+                self.revoke_legacy(current).await?;
+            }
+            return Ok(Left::default());
+        };
         let mut left = Left::default();
         let lent = match self.borrow(Source::Admin, None).await? {
             Ok(lent) => Some(lent),
@@ -87,6 +92,20 @@ impl Ladder<'_> {
                 Ok(())
             }
             done => done,
+        }
+    }
+
+    /// A token that coder-k8s left behind, and that we have not used yet, revokes itself.
+    async fn revoke_legacy(&self, current: &SecretString) -> Result<(), Trouble> {
+        let client = with(self.client, current)?;
+        let user = match client.current_user().await {
+            Ok(user) => user,
+            Err(error) if error.class() == Class::SignedOut => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        match id_of(current).filter(|_| user.username == LEGACY_ACCOUNT) {
+            Some(token) => gone(client.delete_token(&user.id.to_string(), token).await),
+            None => Ok(()),
         }
     }
 

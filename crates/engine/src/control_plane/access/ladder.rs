@@ -14,6 +14,8 @@ pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
 const MAIL_DOMAIN: &str = "coder-operator.invalid";
 const PREFIX: &str = "coder-operator";
 const OF_UID: usize = 8;
+/// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
+const NAME_IS_TAKEN: &str = "duplicate key";
 
 /// Reasons of the condition that only access has.
 pub mod reason {
@@ -72,13 +74,17 @@ pub enum AccountState {
 /// The Job that makes an account with the image's own command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminJob {
-    /// The deployment is not ours to run a Job for.
+    /// The deployment is not ours to run a Job for, or keeps its database in its pod.
     NotPossible,
+    /// Something of its name is somebody else's, in words.
+    NotOurs(String),
     NotStarted,
-    Running,
+    /// What it is at, in words.
+    Running(String),
+    /// What it said, and that its account cannot be entered.
     Failed(String),
-    /// The account is made, and its password is at hand.
-    Done,
+    /// It has ended, and the password of the account that it was to make is at hand.
+    Ended,
 }
 
 /// What is known when it is decided.
@@ -118,24 +124,13 @@ pub fn next(observed: &Observed) -> Next {
     if observed.held == Held::Ours {
         return Next::Use;
     }
-    if observed.job == AdminJob::Done {
+    if observed.job == AdminJob::Ended {
         return Next::EnterAfterJob;
     }
-    if !observed.has_users {
-        return match &observed.first_user {
-            Standing::Available => Next::CreateFirstUser,
-            Standing::NotDeclared if observed.may_be_first => job(observed),
-            Standing::NotDeclared => wait(
-                reason::NO_USERS,
-                "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user in a \
-                 browser"
-                    .to_owned(),
-            ),
-            Standing::Missing(what) => wait(api::reason::SECRET_NOT_FOUND, what.clone()),
-            Standing::Refused(words) => {
-                wait(api::reason::UNAUTHORIZED, format!("Coder does not take the first user: {words}"))
-            }
-        };
+    if !observed.has_users
+        && let Some(next) = without_users(observed)
+    {
+        return next;
     }
     let Some(source) = source(observed) else { return job(observed) };
     match observed.account {
@@ -148,6 +143,27 @@ pub fn next(observed: &Observed) -> Next {
              Coder"
                 .to_owned(),
         ),
+    }
+}
+
+/// What comes first where there is no user; nothing where the other rungs are open all the same. Coder does not count the
+/// account of coder-k8s as a user.
+fn without_users(observed: &Observed) -> Option<Next> {
+    let nobody = || {
+        let message = "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user \
+                       in a browser";
+        wait(reason::NO_USERS, message.to_owned())
+    };
+    match &observed.first_user {
+        Standing::Available => Some(Next::CreateFirstUser),
+        Standing::NotDeclared if !observed.may_be_first => Some(nobody()),
+        Standing::NotDeclared if observed.held_token == Standing::Available => None,
+        Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
+        Standing::NotDeclared => Some(job(observed)),
+        Standing::Missing(what) => Some(wait(api::reason::SECRET_NOT_FOUND, what.clone())),
+        Standing::Refused(words) => {
+            Some(wait(api::reason::UNAUTHORIZED, format!("Coder does not take the first user: {words}")))
+        }
     }
 }
 
@@ -164,18 +180,26 @@ fn source(observed: &Observed) -> Option<Source> {
 fn job(observed: &Observed) -> Next {
     match &observed.job {
         AdminJob::NotPossible => wait(reason::NO_CREDENTIALS, no_credentials(observed)),
+        AdminJob::NotOurs(words) => wait(api::reason::NOT_OURS, words.clone()),
         AdminJob::NotStarted => Next::RunAdminJob,
-        AdminJob::Running => {
-            wait(reason::ADMIN_JOB_RUNNING, "the Job that makes our account is running".to_owned())
+        AdminJob::Running(words) => {
+            wait(reason::ADMIN_JOB_RUNNING, format!("our account is being made: {words}"))
         }
+        AdminJob::Failed(words) if words.contains(NAME_IS_TAKEN) => wait(
+            reason::ACCOUNT_TAKEN,
+            format!(
+                "an account with the name or the e-mail of ours exists, and this control plane did not make it: delete or \
+                 rename it in Coder; {words}"
+            ),
+        ),
         AdminJob::Failed(words) => wait(
             reason::ADMIN_JOB_FAILED,
             format!(
-                "the Job that makes our account failed, see its pod: {words}; {}",
+                "our account could not be made, which is tried again: {words}; {}",
                 no_credentials(observed)
             ),
         ),
-        AdminJob::Done => Next::EnterAfterJob,
+        AdminJob::Ended => Next::EnterAfterJob,
     }
 }
 

@@ -83,7 +83,7 @@ impl Ladder<'_> {
 }
 
 /// Whether Coder said no to the credentials, and its words; anything else is trouble.
-fn refused(trouble: Trouble) -> Result<String, Trouble> {
+pub(super) fn refused(trouble: Trouble) -> Result<String, Trouble> {
     match trouble {
         Trouble::Remote(error)
             if matches!(error.class(), Class::SignedOut | Class::Forbidden | Class::Invalid) =>

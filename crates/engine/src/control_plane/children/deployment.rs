@@ -51,7 +51,8 @@ pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, 
     Ok(child(&Deployment { metadata, spec: Some(spec), status: None }, "the pods"))
 }
 
-fn pod(plane: &CoderControlPlane, facts: &Facts) -> Result<PodSpec, Invalid> {
+/// What runs in a pod, whoever starts it.
+pub(super) fn pod(plane: &CoderControlPlane, facts: &Facts) -> Result<PodSpec, Invalid> {
     let spec = &plane.spec;
     let context = hardening::pod(spec.pod_security_context.as_ref(), spec.security_context.as_ref());
     Ok(PodSpec {

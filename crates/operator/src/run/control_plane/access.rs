@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    name_of, remote, same_deployment,
+    admin_job, name_of, remote, same_deployment,
     vault::{self, Contents, TokenSecret},
 };
 use crate::run::{
@@ -84,6 +84,10 @@ pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<()
         Err(waiting) if waiting.reason == reason::NOT_OURS => Contents::default(),
         Err(waiting) => return Err(waiting),
     };
+    if plane.spec.external.is_none() {
+        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
+        admin_job::leave(plane, account, shared).await?;
+    }
     if let Some(token) = contents.token {
         let revoked = if let Some(known) = shared.planes.last_known(&name_of(plane)) {
             revoke_all(&known, &token, &contents.record, plane).await

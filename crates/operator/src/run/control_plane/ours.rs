@@ -4,7 +4,7 @@ use api::{CoderControlPlane, reason};
 use client::Client;
 use engine::{
     Lookup as _, Waiting,
-    control_plane::access::{Account, AdminCredentials, Climbed, FirstUser, Given, Job, Ladder},
+    control_plane::access::{Account, AdminCredentials, Climbed, FirstUser, Given, Ladder},
     lookup::Values,
 };
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     access::{known, still_good, waiting},
+    admin_job::AdminJob,
     name_of,
     vault::{Contents, TokenSecret},
 };
@@ -48,6 +49,11 @@ pub(super) async fn token(
         return Ok(known.token);
     }
     let means = means(plane, shared).await?;
+    if kept.is_some() && record.deployment_id.is_none() {
+        record.deployment_id = Some(deployment);
+        vault.adopt(&record).await?;
+    }
+    let job = AdminJob::look(plane, shared).await?;
     let uid = plane.uid().unwrap_or_default();
     let ladder = Ladder {
         client,
@@ -55,8 +61,10 @@ pub(super) async fn token(
         control_plane_uid: &uid,
         first_user: &means.first_user,
         admin: &means.admin,
-        job: &Job::NotPossible,
-        may_be_first: false,
+        job: job.standing(),
+        // A manifest of coder-k8s names no first user and becomes ready all the same. Who wants a person to be the first
+        // one names it.
+        may_be_first: true,
         now,
     };
     if is_disabled {
@@ -64,6 +72,7 @@ pub(super) async fn token(
         for item in left.items {
             leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
         }
+        job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
         vault.empty_out().await?;
         shared.planes.set_minted(&name, None);
         let message = "operatorAccess.disabled: what needs access waits".to_owned();
@@ -75,18 +84,18 @@ pub(super) async fn token(
     };
     match climbed {
         Climbed::Granted(granted) => {
-            let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
-            shared.planes.set_minted(&name, Some(minted));
+            match job.clear(Some(&granted.user.username)).await {
+                Ok(()) => {
+                    let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
+                    shared.planes.set_minted(&name, Some(minted));
+                }
+                // What is not remembered is done again.
+                Err(why) => tracing::warn!(reason = why.reason, "{}", why.message),
+            }
             Ok(granted.token)
         }
         Climbed::Wait(waiting) => Err(waiting),
-        Climbed::RunAdminJob { username, email: _ } => Err(Waiting {
-            reason: reason::PROGRESSING,
-            message: format!(
-                "there is no way to an account of our own ({username}) yet: set operatorAccess.firstUserSecretRef or \
-                 adminCredentialsSecretRef"
-            ),
-        }),
+        Climbed::RunAdminJob { username, email } => Err(job.run(&username, &email).await),
     }
 }
 

@@ -92,6 +92,16 @@ impl TokenSecret {
         Ok(key.into())
     }
 
+    /// Writes down the deployment of a token that has no record yet, as coder-k8s leaves it. From then on it is shown to no
+    /// other one, and stays until there is one of ours.
+    pub(in crate::run) async fn adopt(&self, record: &Record) -> Result<(), Waiting> {
+        let text = serde_json::to_string(record).unwrap_or_default();
+        self.write(|secret| {
+            secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
+        })
+        .await
+    }
+
     /// Takes the token and its record out of the Secret, once they are worth nothing. The key for fingerprints stays:
     /// another one would roll the pods.
     pub(in crate::run) async fn empty_out(self) -> Result<(), Waiting> {
@@ -121,6 +131,11 @@ impl TokenSecret {
         let is_there = last.is_some();
         let mut secret = last.unwrap_or_else(|| self.empty.clone());
         change(&mut secret);
+        // One that coder-k8s made has none. One that is going takes none.
+        let is_held = secret.finalizers().iter().any(|it| it == finalizer::TOKEN);
+        if !is_held && secret.metadata.deletion_timestamp.is_none() {
+            secret.finalizers_mut().push(finalizer::TOKEN.to_owned());
+        }
         let params = writes();
         let written = if is_there {
             self.secrets.replace(&secret.name_any(), &params, &secret).await
@@ -183,7 +198,7 @@ fn token(secret: &Secret) -> Option<SecretString> {
     (!text.is_empty()).then(|| SecretString::from(text))
 }
 
-/// A record that cannot be read is none: the token beside it is then shown to nobody, and another one is minted.
+/// A record that cannot be read is none.
 fn record(secret: &Secret) -> Record {
     let text = secret.annotations().get(annotation::OPERATOR_ACCESS);
     text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()

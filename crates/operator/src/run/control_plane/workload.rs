@@ -79,7 +79,8 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, s
     }
 }
 
-async fn facts(
+/// What is known of the cluster.
+pub(super) async fn facts(
     plane: &CoderControlPlane,
     live: &[Live],
     gateway_api: bool,

@@ -63,7 +63,7 @@ fn the_rungs_come_in_their_order() {
     assert_eq!(next(&observed), Next::Ask(Source::FirstUser));
     observed.first_user = Standing::Refused("no".to_owned());
     assert_eq!(next(&observed), Next::RunAdminJob);
-    observed.job = AdminJob::Done;
+    observed.job = AdminJob::Ended;
     assert_eq!(next(&observed), Next::EnterAfterJob);
 }
 
@@ -81,7 +81,29 @@ fn a_person_is_not_locked_out_of_setting_up_unless_that_is_wanted() {
     let (reason, message) = reason_of(&observed);
     assert_eq!(reason, reason::NO_USERS);
     assert!(message.contains("firstUserSecretRef"), "{message}");
-    assert_eq!(next(&Observed { may_be_first: true, ..observed }), Next::RunAdminJob);
+    let observed = Observed { may_be_first: true, ..observed };
+    assert_eq!(next(&observed), Next::RunAdminJob);
+    let without_database = Observed { job: AdminJob::NotPossible, ..observed };
+    assert_eq!(reason_of(&without_database).0, reason::NO_USERS, "and nobody is asked for an administrator");
+}
+
+#[test]
+fn the_account_of_coder_k8s_lends_its_rights_though_coder_counts_no_user() {
+    let held = Observed { held: Held::Others, held_token: Standing::Available, may_be_first: true, ..bare() };
+    let observed = Observed { has_users: false, job: AdminJob::NotStarted, ..held };
+    assert_eq!(next(&observed), Next::Ask(Source::HeldToken));
+    let observed = Observed { first_user: Standing::Available, ..observed };
+    assert_eq!(next(&observed), Next::CreateFirstUser, "a person who is named comes first");
+}
+
+#[test]
+fn a_name_that_the_job_finds_taken_is_told_as_such() {
+    let failed = |words: &str| Observed { job: AdminJob::Failed(words.to_owned()), ..bare() };
+    let taken = failed("insert user: pq: duplicate key value violates unique constraint");
+    assert_eq!(reason_of(&taken).0, reason::ACCOUNT_TAKEN);
+    assert_eq!(reason_of(&failed("connect to postgres")).0, reason::ADMIN_JOB_FAILED);
+    let foreign = Observed { job: AdminJob::NotOurs("Secret x is not ours".to_owned()), ..bare() };
+    assert_eq!(reason_of(&foreign).0, "NotOurs");
 }
 
 #[test]
@@ -113,7 +135,8 @@ fn every_dead_end_says_what_to_do_and_what_was_tried() {
     let refused = Standing::Refused("Incorrect email or password.".to_owned());
     let message = reason_of(&Observed { admin: refused, ..bare() }).1;
     assert!(message.contains("Incorrect email or password."), "{message}");
-    assert_eq!(reason_of(&Observed { job: AdminJob::Running, ..bare() }).0, reason::ADMIN_JOB_RUNNING);
+    let running = AdminJob::Running("Job main-create-admin-user".to_owned());
+    assert_eq!(reason_of(&Observed { job: running, ..bare() }).0, reason::ADMIN_JOB_RUNNING);
     let failed = AdminJob::Failed("no such database".to_owned());
     let (reason, message) = reason_of(&Observed { job: failed, ..bare() });
     assert_eq!(reason, reason::ADMIN_JOB_FAILED);
