@@ -189,10 +189,11 @@ fn images(run: &Run, parts: &Parts) -> Result<Images> {
     // The harness knows no flags; the one that says where to listen is what every Deployment gives.
     let listens = "for word in \"$@\"; do case \"$word\" in --http-address=*) \
                    export CODER_HTTP_ADDRESS=\"${CODER_HTTP_ADDRESS:-${word#*=}}\";; esac; done";
+    // Whatever is not the server itself, as `server create-admin-user`, is Coder's own.
     let launcher = run.file(
         "coder-licensed",
         &format!(
-            "#!/bin/sh\n[ \"$1\" = server ] || exec '{}' \"$@\"\n{listens}\nexec '{}' {}\n",
+            "#!/bin/sh\ncase \"$1 $2\" in 'server '|'server -'*) ;; *) exec '{}' \"$@\";; esac\n{listens}\nexec '{}' {}\n",
             parts.coder.display(),
             parts.coder_licensed.display(),
             licensed_arguments().map(|word| format!("'{word}'")).join(" "),

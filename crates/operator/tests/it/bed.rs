@@ -1,6 +1,7 @@
 //! The doors against real coderds: the command line here, the controllers below.
 
 mod account;
+mod admin_job;
 mod asked;
 mod cluster_door;
 mod deletion;
@@ -16,6 +17,7 @@ mod proxy;
 mod quarrel;
 mod run;
 mod stage;
+mod takeover;
 mod tls;
 
 use reqwest::Method;

@@ -22,7 +22,7 @@ const LICENSES_PORT: u16 = 8099;
 const PASSWORD: &str = "Correct-Horse-Battery-9";
 
 /// An operator that reaches Services by their names, in a namespace with a database.
-async fn stage() -> Stage {
+pub(super) async fn stage() -> Stage {
     let bed = testbed::shared().unwrap();
     let client = bed.client().await.unwrap();
     stage::install(&client).await;
@@ -37,7 +37,7 @@ async fn stage() -> Stage {
     stage
 }
 
-fn plane() -> Value {
+pub(super) fn plane() -> Value {
     let variable = |name: &str, value: &str| json!({"name": name, "value": value});
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": {
         "image": "bed/coder-licensed:v2.36.0", "replicas": 1, "interval": "10s",
@@ -53,7 +53,8 @@ fn plane() -> Value {
     }})
 }
 
-async fn sign(stage: &Stage) -> String {
+/// A licence from the Coder of the stage.
+pub(super) async fn sign(stage: &Stage) -> String {
     let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
     let address = pods.items.iter().find_map(|it| it.status.as_ref()?.pod_ip.clone()).unwrap();
     sign_license(&format!("http://{address}:{LICENSES_PORT}"), &json!({"feature_set": "premium"}))
@@ -62,7 +63,7 @@ async fn sign(stage: &Stage) -> String {
 }
 
 /// Everything that anybody can read of what we did.
-async fn told(client: &Client, stage: &Stage) -> String {
+pub(super) async fn told(client: &Client, stage: &Stage) -> String {
     let events = Api::<Event>::namespaced(client.clone(), &stage.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let planes = stage.api::<CoderControlPlane>().list(&ListParams::default()).await.unwrap().items;

@@ -130,3 +130,19 @@ async fn the_proxy_knows_services_and_nobody_outside_this_machine() {
     let health = format!("{}/healthz", corner.bed.coder.as_ref().unwrap().url);
     assert_eq!(http.get(health).send().await.unwrap().text().await.unwrap(), "OK");
 }
+
+#[tokio::test]
+async fn the_licensed_image_has_coders_own_commands() {
+    let corner = Corner::new("command").await;
+    let container =
+        json!({"name": "main", "image": "bed/coder-licensed", "args": ["create-admin-user", "--help"]});
+    let pod =
+        json!({"metadata": {"name": "once"}, "spec": {"restartPolicy": "Never", "containers": [container]}});
+    corner.create::<Pod>(pod).await;
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+        phase == Some("Succeeded") || phase == Some("Failed")
+    };
+    let pod = corner.pod("once", "finished", has_ended).await;
+    assert_eq!(pod.status.unwrap().phase.as_deref(), Some("Succeeded"));
+}
