@@ -11,6 +11,7 @@
 
 mod bed;
 mod cases;
+mod coder_k8s;
 mod examples;
 mod holding;
 mod keys;

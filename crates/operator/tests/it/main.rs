@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of tests fails as a test does")]
 
 mod bed;
+/// The engine's own, so that there is one form of what coder-k8s leaves behind.
+#[path = "../../../engine/tests/it/coder_k8s.rs"]
+mod coder_k8s;
 /// The engine's own, so that a kind has one example for all suites.
 #[path = "../../../engine/tests/it/examples.rs"]
 mod examples;

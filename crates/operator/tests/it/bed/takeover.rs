@@ -13,7 +13,6 @@ use kube::{
 };
 use reqwest::Method;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use testbed::{Session, coderd::sign_license};
 use tokio::time::timeout;
 
@@ -21,18 +20,15 @@ use super::{
     operator::Operator,
     stage::{self, LIMIT, Stage, is_ready},
 };
+use crate::coder_k8s::{TOKEN, token, write_into_tables};
 
 const LICENSES_PORT: u16 = 8099;
 const FINALIZER: &str = "coder.com/workspace-rbac-cleanup";
-/// Ten letters and twenty-two, as coder-k8s makes them.
-const TOKEN: (&str, &str) = ("k8sTokenId", "k8sTokenSecret12345678");
 
 /// An installation of coder-k8s whose operator has been stopped.
 struct Installed {
     client: Client,
     namespace: String,
-    database: String,
-    license: String,
     /// A person who uses it.
     human: Session,
 }
@@ -126,36 +122,6 @@ async fn create(client: &Client, object: &Value) {
     objects.create(&params, &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
 }
 
-async fn sql(database: &str, statement: &str) {
-    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
-    let output = tokio::process::Command::new(psql)
-        .args([database, "-v", "ON_ERROR_STOP=1", "-c", statement])
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// The account and the token of coder-k8s, which it writes into Coder's tables itself.
-async fn write_into_tables(database: &str, namespace: &str) {
-    let hash: String = Sha256::digest(TOKEN.1).iter().map(|it| format!("{it:02x}")).collect();
-    let name = format!("coder-k8s-operator-{}", fnv(namespace));
-    let statement = format!(
-        "WITH made AS (INSERT INTO users (id, email, username, name, hashed_password, created_at, updated_at, rbac_roles, \
-           login_type, status, is_system) VALUES (gen_random_uuid(), 'coder-k8s-operator@coder-k8s.invalid', \
-           'coder-k8s-operator', 'coder-k8s-operator', 'none', now(), now(), '{{owner}}', 'none', 'active', true) \
-           RETURNING id), \
-         joined AS (INSERT INTO organization_members (organization_id, user_id, created_at, updated_at, roles) \
-           SELECT organizations.id, made.id, now(), now(), '{{organization-admin}}' FROM organizations, made) \
-         INSERT INTO api_keys (id, hashed_secret, user_id, last_used, expires_at, created_at, updated_at, login_type, \
-           lifetime_seconds, ip_address, token_name, scopes, allow_list) \
-           SELECT '{}', decode('{hash}', 'hex'), made.id, now(), now() + interval '365 days', now(), now(), 'token', \
-           31536000, '0.0.0.0', '{name}', '{{coder:all}}', '{{*:*}}' FROM made",
-        TOKEN.0
-    );
-    sql(database, &statement).await;
-}
-
 impl Installed {
     /// With a licence, a person who uses it, and everything that coder-k8s leaves behind.
     async fn new() -> Self {
@@ -182,7 +148,7 @@ impl Installed {
         };
         let deployments = Api::<Deployment>::namespaced(client.clone(), &namespace);
         timeout(LIMIT, await_condition(deployments, "main", serves)).await.unwrap().unwrap();
-        write_into_tables(&database, &namespace).await;
+        write_into_tables(&database).await;
 
         let pods =
             Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await.unwrap();
@@ -193,16 +159,15 @@ impl Installed {
         let premium = json!({"feature_set": "premium"});
         let license = sign_license(&format!("http://{address}:{LICENSES_PORT}"), &premium).await.unwrap();
         create(&client, &secret("coder-license", json!({"license": license}))).await;
-        let token = format!("{}-{}", TOKEN.0, TOKEN.1);
-        let mut token_secret = secret("main-operator-token", json!({"token": token}));
+        let mut token_secret = secret("main-operator-token", json!({"token": token()}));
         token_secret["metadata"]["ownerReferences"] = json!([owner(&plane)]);
         create(&client, &token_secret).await;
         let status = json!({"status": {"observedGeneration": 1, "readyReplicas": 1, "phase": "Ready",
             "url": format!("http://main.{namespace}.svc.cluster.local:80"), "operatorAccessReady": true,
             "operatorTokenSecretRef": {"name": "main-operator-token", "key": "token"}}});
         planes.patch_status("main", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        let installed = Self { client, namespace, database, license, human };
-        let license = json!({"license": installed.license});
+        let installed = Self { client, namespace, human };
+        let license = json!({"license": license});
         let uploaded = installed.as_coder_k8s(Method::POST, "/api/v2/licenses", Some(&license)).await;
         assert_eq!(uploaded, 201);
         installed
@@ -212,8 +177,7 @@ impl Installed {
     async fn as_coder_k8s(&self, method: Method, path: &str, body: Option<&Value>) -> u16 {
         let http = testbed::shared().unwrap().http_by_name().unwrap();
         let url = format!("http://main.{}.svc{path}", self.namespace);
-        let mut request =
-            http.request(method, url).header("Coder-Session-Token", format!("{}-{}", TOKEN.0, TOKEN.1));
+        let mut request = http.request(method, url).header("Coder-Session-Token", token());
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -291,5 +255,4 @@ async fn an_installation_of_coder_k8s_is_taken_over_where_it_stands() {
     let token = String::from_utf8(secret.data.unwrap()["token"].0.clone()).unwrap();
     assert!(!token.starts_with(TOKEN.0), "it is ours now");
     assert_eq!(ready["metadata"]["finalizers"], json!([FINALIZER]));
-    assert!(!installed.database.is_empty() && !installed.license.is_empty());
 }

@@ -19,7 +19,11 @@ use testbed::{Coderd, Flavour, coderd::FIRST_USER_EMAIL};
 use uuid::Uuid;
 
 use super::{Kept, anonymous, later};
-use crate::{bed::deployment::license, examples::request};
+use crate::{
+    bed::deployment::license,
+    coder_k8s::{token, write_into_tables},
+    examples::request,
+};
 
 const UID: &str = "0f0e0d0c-0000-4000-8000-000000000000";
 const NAME: &str = "coder-operator-0f0e0d0c";
@@ -31,6 +35,7 @@ struct Stage {
     first_user: Given<FirstUser>,
     admin: Given<AdminCredentials>,
     job: Job,
+    may_be_first: bool,
 }
 
 impl Stage {
@@ -41,6 +46,7 @@ impl Stage {
             first_user: Given::NotDeclared,
             admin: Given::NotDeclared,
             job: Job::NotPossible,
+            may_be_first: false,
         }
     }
 
@@ -61,7 +67,7 @@ impl Stage {
             first_user: &self.first_user,
             admin: &self.admin,
             job: &self.job,
-            may_be_first: false,
+            may_be_first: self.may_be_first,
             now,
         }
     }
@@ -88,6 +94,12 @@ impl Stage {
     async fn end(&self) -> Left {
         let ladder = self.ladder(Timestamp::now()).await;
         ladder.end(self.vault.token().as_ref(), &self.vault.record()).await.unwrap()
+    }
+
+    /// Why the token of coder-k8s is not taken; nothing when it is.
+    async fn coder_k8s(&self) -> Option<Class> {
+        let client = self.client.with_token(SecretString::from(token())).unwrap();
+        client.current_user().await.err().map(|it| it.class())
     }
 
     /// The names of all tokens of our account, as an owner sees them.
@@ -231,29 +243,74 @@ async fn with_premium_our_account_has_no_password_and_no_mail() {
 #[tokio::test]
 async fn a_token_of_another_account_is_used_once_and_coder_k8s_one_is_revoked() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
-    let owner = owner(&stage.client, &coderd);
-    let legacy = CreateUser {
-        username: "coder-k8s-operator".to_owned(),
-        email: "legacy@bed.test".to_owned(),
-        password: Some(SecretString::from(format!("Legacy-{}", Uuid::new_v4()))),
-        organization_ids: vec![Uuid::nil()],
-        roles: vec!["owner".to_owned()],
-        ..CreateUser::default()
-    };
-    let legacy = owner.create_user(&legacy).await.unwrap();
-    let token = owner.create_token(&legacy.id.to_string(), &CreateToken::default()).await.unwrap();
-    // As coder-k8s writes it into the database.
-    let system = "UPDATE users SET is_system = true, login_type = 'none', hashed_password = 'none' \
-                  WHERE username = 'coder-k8s-operator'";
-    sql(&coderd.database, system).await;
-    *stage.vault.token.lock().unwrap() = Some(token.clone());
+    write_into_tables(&coderd.database).await;
+    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
     stage.admin = Given::NotDeclared;
     let granted = stage.granted(Timestamp::now()).await;
     assert_eq!(granted.user.username, NAME);
     stage.granted(Timestamp::now()).await;
-    let old = stage.client.with_token(token).unwrap();
-    assert_eq!(old.current_user().await.unwrap_err().class(), Class::SignedOut);
+    assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
     assert_eq!(stage.vault.record().former, []);
+}
+
+#[tokio::test]
+async fn the_token_of_coder_k8s_lets_us_in_where_coder_counts_no_user_and_goes_with_access() {
+    let coderd = testbed::shared().unwrap().fresh_coderd(Flavour::Shipped).await.unwrap();
+    write_into_tables(&coderd.database).await;
+    let mut stage = Stage::at(&coderd.url);
+    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    stage.may_be_first = true;
+    assert!(!stage.client.has_users().await.unwrap());
+    assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
+    stage.granted(Timestamp::now()).await;
+    assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
+
+    let coderd = testbed::shared().unwrap().fresh_coderd(Flavour::Shipped).await.unwrap();
+    write_into_tables(&coderd.database).await;
+    let stage = Stage::at(&coderd.url);
+    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    assert_eq!(stage.coder_k8s().await, None, "it is good");
+    assert_eq!(stage.end().await, Left::default());
+    assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut), "no use was made of it");
+}
+
+#[tokio::test]
+async fn the_token_of_coder_k8s_goes_also_when_another_way_let_us_in() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    write_into_tables(&coderd.database).await;
+    let owner = owner(&stage.client, &coderd);
+    // It may not make accounts any more, so the administrator does.
+    let roles = serde_json::json!({"roles": []});
+    request(&coderd.owner, Method::PUT, "/api/v2/users/coder-k8s-operator/roles", Some(&roles)).await;
+    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
+    stage.granted(Timestamp::now()).await;
+    assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
+    assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-1"]);
+    stage.admin = Given::NotDeclared;
+}
+
+#[tokio::test]
+async fn a_job_that_failed_after_it_made_our_account_lets_us_in_and_a_crash_leaves_one_token() {
+    let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
+    stage.admin = Given::NotDeclared;
+    let password = SecretString::from(format!("Job-{}", Uuid::new_v4()));
+    let account = Account { email: format!("{NAME}@coder-operator.invalid"), password: password.clone() };
+    stage.job = Job::Failed("the node went away".to_owned(), account.clone());
+    let (reason, message) = stage.reason().await;
+    assert!(reason == "AdminJobFailed" && message.contains("the node went away"), "{reason}: {message}");
+    stage.job = Job::Done(account.clone());
+    let (reason, message) = stage.reason().await;
+    assert!(reason == "AdminJobFailed" && message.contains("another database"), "{reason}: {message}");
+
+    create_admin_user(&coderd.database, NAME, &account.email, &password).await;
+    stage.job = Job::Failed("the node went away".to_owned(), account);
+    stage.vault.refuse_tokens(true);
+    stage.pass(Timestamp::now()).await.unwrap_err();
+    stage.vault.refuse_tokens(false);
+    assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
+    let owner = owner(&stage.client, &coderd);
+    assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-2"]);
 }
 
 #[tokio::test]
@@ -279,12 +336,6 @@ async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
     }
     let owner = owner(&stage.client, &coderd);
     assert_eq!(owner.user_named(NAME).await.unwrap(), None, "the account before is gone");
-}
-
-async fn sql(database: &str, statement: &str) {
-    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
-    let output = tokio::process::Command::new(psql).args([database, "-c", statement]).output().await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What the Job runs.
