@@ -17,7 +17,7 @@ pub struct OperatorAccess {
     #[schemars(length(max = 253))]
     pub generated_token_secret_name: Option<String>,
     /// The Secret with `email`, `username` and `password` of the first user. It is created only when the deployment
-    /// has no user at all.
+    /// has no user at all. Without it the operator's own account is the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_user_secret_ref: Option<SecretRef>,
     /// The Secret with `email` and `password`, or with a `token`, of an owner. It is used once, to create the operator's

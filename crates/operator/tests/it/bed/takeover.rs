@@ -1,6 +1,9 @@
 //! An installation of coder-k8s, taken over where it stands.
 
+use std::sync::{Arc, Mutex};
+
 use api::CoderControlPlane;
+use futures::StreamExt as _;
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::{Pod, Secret, Service, ServiceAccount},
@@ -9,7 +12,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
+    runtime::{WatchStreamExt as _, wait::await_condition, watcher},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -184,6 +187,21 @@ impl Installed {
         request.send().await.unwrap().status().as_u16()
     }
 
+    /// The ids of the tokens that the Secret has held since now, one for each of its versions.
+    fn every_token(&self) -> Arc<Mutex<Vec<Option<String>>>> {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        let config = watcher::Config::default().fields("metadata.name=main-operator-token");
+        let seen = Arc::<Mutex<Vec<Option<String>>>>::default();
+        let heard = Arc::clone(&seen);
+        tokio::spawn(watcher(secrets, config).applied_objects().for_each(move |secret| {
+            let token = secret.ok().and_then(|it| it.data?.remove("token"));
+            let id = token.and_then(|it| Some(str::from_utf8(&it.0).ok()?.split('-').next()?.to_owned()));
+            heard.lock().unwrap().push(id);
+            std::future::ready(())
+        }));
+        seen
+    }
+
     /// Which object is which, by kind and name.
     async fn uids(&self) -> Vec<String> {
         let mut found = self.uids_of::<ServiceAccount>().await;
@@ -220,6 +238,7 @@ async fn an_installation_of_coder_k8s_is_taken_over_where_it_stands() {
     let before = installed.uids().await;
     assert_eq!(installed.as_coder_k8s(Method::GET, "/api/v2/users/me", None).await, 200);
     let bed = testbed::shared().unwrap();
+    let held = installed.every_token();
     let operator = Operator::start_with(&installed.namespace, &[], bed.proxy_variables());
     let (client, namespace) = (installed.client.clone(), installed.namespace.clone());
     let coderd = bed.coderd(testbed::Flavour::Shipped).await.unwrap();
@@ -254,5 +273,10 @@ async fn an_installation_of_coder_k8s_is_taken_over_where_it_stands() {
     assert!(secret.finalizers().iter().any(|it| it == "coder.com/operator-token"));
     let token = String::from_utf8(secret.data.unwrap()["token"].0.clone()).unwrap();
     assert!(!token.starts_with(TOKEN.0), "it is ours now");
+    let held = held.lock().unwrap().clone();
+    assert!(
+        held.len() > 1 && held.iter().all(Option::is_some),
+        "a crash at any time would have found one: {held:?}"
+    );
     assert_eq!(ready["metadata"]["finalizers"], json!([FINALIZER]));
 }
