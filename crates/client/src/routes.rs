@@ -17,7 +17,8 @@ use crate::{
     provisioner_keys::{CreateProvisionerKey, CreatedProvisionerKey, KeyWithDaemons, ProvisionerKey},
     roles::AssignableRole,
     users::{
-        CreateFirstUser, CreateToken, CreateUser, CreatedToken, LoggedIn, Login, Token, TokenLimits, User,
+        AuthMethods, CreateFirstUser, CreateToken, CreateUser, CreatedToken, LoggedIn, Login, Token,
+        TokenLimits, User,
     },
 };
 
@@ -170,6 +171,7 @@ routes! {
 
     FIRST_USER = get("/api/v2/users/first").without_token();
     CREATE_FIRST_USER = post("/api/v2/users/first").without_token().sends::<CreateFirstUser>();
+    AUTH_METHODS = get("/api/v2/users/authmethods").without_token().reads::<AuthMethods>();
     LOGIN = post("/api/v2/users/login").without_token().sends::<Login<'static>>().reads::<LoggedIn>();
     // What a second one finds is a session that has ended, and that is what the first one was for.
     LOGOUT = post("/api/v2/users/logout").may_be_repeated();

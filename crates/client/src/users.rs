@@ -138,6 +138,17 @@ pub(crate) struct Login<'a> {
     password: &'a str,
 }
 
+/// The ways to sign in, as far as we use them.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct AuthMethods {
+    password: AuthMethod,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct AuthMethod {
+    enabled: bool,
+}
+
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct LoggedIn {
     #[schemars(with = "String")]
@@ -177,6 +188,11 @@ impl Client {
             Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether anybody can sign in with a password. No token is sent.
+    pub async fn takes_passwords(&self) -> Result<bool, Error> {
+        Ok(self.call(&routes::AUTH_METHODS).read::<AuthMethods>().await?.password.enabled)
     }
 
     /// Makes the owner of a deployment that has no account yet; a conflict where it has one. No token is sent. What

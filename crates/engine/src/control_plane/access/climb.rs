@@ -146,6 +146,10 @@ impl<V: Vault> Climber<'_, V> {
             match ladder::next(&observed) {
                 Next::Use => return self.keep(user).await,
                 Next::Wait(waiting) => return Ok(Climbed::Wait(waiting)),
+                // An owner that nobody can enter is not made.
+                Next::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
+                    observed.job = AdminJob::NoPasswords;
+                }
                 Next::RunAdminJob => {
                     let username = ladder::username_after(self.ladder.control_plane_uid, self.record);
                     let email = email(&username);
@@ -168,7 +172,7 @@ impl<V: Vault> Climber<'_, V> {
                 },
                 Next::CreateAccount(source) => match self.create_account().await {
                     Ok(id) => observed.account = Some(AccountState::Ours(id)),
-                    // Where signing in with passwords is switched off, the Job still makes an account.
+                    // Accounts with a password may not be made through the API, and are by the Job.
                     Err(Trouble::Remote(error)) if error.class() == Class::Forbidden => {
                         *standing(&mut observed, source) = Standing::Refused(error.words());
                         observed.account = None;
@@ -361,8 +365,8 @@ impl<V: Vault> Climber<'_, V> {
                 return Ok(Err(match self.ladder.job {
                     Job::Failed(words, _) => words.clone(),
                     _ => format!(
-                        "the Job is done, and Coder does not know the account that it made, so it worked on another \
-                         database than Coder does ({refusal})"
+                        "the Job is done, and Coder does not let its account in ({refusal}): it worked on another \
+                         database than Coder does, or signing in with a password is switched off"
                     ),
                 }));
             }

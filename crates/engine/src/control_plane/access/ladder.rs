@@ -76,6 +76,8 @@ pub enum AccountState {
 pub enum AdminJob {
     /// The deployment is not ours to run a Job for, or keeps its database in its pod.
     NotPossible,
+    /// What it makes could not sign in: Coder takes no passwords.
+    NoPasswords,
     /// Something of its name is somebody else's, in words.
     NotOurs(String),
     NotStarted,
@@ -180,6 +182,13 @@ fn source(observed: &Observed) -> Option<Source> {
 fn job(observed: &Observed) -> Next {
     match &observed.job {
         AdminJob::NotPossible => wait(reason::NO_CREDENTIALS, no_credentials(observed)),
+        AdminJob::NoPasswords => wait(
+            reason::NO_CREDENTIALS,
+            format!(
+                "signing in with a password is switched off in Coder, so only the token of an owner lets us in: {}",
+                no_credentials(observed)
+            ),
+        ),
         AdminJob::NotOurs(words) => wait(api::reason::NOT_OURS, words.clone()),
         AdminJob::NotStarted => Next::RunAdminJob,
         AdminJob::Running(words) => {

@@ -106,6 +106,19 @@ async fn a_manifest_of_coder_k8s_becomes_ready_on_an_empty_database() {
 }
 
 #[tokio::test]
+async fn where_coder_takes_no_passwords_no_account_is_made_that_nobody_could_enter() {
+    let stage = own_plane::stage().await;
+    let mut plane = plane();
+    let off = json!({"name": "CODER_DISABLE_PASSWORD_AUTH", "value": "true"});
+    plane["spec"]["extraEnv"].as_array_mut().unwrap().push(off);
+    stage.apply(&plane).await;
+    let told = stage.wait::<CoderControlPlane>("main", "told", is_held_up("NoCredentials")).await;
+    assert!(super::stage::words(&told).contains("token of an owner"), "{told:#}");
+    assert!(stage.api::<Job>().get_opt(NAME).await.unwrap().is_none());
+    assert!(stage.api::<Secret>().get_opt(NAME).await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_job_that_fails_is_told_without_the_password_and_another_one_follows_what_was_mended() {
     let stage = own_plane::stage().await;
     let owner = deployed(&stage).await;

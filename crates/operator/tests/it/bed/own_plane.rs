@@ -206,3 +206,32 @@ async fn access_that_is_switched_off_is_given_up_and_the_pods_stay_as_they_are()
     assert_eq!(again.metadata.resource_version, version, "it is written once");
     assert_eq!(deployments.get("main").await.unwrap().metadata.generation, before, "no pod was rolled");
 }
+
+#[tokio::test]
+async fn access_that_cannot_be_given_up_now_is_given_up_when_coder_is_back() {
+    let stage = stage().await;
+    let mut plane = plane();
+    plane["spec"].as_object_mut().unwrap().remove("licenseSecretRef");
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let secrets = stage.api::<Secret>();
+    let token = || async { secrets.get("main-operator-token").await.unwrap().data.unwrap().remove("token") };
+    let held = token().await.unwrap();
+    plane["spec"]["replicas"] = json!(0);
+    stage.apply(&plane).await;
+    let is_down = |it: &Value| it["status"]["operatorAccessReady"] == false;
+    stage.wait::<CoderControlPlane>("main", "down", is_down).await;
+    plane["spec"]["operatorAccess"]["disabled"] = json!(true);
+    stage.apply(&plane).await;
+    stage.look_again("CoderControlPlane", "main").await;
+    assert_eq!(token().await, Some(held.clone()), "what is not revoked is not forgotten");
+    plane["spec"]["replicas"] = json!(1);
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "without access", is_held_up("AccessDisabled")).await;
+    assert_eq!(token().await, None);
+    let http = testbed::shared().unwrap().http_by_name().unwrap();
+    let me = http
+        .get(format!("http://main.{}.svc/api/v2/users/me", stage.namespace))
+        .header("Coder-Session-Token", String::from_utf8(held.0).unwrap());
+    assert_eq!(me.send().await.unwrap().status().as_u16(), 401);
+}

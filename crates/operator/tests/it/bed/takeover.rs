@@ -117,7 +117,7 @@ fn fnv(text: &str) -> String {
 /// Writes an object as coder-k8s does: whole, under the name of its program.
 async fn create(client: &Client, object: &Value) {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap();
-    let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+    let (group, version) = text("/apiVersion").split_once('/').unwrap_or_else(|| ("", text("/apiVersion")));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
     let objects =
         Api::<DynamicObject>::namespaced_with(client.clone(), text("/metadata/namespace"), &resource);
