@@ -18,7 +18,7 @@ pub mod references;
 pub mod report;
 pub mod version;
 
-pub use children::{Desired, Facts, consents, desire};
+pub use children::{Desired, Facts, check_rule, consents, desire};
 pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.

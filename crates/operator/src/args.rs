@@ -72,6 +72,9 @@ pub(crate) struct Run {
     /// Answer /metrics here, which may be the same address; nowhere when absent
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     pub(crate) metrics_address: Option<SocketAddr>,
+    /// A file with a YAML list of rules as in a Role: what spec.rbac.extraRules of control planes may grant; nothing when absent
+    #[arg(long, value_name = "FILE", env = "CODER_OPERATOR_ALLOW_RULES")]
+    pub(crate) allow_rules: Option<PathBuf>,
     /// How log lines are written; text on a terminal and JSON elsewhere when absent
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,

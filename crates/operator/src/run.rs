@@ -4,6 +4,7 @@
 //! circuit and a snapshot for each control plane, so that a dead one delays nobody else.
 
 mod admin;
+mod allowed;
 mod control_plane;
 mod controllers;
 mod lease;
@@ -23,7 +24,7 @@ mod trigger;
 use std::{convert::Infallible, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{
     Client,
     runtime::{
@@ -62,11 +63,18 @@ pub(crate) struct Shared {
     own_pod: Option<ObjectReference>,
     /// The namespace that is looked at; all of them when absent.
     namespace: Option<String>,
+    /// What `extraRules` of control planes may grant.
+    allowed_rules: Vec<PolicyRule>,
     stop: CancellationToken,
 }
 
 impl Shared {
-    fn new(clients: Clients, namespace: Option<String>, metrics: Arc<Metrics>) -> Self {
+    fn new(
+        clients: Clients,
+        namespace: Option<String>,
+        allowed_rules: Vec<PolicyRule>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let Clients { acting, watching } = clients;
         let reporter = Reporter { controller: "coder-operator".to_owned(), instance: None };
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
@@ -80,6 +88,7 @@ impl Shared {
             memory,
             metrics,
             namespace,
+            allowed_rules,
             stop,
         }
     }
@@ -121,6 +130,7 @@ pub(crate) async fn run(args: Run) -> Exit {
 }
 
 async fn act(args: Run) -> Result<()> {
+    let allowed_rules = allowed::read(args.allow_rules.as_deref())?;
     let clients = cluster::clients().await?;
     let mut told = Box::pin(told_to_end(signal(SignalKind::terminate()).context("listen for SIGTERM")?));
     let (metrics, progress) = (Arc::new(Metrics::default()), Progress::default());
@@ -143,7 +153,7 @@ async fn act(args: Run) -> Result<()> {
     };
     if leads {
         metrics.lead(true);
-        let shared = Arc::new(Shared::new(clients, args.namespace, Arc::clone(&metrics)));
+        let shared = Arc::new(Shared::new(clients, args.namespace, allowed_rules, Arc::clone(&metrics)));
         let mut controllers = Controllers::start(&shared);
         progress.set(Phase::Acting);
         tracing::info!("running");

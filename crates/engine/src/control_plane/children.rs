@@ -30,7 +30,7 @@ use crate::{
     objects::{Child, Keeper as _, Notice, child, unless_empty},
 };
 
-pub use rbac::consents;
+pub use rbac::{check_rule, consents};
 pub(super) use service_account::name as service_account_name;
 
 /// What is known of the cluster.

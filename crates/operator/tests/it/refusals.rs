@@ -202,3 +202,22 @@ fn a_timeout_has_a_unit_or_is_in_seconds() {
     let said = refused(&folder, &["apply", "--timeout", "soon"]);
     assert!(said.contains("90s, 5m, 1h30m or a number of seconds"), "{said}");
 }
+
+#[test]
+fn an_operator_with_a_mistake_in_what_it_may_allow_does_not_start() {
+    let folder = Folder::new("allow-rules");
+    let wrong =
+        folder.write("rules.yaml", "- {apiGroups: [batch], resources: [jobs], verbs: [get, escalate]}\n");
+    let missing = folder.0.join("nowhere.yaml").display().to_string();
+    for (file, words) in [
+        (&wrong, "rules.yaml cannot be used: rule 1: the verb escalate would let its holder grow"),
+        (&missing, "--allow-rules: read "),
+    ] {
+        let by_flag = bare(&["run", "--allow-rules", file]).output().unwrap();
+        let by_variable = bare(&["run"]).env("CODER_OPERATOR_ALLOW_RULES", file).output().unwrap();
+        for output in [by_flag, by_variable] {
+            assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+            assert!(said(&output).contains(words), "{words:?} is not in:\n{}", said(&output));
+        }
+    }
+}

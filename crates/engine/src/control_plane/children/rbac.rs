@@ -21,7 +21,7 @@ use crate::{
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 /// Verbs by which rights grow. Whatever is allowed, they are not.
-const GROWING: [&str; 4] = ["escalate", "bind", "impersonate", "*"];
+const GROWING: [&str; 3] = ["escalate", "bind", "impersonate"];
 
 pub(super) fn desire(
     plane: &CoderControlPlane,
@@ -132,13 +132,31 @@ fn rule(group: &str, resource: &str) -> PolicyRule {
     }
 }
 
-/// Whether everything that a rule grants is allowed, by one rule or by several together.
-fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
-    if wanted.non_resource_urls.iter().flatten().next().is_some() {
+/// Whether a rule is one that a Role can have and that lets nobody grow.
+pub fn check_rule(rule: &PolicyRule) -> Result<(), String> {
+    if rule.non_resource_urls.iter().flatten().next().is_some() {
         return Err("a Role cannot grant nonResourceURLs".to_owned());
     }
-    if let Some(verb) = wanted.verbs.iter().find(|it| GROWING.contains(&it.as_str())) {
-        return Err(format!("the verb {verb} would let its holder grow: name the verbs that are needed"));
+    let has_none = |list: &Option<Vec<String>>| list.iter().flatten().next().is_none();
+    let lacks = [
+        ("apiGroups", has_none(&rule.api_groups)),
+        ("resources", has_none(&rule.resources)),
+        ("verbs", rule.verbs.is_empty()),
+    ];
+    if let Some((field, _)) = lacks.into_iter().find(|(_, is_missing)| *is_missing) {
+        return Err(format!("it names no {field}, so it grants nothing"));
+    }
+    match rule.verbs.iter().find(|it| GROWING.contains(&it.as_str())) {
+        Some(verb) => Err(format!("the verb {verb} would let its holder grow")),
+        None => Ok(()),
+    }
+}
+
+/// Whether everything that a rule grants is allowed, by one rule or by several together.
+fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
+    check_rule(wanted)?;
+    if wanted.verbs.iter().any(|it| it == "*") {
+        return Err("the verb * would let its holder grow: name the verbs that are needed".to_owned());
     }
     for group in wanted.api_groups.iter().flatten() {
         for resource in wanted.resources.iter().flatten() {
@@ -146,7 +164,7 @@ fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
                 if !allowed.iter().any(|it| grants(it, wanted, group, resource, verb)) {
                     let group = if group.is_empty() { "core" } else { group };
                     return Err(format!(
-                        "the operator was not started to allow {verb} of {resource} ({group})"
+                        "the operator was not started to allow {verb} of {resource} ({group}), see --allow-rules"
                     ));
                 }
             }
@@ -155,15 +173,19 @@ fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
     Ok(())
 }
 
+/// As the API server reads rules: a resource does not stand for its subresources, `*/log` stands for every one of that name.
 fn grants(allowed: &PolicyRule, wanted: &PolicyRule, group: &str, resource: &str, verb: &str) -> bool {
     let has = |list: &[String], it: &str| list.iter().any(|held| held == it || held == "*");
     let named = allowed.resource_names.as_deref().unwrap_or_default();
     let wanted_names = wanted.resource_names.as_deref().unwrap_or_default();
     let names_fit =
         named.is_empty() || (!wanted_names.is_empty() && wanted_names.iter().all(|it| named.contains(it)));
+    let resources = allowed.resources.as_deref().unwrap_or_default();
+    let any_parent = resource.split_once('/').map(|(_, part)| format!("*/{part}"));
     names_fit
+        && check_rule(allowed).is_ok()
         && has(allowed.api_groups.as_deref().unwrap_or_default(), group)
-        && has(allowed.resources.as_deref().unwrap_or_default(), resource)
+        && (has(resources, resource) || any_parent.is_some_and(|it| resources.contains(&it)))
         && has(&allowed.verbs, verb)
 }
 
@@ -177,29 +199,81 @@ mod tests {
         serde_json::from_value(rule.clone()).unwrap()
     }
 
+    fn ask(allowed: &[Value], wanted: &Value) -> Result<(), String> {
+        let allowed: Vec<PolicyRule> = allowed.iter().map(of).collect();
+        allows(&allowed, &of(wanted))
+    }
+
+    fn rule_for(group: &str, resource: &str, verbs: &[&str]) -> Value {
+        json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+    }
+
     #[test]
     fn a_rule_is_granted_only_where_all_of_it_is_allowed() {
         let allowed = [
-            json!({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "create"]}),
+            rule_for("batch", "jobs", &["get", "create"]),
             json!({"apiGroups": [""], "resources": ["services", "secrets"], "verbs": ["*"], "resourceNames": ["a"]}),
-        ]
-        .map(|it| of(&it));
-        let ask = |rule: Value| allows(&allowed, &of(&rule));
-        let jobs =
-            |verbs: &[&str]| ask(json!({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs}));
+        ];
+        let jobs = |verbs: &[&str]| ask(&allowed, &rule_for("batch", "jobs", verbs));
         assert_eq!(jobs(&["get", "create"]), Ok(()));
         assert!(jobs(&["get", "delete"]).unwrap_err().contains("delete of jobs (batch)"));
-        for verb in ["*", "escalate", "bind", "impersonate"] {
-            assert!(jobs(&[verb]).unwrap_err().contains("grow"), "{verb}");
-        }
         let secrets = |names: &[&str]| {
-            ask(
-                json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": names}),
-            )
+            let mut rule = rule_for("", "secrets", &["get"]);
+            rule["resourceNames"] = json!(names);
+            ask(&allowed, &rule)
         };
         assert_eq!(secrets(&["a"]), Ok(()));
         assert!(secrets(&["a", "b"]).unwrap_err().contains("get of secrets (core)"));
         assert!(secrets(&[]).is_err(), "all of them are more than one");
-        assert!(ask(json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]})).is_err());
+        // Two rules together allow what neither does alone.
+        let both = json!({"apiGroups": ["batch", ""], "resources": ["jobs"], "verbs": ["get"]});
+        assert!(ask(&allowed, &both).unwrap_err().contains("get of jobs (core)"));
+        let more = [allowed[0].clone(), rule_for("", "jobs", &["get"])];
+        assert_eq!(ask(&more, &both), Ok(()));
+    }
+
+    #[test]
+    fn a_wildcard_allows_what_it_stands_for_and_is_itself_allowed_only_by_one() {
+        let everything = [rule_for("*", "*", &["*"])];
+        assert_eq!(ask(&everything, &rule_for("batch", "jobs", &["get"])), Ok(()));
+        assert_eq!(ask(&everything, &rule_for("", "pods/log", &["get"])), Ok(()));
+        assert_eq!(ask(&everything, &rule_for("*", "*", &["get"])), Ok(()));
+        let logs = [rule_for("", "*/log", &["get"])];
+        assert_eq!(ask(&logs, &rule_for("", "pods/log", &["get"])), Ok(()));
+        let pods = [rule_for("", "pods", &["get"])];
+        for (allowed, wanted) in [
+            (&pods, rule_for("", "pods/log", &["get"])),
+            (&pods, rule_for("", "*", &["get"])),
+            (&pods, rule_for("*", "pods", &["get"])),
+            (&logs, rule_for("", "pods", &["get"])),
+            (&logs, rule_for("", "pods/exec", &["get"])),
+        ] {
+            assert!(ask(allowed, &wanted).is_err(), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn what_lets_its_holder_grow_is_never_granted_whatever_is_allowed() {
+        let everything = [
+            rule_for("*", "*", &["*"]),
+            rule_for("*", "*", &["escalate", "bind", "impersonate"]),
+            json!({"nonResourceURLs": ["*"], "verbs": ["*"]}),
+        ];
+        for verb in ["*", "escalate", "bind", "impersonate"] {
+            let told = ask(&everything, &rule_for("batch", "jobs", &["get", verb])).unwrap_err();
+            assert!(told.contains(verb) && told.contains("grow"), "{told}");
+        }
+        let urls = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
+        assert!(ask(&everything, &urls).unwrap_err().contains("nonResourceURLs"));
+    }
+
+    #[test]
+    fn a_rule_that_the_api_server_would_not_take_is_left_out_with_the_field_that_it_lacks() {
+        let everything = [rule_for("*", "*", &["*"])];
+        for field in ["apiGroups", "resources", "verbs"] {
+            let mut wanted = rule_for("batch", "jobs", &["get"]);
+            wanted[field] = json!([]);
+            assert!(ask(&everything, &wanted).unwrap_err().contains(field), "{field}");
+        }
     }
 }

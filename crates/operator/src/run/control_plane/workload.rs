@@ -127,7 +127,7 @@ pub(super) async fn facts(
         sources,
         gateway_api,
         consenting,
-        allowed_rules: Vec::new(),
+        allowed_rules: shared.allowed_rules.clone(),
         deployed: deployed.map(|it| Deployed::of(&it.object)),
         database_version: plane.status.as_ref().and_then(|it| it.database_version.clone()),
     })
