@@ -75,6 +75,9 @@ struct Files {
     authority: PathBuf,
     server_certificate: PathBuf,
     server_key: PathBuf,
+    /// With which the API server asks nodes.
+    asker_certificate: PathBuf,
+    asker_key: PathBuf,
     account_key: PathBuf,
     account_public_key: PathBuf,
     audit_policy: PathBuf,
@@ -88,6 +91,7 @@ impl Files {
         let authority = Authority::new()?;
         let authority_file = run.file("authority.pem", &authority.certificate())?;
         let server = authority.server(address.ip())?;
+        let asker = authority.client("kube-apiserver-kubelet-client", Some("system:masters"))?;
         let (account_key, account_public_key) = certificates::service_account_keys()?;
         let kubeconfig = |name: &str, user: &str, group: Option<&str>| -> Result<PathBuf> {
             let identity = authority.client(user, group)?;
@@ -106,6 +110,8 @@ impl Files {
             address,
             server_certificate: run.file("apiserver.pem", &server.certificate)?,
             server_key: run.file("apiserver-key.pem", &server.key)?,
+            asker_certificate: run.file("node-asker.pem", &asker.certificate)?,
+            asker_key: run.file("node-asker-key.pem", &asker.key)?,
             account_key: run.file("service-accounts-key.pem", &account_key)?,
             account_public_key: run.file("service-accounts.pem", &account_public_key)?,
             audit_policy: run.file("audit-policy.json", AUDIT_POLICY)?,
@@ -162,6 +168,10 @@ async fn start_apiserver(
         flag("tls-cert-file", files.server_certificate.display()),
         flag("tls-private-key-file", files.server_key.display()),
         flag("client-ca-file", files.authority.display()),
+        // Logs are asked for at the node, whose name nobody but the node knows.
+        flag("kubelet-client-certificate", files.asker_certificate.display()),
+        flag("kubelet-client-key", files.asker_key.display()),
+        flag("kubelet-preferred-address-types", "InternalIP"),
         flag("service-account-issuer", "https://kubernetes.default.svc"),
         flag("service-account-key-file", files.account_public_key.display()),
         flag("service-account-signing-key-file", files.account_key.display()),

@@ -1,13 +1,14 @@
 //! A node agent for which pods are local processes.
 //!
-//! It registers a Node and keeps its lease, binds pods to it, runs their containers and keeps their status true,
-//! and serves a proxy that knows the names of Services. The files below have one of these subjects each; `pod` and
+//! It registers a Node and keeps its lease, binds pods to it, runs their containers and keeps their status true, shows their
+//! logs, and serves a proxy that knows the names of Services. The files below have one of these subjects each; `pod` and
 //! `container` hold the life cycle, everything that decides something is a function without IO.
 
 mod container;
 mod environment;
 mod events;
 mod image;
+mod logs;
 mod objects;
 mod pod;
 mod probe;
@@ -53,6 +54,8 @@ pub(crate) struct AgentOptions {
     pub(crate) client: kube::Client,
     /// Where the API server answers, for pods that look for it.
     pub(crate) api_server: SocketAddr,
+    /// The cluster's authority: who asks for logs has a certificate of it.
+    pub(crate) authority: PathBuf,
     /// Where the folders of pods are made.
     pub(crate) folder: PathBuf,
     pub(crate) addresses: Arc<Block>,
@@ -78,6 +81,8 @@ struct Node {
     options: AgentOptions,
     events: Events,
     proxy: SocketAddr,
+    /// Where the API server asks for logs.
+    logs: SocketAddr,
 }
 
 impl Agent {
@@ -86,13 +91,15 @@ impl Agent {
         let listener =
             TcpListener::bind((options.addresses.server_address(), 0)).await.context("bind the proxy")?;
         let proxy = listener.local_addr().context("ask for the proxy's port")?;
+        let asked = logs::Listener::bind(&options).await?;
         let events = Events::new(options.client.clone(), &options.name);
-        let node = Arc::new(Node { options, events, proxy });
+        let node = Arc::new(Node { options, events, proxy, logs: asked.address });
         registration::register(&node).await?;
 
         let agent = Self { proxy, cancel: CancellationToken::new(), tasks: TaskTracker::new() };
         let (pod_store, pods) = reflector::store();
         let (service_store, services) = reflector::store();
+        agent.spawn(asked.serve(Arc::clone(&node), pod_store.clone()));
         let known = Services { known: service_store, pods: pod_store, turns: Mutex::default() };
         agent.spawn(registration::keep_lease(Arc::clone(&node)));
         agent.spawn(scheduler::run(Arc::clone(&node)));
@@ -135,6 +142,7 @@ impl AgentOptions {
             name: "bed".to_owned(),
             client: crate::kubernetes::client(&kubernetes.kubeconfig).await?,
             api_server: kubernetes.address,
+            authority: kubernetes.authority().to_owned(),
             folder: run.folder("pods")?,
             addresses: run.addresses(),
             run: run.id().to_owned(),

@@ -25,6 +25,7 @@ use super::{
     environment::{Facts, command_line, variables},
     events::Severity,
     image::Image,
+    logs::{self, Life},
     objects::{Objects, References},
     probe::{self, Target},
     rewrite::Rewrite,
@@ -193,6 +194,7 @@ impl Container {
     async fn run(&mut self, prepared: &Prepared) -> (i32, bool) {
         let started = Timestamp::now();
         let log = self.log();
+        fs::rename(&log, logs::file(&self.folder, &self.spec.name, Life::Before)).ok();
         let mut child = match spawn(prepared, &log) {
             Ok(child) => child,
             Err(error) => {
@@ -245,7 +247,7 @@ impl Container {
     }
 
     fn log(&self) -> PathBuf {
-        self.folder.join("containers").join(&self.spec.name).join("output.log")
+        logs::file(&self.folder, &self.spec.name, Life::Last)
     }
 
     /// The termination message: what the process wrote to its file, else, where the pod asks for it, the log's end.

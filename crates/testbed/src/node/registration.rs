@@ -44,6 +44,7 @@ pub(super) async fn register(node: &Node) -> Result<()> {
                 {"type": "InternalIP", "address": node.address()},
                 {"type": "Hostname", "address": name},
             ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.logs.port()}},
             "conditions": [{
                 "type": "Ready", "status": "True", "reason": "AgentReady", "message": "pods run as processes",
                 "lastHeartbeatTime": now, "lastTransitionTime": now,

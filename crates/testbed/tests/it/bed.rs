@@ -4,6 +4,7 @@ mod beds;
 mod cluster;
 mod coder;
 mod licences;
+mod logs;
 mod pod_lifecycle;
 mod pods;
 mod provisioner;
