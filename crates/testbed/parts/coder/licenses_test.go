@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v4"
+	"github.com/stretchr/testify/require"
+
 	"github.com/coder/coder/v2/codersdk"
 	"github.com/coder/coder/v2/enterprise/coderd/coderdenttest"
 	"github.com/coder/coder/v2/enterprise/coderd/license"
@@ -23,6 +26,8 @@ type licenseRequest struct {
 	DeploymentIDs []string            `json:"deployment_ids"`
 	AccountType   string              `json:"account_type"`
 	AccountID     string              `json:"account_id"`
+	// RequireTelemetry makes a licence that counts only where telemetry is on.
+	RequireTelemetry bool `json:"require_telemetry"`
 	// Term sets the dates at once: valid (60 days), grace, expired or future. Single dates go over it.
 	Term      string    `json:"term"`
 	IssuedAt  time.Time `json:"issued_at"`
@@ -51,8 +56,21 @@ func licenseHandler(t *testing.T) http.Handler {
 			http.Error(response, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_, _ = fmt.Fprintln(response, coderdenttest.GenerateLicense(t, *options))
+		signed := coderdenttest.GenerateLicense(t, *options)
+		if asked.RequireTelemetry {
+			signed = requireTelemetry(t, signed)
+		}
+		_, _ = fmt.Fprintln(response, signed)
 	})
+}
+
+// requireTelemetry signs a licence again with a claim that the harness has no option for.
+func requireTelemetry(t *testing.T, signed string) string {
+	var claims license.Claims
+	_, _, err := jwt.NewParser().ParseUnverified(signed, &claims)
+	require.NoError(t, err)
+	claims.RequireTelemetry = true
+	return coderdenttest.GenerateLicenseRaw(t, claims)
 }
 
 func (asked licenseRequest) options(now time.Time) (*coderdenttest.LicenseOptions, error) {

@@ -59,23 +59,23 @@ pub(super) fn file(pod: &Path, container: &str, life: Life) -> PathBuf {
 /// Where logs are asked for.
 pub(super) struct Listener {
     pub(super) address: SocketAddr,
-    listener: TcpListener,
+    socket: TcpListener,
     acceptor: TlsAcceptor,
 }
 
 impl Listener {
     pub(super) async fn bind(options: &AgentOptions) -> Result<Self> {
         let address = options.addresses.server_address();
-        let listener = TcpListener::bind((address, 0)).await.context("bind the node's port for logs")?;
+        let socket = TcpListener::bind((address, 0)).await.context("bind the node's port for logs")?;
         let acceptor = TlsAcceptor::from(Arc::new(tls(&options.authority)?));
-        let address = listener.local_addr().context("ask for the node's port for logs")?;
-        Ok(Self { address, listener, acceptor })
+        let address = socket.local_addr().context("ask for the node's port for logs")?;
+        Ok(Self { address, socket, acceptor })
     }
 
     /// Serves until it is dropped.
     pub(super) async fn serve(self, node: Arc<Node>, pods: Store<Pod>) {
         loop {
-            let Ok((connection, _)) = self.listener.accept().await else { continue };
+            let Ok((connection, _)) = self.socket.accept().await else { continue };
             let (acceptor, node, pods) = (self.acceptor.clone(), Arc::clone(&node), pods.clone());
             tokio::spawn(async move {
                 let Ok(connection) = acceptor.accept(connection).await else { return };
