@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use access::OperatorAccess;
 pub use exposure::{Expose, GatewayExposure, GatewayParentRef, IngressExposure, IngressTls};
 pub use external::External;
-pub use status::{CoderControlPlaneStatus, FeatureStatus, LicenseStatus, UserLimit};
+pub use status::{CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, UserLimit};
 pub use workload::{
     CertSecret, CertsSpec, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec,
 };

@@ -38,10 +38,10 @@ mod words;
 pub use app_state::AppState;
 pub use appearance::{AnnouncementBanner, CoderAppearance, CoderAppearanceSpec};
 pub use control_plane::{
-    CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus, Expose,
-    External, FeatureStatus, GatewayExposure, GatewayParentRef, IngressExposure, IngressTls,
-    LicenseDeletionPolicy, LicenseStatus, OperatorAccess, ProbeSpec, RbacSpec, ServiceAccountSpec,
-    ServiceSpec, ServiceType, TlsSpec, UserLimit,
+    CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus,
+    CredentialStatus, Expose, External, FeatureStatus, GatewayExposure, GatewayParentRef, IngressExposure,
+    IngressTls, LicenseDeletionPolicy, LicenseStatus, OperatorAccess, ProbeSpec, RbacSpec,
+    ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec, UserLimit,
 };
 pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};

@@ -181,5 +181,6 @@ routes! {
     TOKEN_LIMITS = get("/api/v2/users/{user}/keys/tokens/tokenconfig").reads::<TokenLimits>();
     LIST_TOKENS = get("/api/v2/users/{user}/keys/tokens").reads::<Vec<Token>>();
     CREATE_TOKEN = post("/api/v2/users/{user}/keys/tokens").sends::<CreateToken>().reads::<CreatedToken>();
+    TOKEN = get("/api/v2/users/{user}/keys/{keyid}").reads::<Token>();
     DELETE_TOKEN = delete("/api/v2/users/{user}/keys/{keyid}");
 }

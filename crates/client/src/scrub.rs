@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// What stands where a secret was.
-pub(crate) const REDACTED: &str = "[redacted]";
+pub const REDACTED: &str = "[redacted]";
 
 const LONGEST: usize = 300;
 /// Far more than is ever shown; the rest of a huge page is not worth looking at.
@@ -27,7 +27,7 @@ const KNOWN_STARTS: [(&str, usize); 8] = [
 const SECRET_NAMES: [&str; 9] =
     ["password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "authorization", "license"];
 
-/// Cleans what a server said. `secrets` are the values that it was given.
+/// Cleans what somebody else said. `secrets` are values that must not be in it: those that a call carried, or a pod reads.
 pub fn clean(text: &str, secrets: &[&str]) -> String {
     // Before the lines become one as well: a secret may hold what is about to be taken out.
     let text = one_line(&without_known(text, secrets));

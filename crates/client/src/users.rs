@@ -101,6 +101,9 @@ pub struct Token {
     pub token_name: String,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
+    /// `token`; of a session it is how somebody signed in, and its end moves for as long as it is used.
+    #[serde(default)]
+    pub login_type: String,
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Vec<String>,
 }
@@ -232,6 +235,11 @@ impl Client {
     pub async fn list_tokens(&self, user: &str) -> Result<Vec<Token>, Error> {
         let call = self.call(&routes::LIST_TOKENS).parameter("user", &user);
         call.query("include_expired", &true).list().await
+    }
+
+    /// Reads a token, or what a session is known by, by its id.
+    pub async fn token(&self, user: &str, id: &str) -> Result<Token, Error> {
+        self.call(&routes::TOKEN).parameter("user", &user).parameter("keyid", &id).read().await
     }
 
     /// Deletes a token by its id, which frees its name.

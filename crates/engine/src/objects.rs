@@ -7,6 +7,7 @@
 mod compare;
 mod fields;
 pub(crate) mod hardening;
+pub mod last_words;
 pub mod migrate;
 pub mod ownership;
 pub mod plan;

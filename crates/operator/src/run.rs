@@ -7,6 +7,7 @@ mod admin;
 mod allowed;
 mod control_plane;
 mod controllers;
+mod last_words;
 mod lease;
 mod letting_go;
 mod logs;

@@ -45,6 +45,9 @@ pub struct CoderControlPlaneStatus {
     /// The Secret with the operator's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_token_secret_ref: Option<SecretKeyRef>,
+    /// When the token that we were given ends, where it does; one of our own is renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialStatus>,
     /// When a declared licence was last installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_last_applied: Option<Time>,
@@ -96,6 +99,17 @@ pub struct CoderControlPlaneStatus {
     /// The value of the annotation that last asked for a reconciliation and was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
+}
+
+/// A token that we were given and cannot renew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialStatus {
+    /// When it ends.
+    pub expires_at: Time,
+    /// The last number of days before that of which an Event has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_days: Option<i64>,
 }
 
 /// A licence that is installed, without its text.

@@ -16,5 +16,5 @@ pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
 pub use record::{LicenseRecord, Refused, Told, Uploaded};
-pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed};
+pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed, day};
 pub use verdict::{Obstacle, Reason, Verdict, verdict};

@@ -51,18 +51,18 @@ pub fn configuration(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference,
     base16ct::lower::encode_string(&hash.finalize()[..16])
 }
 
-pub(super) fn of_source(source: &EnvFromSource) -> Option<Reference> {
+pub(crate) fn of_source(source: &EnvFromSource) -> Option<Reference> {
     let map = source.config_map_ref.as_ref().map(|it| Reference::ConfigMap(it.name.clone()));
     map.or_else(|| source.secret_ref.as_ref().map(|it| Reference::Secret(it.name.clone())))
 }
 
-fn of_variable(variable: &EnvVar) -> Option<Reference> {
+pub(crate) fn of_variable(variable: &EnvVar) -> Option<Reference> {
     let from = variable.value_from.as_ref()?;
     let map = from.config_map_key_ref.as_ref().map(|it| Reference::ConfigMap(it.name.clone()));
     map.or_else(|| from.secret_key_ref.as_ref().map(|it| Reference::Secret(it.name.clone())))
 }
 
-fn of_volume(volume: &Volume) -> Vec<Reference> {
+pub(crate) fn of_volume(volume: &Volume) -> Vec<Reference> {
     let secret = volume.secret.iter().filter_map(|it| it.secret_name.clone()).map(Reference::Secret);
     let map = volume.config_map.iter().map(|it| Reference::ConfigMap(it.name.clone()));
     let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten()).filter_map(|source| {

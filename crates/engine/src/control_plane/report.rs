@@ -1,8 +1,8 @@
 //! The status of a control plane after a pass. Pure: the same findings twice are the same status.
 
 use api::{
-    CoderControlPlane, CoderControlPlaneStatus, FeatureStatus, LicenseStatus, UserLimit,
-    condition::{ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING, STALLED},
+    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, UserLimit,
+    condition::{COMPLETE, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING, STALLED},
     reason,
 };
 use client::deployment::BuildInfo;
@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
+    access::Lifetime,
     entitlements::{Entitlement, Summary, stamp},
     license::{self, LicenseRecord, LicenseView, Obstacle},
     version,
 };
 use crate::{
     conditions::{Conditions, Truth},
+    objects::Notice,
     outcome::Waiting,
 };
 
@@ -29,11 +31,17 @@ const STALLING: [&str; 5] = [
     reason::ACCESS_DISABLED,
 ];
 
+/// Reasons of something that is declared and was left out.
+const LEFT_OUT: [&str; 4] =
+    [reason::NOT_OURS, reason::NO_CONSENT, reason::RULES_NOT_ALLOWED, reason::GATEWAY_API_MISSING];
+
 /// What a pass found out.
 #[derive(Debug)]
 pub struct Findings<'a> {
     /// Who answered and took our credentials, or why nobody did.
     pub access: Result<&'a BuildInfo, &'a Waiting>,
+    /// How long the token lives that we were given; nothing where it is one of our own.
+    pub given: Option<&'a Given>,
     /// The objects of the cluster, where it is us who run it.
     pub workload: Option<&'a Workload>,
     /// Where the deployment is reached.
@@ -45,6 +53,14 @@ pub struct Findings<'a> {
     pub now: Timestamp,
 }
 
+/// A token that we were given.
+#[derive(Debug)]
+pub struct Given {
+    pub lifetime: Lifetime,
+    /// What is kept of that.
+    pub credential: Option<CredentialStatus>,
+}
+
 /// How it stands with the objects of a control plane that we run.
 #[derive(Debug)]
 pub struct Workload {
@@ -53,14 +69,14 @@ pub struct Workload {
     pub ready_replicas: Option<i32>,
     /// The newest version of Coder that has worked on the database, as far as containers tell.
     pub database_version: Option<String>,
-    /// What a person should know.
-    pub notices: Vec<String>,
+    /// What is left out, and what a person should know; nothing where that is not known.
+    pub notices: Option<Vec<Notice>>,
 }
 
 impl Workload {
     /// Nothing was looked at.
     pub fn stopped(waiting: Waiting) -> Self {
-        Self { standing: Err(waiting), ready_replicas: None, database_version: None, notices: Vec::new() }
+        Self { standing: Err(waiting), ready_replicas: None, database_version: None, notices: None }
     }
 }
 
@@ -88,8 +104,8 @@ pub struct Readiness {
 
 impl Findings<'_> {
     fn works(&self) -> String {
-        let notices = self.workload.map(|it| it.notices.as_slice()).unwrap_or_default();
-        if notices.is_empty() { WORKS.to_owned() } else { format!("{WORKS}. But {}", notices.join("; ")) }
+        let notices = self.workload.and_then(|it| it.notices.as_deref()).unwrap_or_default();
+        if notices.is_empty() { WORKS.to_owned() } else { format!("{WORKS}. But {}", joined(notices)) }
     }
 
     /// Ready is who can be used, and has the licence that is declared.
@@ -122,7 +138,7 @@ impl Findings<'_> {
 
 /// The status after a pass.
 pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, workload, url, licensing, requested, now } = findings;
+    let Findings { access, given, workload, url, licensing, requested, now } = findings;
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
@@ -135,6 +151,10 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
             .map(|it| it.deployment_id.to_string())
             .or_else(|| before.deployment_id.clone()),
         operator_access_ready: Some(access.is_ok()),
+        credential: match access {
+            Ok(_) => given.and_then(|it| it.credential.clone()),
+            Err(_) => before.credential.clone(),
+        },
         last_handled_reconcile_at: requested.clone().or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
@@ -180,6 +200,30 @@ pub fn unlooked(
     }
 }
 
+/// That the credential is not taken because its time is over, as far as we knew it.
+fn ended(waiting: &Waiting, credential: Option<&CredentialStatus>, now: Timestamp) -> String {
+    let end = credential.map(|it| it.expires_at.0).filter(|it| *it <= now);
+    end.filter(|_| waiting.reason == reason::UNAUTHORIZED).map_or_else(String::new, |it| {
+        format!("; the token expired on {}: put a new one into its Secret", license::day(it))
+    })
+}
+
+fn joined<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> String {
+    notices.into_iter().map(|it| it.message.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+/// Says what is declared beside the pods and is not there. It holds up nothing, so `Ready` may be true meanwhile.
+fn completeness<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
+    let Some(notices) = &workload.notices else {
+        return made.with(COMPLETE, Truth::Unknown, reason::NOT_OBSERVED, "");
+    };
+    let left_out: Vec<&Notice> = notices.iter().filter(|it| LEFT_OUT.contains(&it.reason)).collect();
+    match left_out.first() {
+        Some(first) => made.with(COMPLETE, Truth::False, first.reason, &joined(left_out.iter().copied())),
+        None => made.with(COMPLETE, Truth::True, reason::UP_TO_DATE, "everything that is declared is there"),
+    }
+}
+
 fn conditions(
     plane: &CoderControlPlane,
     before: &CoderControlPlaneStatus,
@@ -189,8 +233,19 @@ fn conditions(
     let made = Conditions::new(&before.conditions, plane.metadata.generation, findings.now);
     let made = made.with(READY, is_ready.into(), reason, &message);
     let made = match findings.access {
-        Ok(_) => made.with(OPERATOR_ACCESS, Truth::True, reason::UP_TO_DATE, WORKS),
-        Err(waiting) => made.with(OPERATOR_ACCESS, Truth::False, waiting.reason, &waiting.message),
+        Ok(_) => {
+            let lifetime = findings.given.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
+            made.with(OPERATOR_ACCESS, Truth::True, reason::UP_TO_DATE, &format!("{WORKS}{lifetime}"))
+        }
+        Err(waiting) => {
+            let ended = ended(waiting, before.credential.as_ref(), findings.now);
+            let message = format!("{}{ended}", waiting.message);
+            made.with(OPERATOR_ACCESS, Truth::False, waiting.reason, &message)
+        }
+    };
+    let made = match findings.workload {
+        Some(workload) => completeness(made, workload),
+        None => made,
     };
     let is_declared = plane.spec.licenses().next().is_some();
     let without = || {

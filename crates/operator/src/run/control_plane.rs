@@ -3,6 +3,7 @@
 mod access;
 mod admin_job;
 pub(super) mod departure;
+pub(super) mod given;
 pub(super) mod licensing;
 mod ours;
 mod vault;
@@ -43,7 +44,7 @@ use kube::{
         watcher,
     },
 };
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
@@ -193,8 +194,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     if let Some(licensing) = &licensing {
         shared.metrics.licensed(&name, licensing);
     }
+    let given = match &proved {
+        Ok(it) => given::keep(&plane, it, shared).await,
+        Err(_) => None,
+    };
     let findings = Findings {
         access: proved.as_ref().map(|it| &it.build),
+        given: given.as_ref(),
         workload: workload.as_ref(),
         url: Some(url(&plane)),
         licensing: licensing.as_ref(),
@@ -328,6 +334,8 @@ pub(super) struct Proved {
     origin: Origin,
     client: Client,
     build: BuildInfo,
+    /// The token, where a Secret held it ready-made.
+    given: Option<SecretString>,
 }
 
 impl Proved {
@@ -350,9 +358,13 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     };
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
     check_identity(plane, build.deployment_id)?;
+    let mut given = None;
     let token = match &endpoint.credentials {
         Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
-        Credentials::Token(token) => token.clone(),
+        Credentials::Token(token) => {
+            given = Some(token.clone());
+            token.clone()
+        }
         Credentials::Account { email, password } => {
             let account = Account { email: email.clone(), password: password.clone() };
             access::token(plane, &anonymous, build.deployment_id, &account, shared).await?
@@ -367,7 +379,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
         shared.planes.set_minted(&name, None);
         return Err(remote(&error));
     }
-    Ok(Proved { place, origin, client, build })
+    Ok(Proved { place, origin, client, build, given })
 }
 
 /// What coderd said, as what has to come first.

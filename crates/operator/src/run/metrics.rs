@@ -186,6 +186,11 @@ impl Metrics {
         self.planes.of(plane).licensed(licensing.into());
     }
 
+    /// When the token ends that we were given for a control plane; nothing where it does not, or is one of our own.
+    pub(super) fn token_ends(&self, plane: &PlaneName, ends: Option<Timestamp>) {
+        self.planes.of(plane).token_ends(ends);
+    }
+
     /// A control plane is not declared any more.
     pub(super) fn forget(&self, plane: &PlaneName) {
         self.planes.forget(plane);

@@ -25,7 +25,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Shared,
+    Shared, last_words,
     record::{patches, publish},
 };
 
@@ -50,7 +50,8 @@ where
     for step in &planned.plan.steps {
         carry_out(keeper, step, shared).await?;
     }
-    let seen = if planned.plan.is_empty() { seen } else { read().await? };
+    let mut seen = if planned.plan.is_empty() { seen } else { read().await? };
+    seen.listen(&namespace, shared).await;
     Ok((seen, planned.refused))
 }
 
@@ -87,6 +88,8 @@ pub(super) struct Run {
     pub(super) deployment: Option<Deployment>,
     replica_sets: Vec<ReplicaSet>,
     pub(super) pods: Vec<Pod>,
+    /// What pods in trouble said last, by their names.
+    last_lines: BTreeMap<String, String>,
 }
 
 impl Run {
@@ -106,19 +109,26 @@ impl Run {
         };
         // The single pods are looked at only while something is not as it should be.
         if deployment.as_ref().is_none_or(is_done) {
-            return Ok(Self { deployment, replica_sets: Vec::new(), pods: Vec::new() });
+            let (replica_sets, pods, last_lines) = Default::default();
+            return Ok(Self { deployment, replica_sets, pods, last_lines });
         }
         let ours = ListParams::default().labels(pods);
         let replica_sets = Api::<ReplicaSet>::namespaced(client.clone(), namespace).list(&ours).await?.items;
         let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ours).await?.items;
-        Ok(Self { deployment, replica_sets, pods })
+        Ok(Self { deployment, replica_sets, pods, last_lines: BTreeMap::new() })
+    }
+
+    /// Asks the pods for their last words, where something is wrong with them.
+    async fn listen(&mut self, namespace: &str, shared: &Shared) {
+        if matches!(self.rollout(), Some(Rollout::Stuck(_))) {
+            self.last_lines = last_words::of(&self.pods, namespace, shared).await;
+        }
     }
 
     pub(super) fn rollout(&self) -> Option<Rollout> {
-        let none = BTreeMap::new();
         let deployment = self.deployment.as_ref()?;
-        let (replica_sets, pods) = (&self.replica_sets, &self.pods);
-        Some(rollout(&Seen { deployment, replica_sets, pods, last_lines: &none }))
+        let (replica_sets, pods, last_lines) = (&self.replica_sets, &self.pods, &self.last_lines);
+        Some(rollout(&Seen { deployment, replica_sets, pods, last_lines }))
     }
 
     pub(super) fn ready(&self) -> Option<i32> {

@@ -18,7 +18,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::control_plane::licensing::Looked;
+use super::control_plane::{given::Heard, licensing::Looked};
 
 /// How old a list may be that an object is compared with.
 const FRESH: Duration = Duration::from_secs(10);
@@ -106,6 +106,8 @@ struct Entry {
     minted: Option<Minted>,
     /// What was last read of its licences.
     looked: Option<Looked>,
+    /// What was last heard of a token that we were given.
+    heard: Option<Heard>,
 }
 
 /// A token of our own.
@@ -181,6 +183,18 @@ impl Planes {
     pub(super) fn set_looked(&self, name: &PlaneName, looked: Looked) {
         self.change(name, |entry| {
             entry.looked = Some(looked);
+            false
+        });
+    }
+
+    /// What was last heard of the token that we were given for a control plane.
+    pub(super) fn heard(&self, name: &PlaneName) -> Option<Heard> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.heard.clone()
+    }
+
+    pub(super) fn set_heard(&self, name: &PlaneName, heard: Heard) {
+        self.change(name, |entry| {
+            entry.heard = Some(heard);
             false
         });
     }

@@ -78,3 +78,15 @@ pub trait Vault: Sync {
 pub fn id_of(token: &SecretString) -> Option<&str> {
     token.expose_secret().split_once('-').map(|(id, _)| id).filter(|id| !id.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_without_an_id_is_not_taken_for_one() {
+        let id = |text: &str| id_of(&SecretString::from(text)).map(str::to_owned);
+        assert_eq!(id("0123456789-abc-def").as_deref(), Some("0123456789"));
+        assert_eq!([id("abc"), id("-abc"), id("")], [None, None, None]);
+    }
+}

@@ -73,6 +73,11 @@ impl Claims {
         self.0.get("trial").and_then(Value::as_bool).unwrap_or_default()
     }
 
+    /// Whether it counts only where telemetry is on. Where it is off, nothing counts while such a one is installed.
+    pub fn requires_telemetry(&self) -> bool {
+        self.0.get("require_telemetry").and_then(Value::as_bool).unwrap_or_default()
+    }
+
     /// `premium` or `enterprise`; empty where it names single features only.
     pub fn feature_set(&self) -> &str {
         let is_legacy = self.0.get("all_features").and_then(Value::as_bool).unwrap_or_default();

@@ -11,6 +11,7 @@ use super::{
     claims::{Claims, NotALicense},
     record::{LicenseRecord, Uploaded},
     term::Phase,
+    verdict::is_about_telemetry,
 };
 use crate::plan::{Action, Change, Impact, Plan, Step};
 
@@ -39,7 +40,7 @@ pub struct Observed<'a> {
     pub live: &'a [License],
     /// As [`LicenseRecord::settled`] gave it.
     pub record: &'a LicenseRecord,
-    /// What the deployment complains about. Nothing is retired meanwhile.
+    /// What the deployment complains about. Nothing is retired meanwhile but what alone it complains of.
     pub errors: &'a [String],
     pub now: Timestamp,
 }
@@ -117,8 +118,8 @@ pub fn plan(declared: &[Declared], observed: &Observed<'_>, deletes_undeclared: 
         let is_renewed = renewals.peek().is_some();
         let reason = if is_renewed {
             // Also what came with another licence of ours is taken away only when everything declared works.
-            let works = plan.is_empty() && observed.errors.is_empty();
-            if !works || !renewals.all(|it| it.is_in_force(observed.live, observed.now)) {
+            let works = observed.errors.is_empty() || is_to_blame(live, declared, observed.errors);
+            if !plan.is_empty() || !works || !renewals.all(|it| it.is_in_force(observed.live, observed.now)) {
                 continue;
             }
             "another licence that is in force has taken its place"
@@ -130,6 +131,14 @@ pub fn plan(declared: &[Declared], observed: &Observed<'_>, deletes_undeclared: 
         plan.steps.push(delete(entry, live, reason));
     }
     plan
+}
+
+/// Whether the deployment complains of nothing but this licence, which nobody declares: while it stays, no other one counts.
+fn is_to_blame(live: &License, declared: &[Declared], errors: &[String]) -> bool {
+    let needs_telemetry = |it: &Declared| it.claims().is_some_and(Claims::requires_telemetry);
+    Claims::of(live).requires_telemetry()
+        && !declared.iter().any(needs_telemetry)
+        && errors.iter().all(|it| is_about_telemetry(it))
 }
 
 /// Decides what goes with the manifest: with the policy Delete everything that we uploaded, otherwise nothing.

@@ -37,7 +37,7 @@ pub struct LicenseView {
     pub trial: bool,
 }
 
-/// That a licence comes to its end.
+/// That a licence, or a token, comes to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// The threshold: there are at most so many days left.
@@ -46,13 +46,18 @@ pub struct Announcement {
 }
 
 impl Announcement {
-    /// For an Event.
-    pub fn message(&self) -> String {
-        let expires = self.expires.to_string();
-        let day = expires.split('T').next().unwrap_or_default();
+    /// For an Event. `what` comes to its end.
+    pub fn message(&self, what: &str) -> String {
         let left = if self.days == 1 { "a day".to_owned() } else { format!("{} days", self.days) };
-        format!("the licence expires in less than {left}, on {day}: put a new one into its Secret")
+        let day = day(self.expires);
+        format!("{what} expires in less than {left}, on {day}: put a new one into its Secret")
     }
+}
+
+/// A date as people read it.
+pub fn day(date: Timestamp) -> String {
+    let text = date.to_string();
+    text.split('T').next().unwrap_or_default().to_owned()
 }
 
 impl Phase {

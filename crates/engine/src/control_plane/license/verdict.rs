@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::{
     claims::{Claims, NotALicense},
     plan::{Declared, Observed},
-    term::Phase,
+    term::{Phase, day},
 };
 use crate::control_plane::entitlements::Summary;
 
@@ -134,6 +134,11 @@ fn keeps_former(declared: &[Declared], observed: &Observed<'_>) -> bool {
     uploaded.any(|it| it.id.is_some() && !is_declared(&it.identity))
 }
 
+/// What coderd says of a licence that counts only with telemetry, where telemetry is off.
+pub(super) fn is_about_telemetry(words: &str) -> bool {
+    words.contains("requires telemetry")
+}
+
 /// That coderd took a licence does not mean that it counts.
 fn not_in_effect(
     declared: &[Declared],
@@ -141,9 +146,11 @@ fn not_in_effect(
     in_effect: Option<&Summary>,
 ) -> Option<Verdict> {
     let summary = in_effect?;
-    let telemetry = summary.errors.iter().find(|it| it.contains("requires telemetry"));
+    let telemetry = summary.errors.iter().find(|it| is_about_telemetry(it));
     if let Some(words) = telemetry {
-        let message = format!("the licence is installed and has no effect: {words}");
+        let message = format!(
+            "the licence is installed and has no effect: {words}. Switch telemetry on, or put another licence into the Secret"
+        );
         return Some(Verdict::no(Reason::Error, message));
     }
     let counts = |it: &Claims| matches!(Phase::of(it, observed.now), Phase::Valid | Phase::Grace);
@@ -167,10 +174,7 @@ fn stand(one: &Declared, observed: &Observed<'_>) -> Verdict {
         }
     };
     let phase = Phase::of(claims, observed.now);
-    let day = |date: Option<Timestamp>| {
-        let text = date.map(|it| it.to_string()).unwrap_or_default();
-        text.split('T').next().unwrap_or_default().to_owned()
-    };
+    let day = |date: Option<Timestamp>| date.map(day).unwrap_or_default();
     if phase == Phase::Expired {
         let message =
             format!("the licence expired on {}: put a new one into the Secret", day(claims.grace_until()));

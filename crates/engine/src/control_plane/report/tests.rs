@@ -43,6 +43,7 @@ fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> Coder
     let url = Some("https://coder.example.com".to_owned());
     let findings = Findings {
         access: Ok(&build),
+        given: None,
         workload: None,
         url,
         licensing: Some(licensing),
@@ -100,12 +101,85 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let first = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
     let waiting = Waiting { reason: reason::UNREACHABLE, message: "refused".to_owned() };
     let now = Timestamp::from_second(9).unwrap();
-    let findings =
-        Findings { access: Err(&waiting), workload: None, url: None, licensing: None, requested: None, now };
+    let findings = Findings {
+        access: Err(&waiting),
+        given: None,
+        workload: None,
+        url: None,
+        licensing: None,
+        requested: None,
+        now,
+    };
     let status = status(&plane(true, Some(first.clone())), &findings);
     assert_eq!(says(&status, "Ready"), word("False", "Unreachable"));
     assert_eq!(says(&status, "LicenseApplied"), word("False", "Pending"));
     assert_eq!(says(&status, "Entitlements"), word("Unknown", "NotObserved"));
     assert_eq!((status.license_tier, status.version), (first.license_tier, first.version));
     assert_eq!(status.operator_access_ready, Some(false));
+}
+
+fn message(status: &CoderControlPlaneStatus, kind: &str) -> String {
+    status.conditions.iter().find(|it| it.type_ == kind).unwrap().message.clone()
+}
+
+#[test]
+fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
+    let (build, end) = (build(), Timestamp::from_second(100_000).unwrap());
+    let credential = Some(CredentialStatus { expires_at: Time(end), told_days: Some(1) });
+    let given = Given { lifetime: Lifetime::Until(end), credential: credential.clone() };
+    let at = |second: i64, access| Findings {
+        access,
+        given: Some(&given),
+        workload: None,
+        url: None,
+        licensing: None,
+        requested: None,
+        now: Timestamp::from_second(second).unwrap(),
+    };
+    let works = status(&plane(false, None), &at(0, Ok(&build)));
+    assert!(message(&works, "OperatorAccessReady").ends_with("the token expires on 1970-01-02"), "{works:?}");
+    assert_eq!(works.credential, credential);
+
+    let refused = Waiting { reason: reason::UNAUTHORIZED, message: "401".to_owned() };
+    let early = status(&plane(false, Some(works.clone())), &at(1, Err(&refused)));
+    assert_eq!(message(&early, "OperatorAccessReady"), "401", "it was revoked, or is another one");
+    let late = status(&plane(false, Some(works)), &at(100_000, Err(&refused)));
+    assert!(
+        message(&late, "OperatorAccessReady").contains("expired on 1970-01-02: put a new one"),
+        "{late:?}"
+    );
+    assert_eq!(late.credential, credential, "that is how we know");
+}
+
+#[test]
+fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
+    let build = build();
+    let notice = |reason, message: &str| Notice { reason, message: message.to_owned() };
+    let complete = |notices: Option<Vec<Notice>>| {
+        let standing = Err(Waiting { reason: reason::PROGRESSING, message: "0 of 1 pods".to_owned() });
+        let workload = Workload { standing, ready_replicas: None, database_version: None, notices };
+        let findings = Findings {
+            access: Ok(&build),
+            given: None,
+            workload: Some(&workload),
+            url: None,
+            licensing: None,
+            requested: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let status = status(&plane(false, None), &findings);
+        (says(&status, "Complete"), message(&status, "Complete"))
+    };
+    let database = notice(reason::NO_DATABASE, "no database");
+    let left_out = vec![
+        database.clone(),
+        notice(reason::GATEWAY_API_MISSING, "no routes"),
+        notice(reason::NO_CONSENT, "no consent"),
+    ];
+    assert_eq!(
+        complete(Some(left_out)),
+        (word("False", "GatewayAPIMissing"), "no routes; no consent".to_owned())
+    );
+    assert_eq!(complete(Some(vec![database])).0, word("True", "UpToDate"));
+    assert_eq!(complete(None).0, word("Unknown", "NotObserved"), "nothing was looked at");
 }

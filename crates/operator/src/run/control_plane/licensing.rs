@@ -218,7 +218,8 @@ impl Desk<'_> {
         };
         for announcement in record.announce(&self.declared, &looked.live, self.now) {
             let words = ("LicenseExpires", "Announce");
-            publish(&*self.plane, EventType::Warning, words, &announcement.message(), self.shared).await;
+            let note = announcement.message("the licence");
+            publish(&*self.plane, EventType::Warning, words, &note, self.shared).await;
         }
         let licenses = looked.live.iter().map(|it| LicenseView::of(it, self.now)).collect();
         let first = self.declared.first().and_then(|it| it.jwt.as_ref());

@@ -35,8 +35,10 @@ const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRou
 
 /// Makes the objects what the manifest says, and tells what became of them.
 pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<Workload, kube::Error> {
-    let has_gateway = has_gateway_api(plane, shared).await?;
-    let live = live(plane, has_gateway, shared).await?;
+    let routes = routes(plane, shared).await?;
+    let has_gateway = routes.is_some();
+    let mut live = live(plane, shared).await?;
+    live.extend(routes.into_iter().flatten());
     let facts = match facts(plane, &live, has_gateway, shared).await {
         Ok(facts) => facts,
         Err(waiting) => return Ok(Workload::stopped(waiting)),
@@ -59,9 +61,8 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, s
     let started: Vec<String> = seen.started().collect();
     let holds_up = |it: &Notice| [reason::DOWNGRADE_REFUSED, reason::NOT_OURS].contains(&it.reason);
     let waiting = |it: Notice| Waiting { reason: it.reason, message: it.message };
-    let (grave, notices): (Vec<Notice>, Vec<Notice>) =
-        refused.into_iter().chain(desired.notices.iter().cloned()).partition(holds_up);
-    let standing = match (grave.into_iter().next(), seen.rollout()) {
+    let notices: Vec<Notice> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();
+    let standing = match (notices.iter().find(|it| holds_up(it)).cloned(), seen.rollout()) {
         (Some(notice), _) => Err(waiting(notice)),
         (None, Some(Rollout::Done)) => Ok(()),
         (None, Some(Rollout::Stuck(message))) => Err(Waiting { reason: reason::ROLLOUT_STUCK, message }),
@@ -75,7 +76,7 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, s
         standing,
         ready_replicas: seen.ready(),
         database_version: version::newest(known, None, started.iter().map(String::as_str)),
-        notices: notices.into_iter().map(|it| it.message).collect(),
+        notices: Some(notices),
     }
 }
 
@@ -162,27 +163,30 @@ async fn consenting(plane: &CoderControlPlane, shared: &Shared) -> Result<BTreeS
     Ok(consenting)
 }
 
-/// Whether the cluster has what an exposure by Gateway needs. It may come at any time, so it is asked each time.
-async fn has_gateway_api(plane: &CoderControlPlane, shared: &Shared) -> Result<bool, kube::Error> {
-    if plane.spec.expose.as_ref().is_none_or(|it| it.gateway.is_none()) {
-        return Ok(false);
-    }
-    match shared.client.list_api_group_resources("gateway.networking.k8s.io/v1").await {
-        Ok(found) => Ok(found.resources.iter().any(|it| it.kind == GATEWAY.2)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+/// The routes that have our labels; nothing where the cluster does not know such objects. That may change at any time, so it is
+/// asked each time, also when none is declared: one that no longer is has to go.
+async fn routes(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<Vec<Live>>, kube::Error> {
+    let (group, version, kind) = GATEWAY;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let namespace = plane.namespace().unwrap_or_default();
+    let routes = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
+    let is_declared = plane.spec.expose.as_ref().is_some_and(|it| it.gateway.is_some());
+    match routes.list(&ListParams::default().labels(&selector(plane))).await {
+        Ok(found) => Ok(Some(
+            found.items.into_iter().filter_map(|it| as_live(it, &resource)).map(|(_, it)| it).collect(),
+        )),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        // Who was never meant to make routes has none.
+        Err(kube::Error::Api(status)) if status.code == 403 && !is_declared => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Every object that has our labels.
-async fn live(
-    plane: &CoderControlPlane,
-    has_gateway: bool,
-    shared: &Shared,
-) -> Result<Vec<Live>, kube::Error> {
+/// Every object that has our labels and is of a kind that every cluster knows.
+async fn live(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Live>, kube::Error> {
     let namespace = plane.namespace().unwrap_or_default();
     let mut found: BTreeMap<Key, Live> = BTreeMap::new();
-    for (group, version, kind) in KINDS.into_iter().chain(has_gateway.then_some(GATEWAY)) {
+    for (group, version, kind) in KINDS {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let here = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
         let mut objects = here.list(&ListParams::default().labels(&selector(plane))).await?.items;

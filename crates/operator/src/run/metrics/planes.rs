@@ -65,6 +65,7 @@ pub(super) struct Counts {
 struct Tried {
     is_up: Option<bool>,
     last_success: Option<i64>,
+    token_ends: Option<i64>,
 }
 
 impl Default for Counts {
@@ -77,6 +78,10 @@ impl Default for Counts {
 impl Counts {
     pub(super) fn licensed(&self, figures: Figures) {
         *lock(&self.licences) = Some(figures);
+    }
+
+    pub(super) fn token_ends(&self, ends: Option<Timestamp>) {
+        lock(&self.tried).token_ends = ends.map(Timestamp::as_second);
     }
 
     pub(super) fn tried(&self, works: bool, now: Timestamp) {
@@ -217,17 +222,23 @@ fn encode_tries(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt::Re
     let tries: Vec<(OfPlane, Tried)> =
         planes.iter().map(|(plane, counts)| (of(plane), *lock(&counts.tried))).collect();
     let help = "Whether it answers and takes the credentials";
-    let mut family = encoder.encode_descriptor("control_plane_up", help, None, MetricType::Gauge)?;
-    for (labels, tried) in &tries {
-        if let Some(is_up) = tried.is_up {
-            family.encode_family(labels)?.encode_gauge(&i64::from(is_up))?;
-        }
-    }
+    gauge(encoder, &tries, ("control_plane_up", help, None), |it| it.is_up.map(i64::from))?;
     let (name, help) = ("control_plane_last_success_timestamp", "When it last did");
-    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
-    for (labels, tried) in &tries {
-        if let Some(at) = tried.last_success {
-            family.encode_family(labels)?.encode_gauge(&at)?;
+    gauge(encoder, &tries, (name, help, Some(&Unit::Seconds)), |it| it.last_success)?;
+    let (name, help) = ("control_plane_token_expiry_timestamp", "When the token ends that we were given");
+    gauge(encoder, &tries, (name, help, Some(&Unit::Seconds)), |it| it.token_ends)
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    tries: &[(OfPlane, Tried)],
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    value: impl Fn(&Tried) -> Option<i64>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for (labels, tried) in tries {
+        if let Some(value) = value(tried) {
+            family.encode_family(labels)?.encode_gauge(&value)?;
         }
     }
     Ok(())

@@ -138,7 +138,7 @@ async fn a_job_that_fails_is_told_without_the_password_and_another_one_follows_w
     let words = access["message"].as_str().unwrap();
     assert!(words.contains(&format!("Job {NAME}, pod {NAME}-")) && words.contains("connect"), "{words}");
     assert!(words.contains("adminCredentialsSecretRef"), "what to do: {words}");
-    let told = own_plane::told(&stage.client, &stage).await;
+    let told = secrecy::told(&stage).await;
     assert!(!told.contains("wr0ng-pass"), "a secret was told");
 
     stage.write_secret("coder-db", &json!({"url": String::from_utf8(right).unwrap()})).await;
@@ -168,7 +168,7 @@ async fn an_operator_that_dies_while_the_job_runs_leaves_one_account_and_one_tok
     assert_eq!(users(&owner).await.len(), 2, "the human and ours");
     assert_eq!(tokens(&owner, &our_name(&stage).await).await, 1);
     assert!(stage.api::<Secret>().get_opt(NAME).await.unwrap().is_none());
-    let told = own_plane::told(&stage.client, &stage).await;
+    let told = secrecy::told(&stage).await;
     assert!(!told.contains(str::from_utf8(&kept.data.unwrap()["password"].0).unwrap()), "a secret was told");
     assert_eq!(stage.api::<Deployment>().get("main").await.unwrap().metadata.generation, Some(1));
 }

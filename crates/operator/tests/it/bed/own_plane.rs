@@ -4,22 +4,21 @@ use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Pod, Secret},
-    events::v1::Event,
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::coderd::sign_license;
 
 use super::{
     operator::Operator,
+    secrecy,
     stage::{self, LIMIT, Stage, is_held_up, is_ready, says},
 };
 
 const LICENSES_PORT: u16 = 8099;
 const PASSWORD: &str = "Correct-Horse-Battery-9";
+const ADMIN_PASSWORD: &str = "Staple-Under-Glass-7";
+const DATABASE_PASSWORD: &str = "Elephants-Never-Forget-3";
 
 /// An operator that reaches Services by their names, in a namespace with a database.
 pub(super) async fn stage() -> Stage {
@@ -31,7 +30,11 @@ pub(super) async fn stage() -> Stage {
     // The coderd of the stage is not used: this one is ours.
     let coderd = bed.coderd(testbed::Flavour::Shipped).await.unwrap();
     let stage = Stage { client, namespace, coderd, operator };
-    stage.write_secret("coder-db", &json!({"url": bed.database().await.unwrap()})).await;
+    // The bed's database asks for no password; one that is given is still a secret.
+    let database = bed.database().await.unwrap();
+    let database = database.replacen("postgres@", &format!("postgres:{DATABASE_PASSWORD}@"), 1);
+    assert!(database.contains(DATABASE_PASSWORD));
+    stage.write_secret("coder-db", &json!({"url": database})).await;
     let owner = json!({"email": "owner@example.com", "username": "owner", "password": PASSWORD});
     stage.write_secret("coder-first-user", &owner).await;
     stage
@@ -49,28 +52,57 @@ pub(super) fn plane() -> Value {
         ],
         "licenseSecretRef": {"name": "coder-license"},
         "operatorAccess": {"generatedTokenSecretName": "main-operator-token",
-            "firstUserSecretRef": {"name": "coder-first-user"}},
+            "firstUserSecretRef": {"name": "coder-first-user"},
+            "adminCredentialsSecretRef": {"name": "coder-break-glass"}},
     }})
+}
+
+async fn address(stage: &Stage) -> String {
+    let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    pods.items.iter().find_map(|it| it.status.as_ref()?.pod_ip.clone()).unwrap()
 }
 
 /// A licence from the Coder of the stage.
 pub(super) async fn sign(stage: &Stage) -> String {
-    let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
-    let address = pods.items.iter().find_map(|it| it.status.as_ref()?.pod_ip.clone()).unwrap();
+    let address = address(stage).await;
     sign_license(&format!("http://{address}:{LICENSES_PORT}"), &json!({"feature_set": "premium"}))
         .await
         .unwrap()
 }
 
-/// Everything that anybody can read of what we did.
-pub(super) async fn told(client: &Client, stage: &Stage) -> String {
-    let events = Api::<Event>::namespaced(client.clone(), &stage.namespace);
-    let events = events.list(&ListParams::default()).await.unwrap().items;
-    let planes = stage.api::<CoderControlPlane>().list(&ListParams::default()).await.unwrap().items;
-    let deployments = stage.api::<Deployment>().list(&ListParams::default()).await.unwrap().items;
-    let (_, metrics) = stage.operator.get("/metrics").await.unwrap();
-    let words = serde_json::to_string(&(events, planes, deployments)).unwrap();
-    format!("{words}{metrics}{:?}", stage.operator.said())
+/// Signs the owner in and makes another one, for emergencies.
+async fn make_break_glass(stage: &Stage) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("http://{}:8080/api/v2/users", address(stage).await);
+    let login = json!({"email": "owner@example.com", "password": PASSWORD});
+    let session: Value =
+        http.post(format!("{url}/login")).json(&login).send().await.unwrap().json().await.unwrap();
+    let token = session["session_token"].as_str().unwrap();
+    let user = json!({"username": "breakglass", "email": "break@example.com", "password": ADMIN_PASSWORD,
+        "roles": ["owner"], "organization_ids": [uuid::Uuid::nil()]});
+    let made = http.post(url).header("Coder-Session-Token", token).json(&user).send().await.unwrap();
+    assert_eq!(made.status(), 201);
+    let admin = json!({"email": "break@example.com", "password": ADMIN_PASSWORD});
+    stage.write_secret("coder-break-glass", &admin).await;
+}
+
+async fn value(stage: &Stage, secret: &str, key: &str) -> Vec<u8> {
+    stage.api::<Secret>().get(secret).await.unwrap().data.unwrap()[key].0.clone()
+}
+
+/// Loses the operator's token, and gives the one that takes its place.
+async fn next_token(stage: &Stage, before: &[u8]) -> Vec<u8> {
+    let (secrets, name) = (stage.api::<Secret>(), "main-operator-token");
+    let lost = json!({"data": {"token": null}});
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(lost)).await.unwrap();
+    let is_next = |it: Option<&Secret>| {
+        it.and_then(|it| it.data.as_ref()?.get("token")).is_some_and(|it| !it.0.is_empty() && it.0 != before)
+    };
+    tokio::time::timeout(LIMIT, kube::runtime::wait::await_condition(secrets, name, is_next))
+        .await
+        .unwrap()
+        .unwrap();
+    value(stage, name, "token").await
 }
 
 #[tokio::test]
@@ -110,11 +142,24 @@ async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
     let deployment = stage.api::<Deployment>().get("main").await.unwrap();
     assert_eq!(deployment.metadata.generation, Some(1), "the Deployment was written once");
 
-    let token =
-        stage.api::<Secret>().get("main-operator-token").await.unwrap().data.unwrap()["token"].clone();
-    let told = told(&stage.client, &stage).await;
-    for secret in [license.as_str(), PASSWORD, str::from_utf8(&token.0).unwrap()] {
-        assert!(!told.contains(secret), "a secret was told");
+    // A token that is lost is minted again, by somebody else's rights.
+    let first = value(&stage, "main-operator-token", "token").await;
+    make_break_glass(&stage).await;
+    let second = next_token(&stage, &first).await;
+    stage.look_again("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "ready again", is_ready).await;
+    let (told, database) = (secrecy::told(&stage).await, value(&stage, "coder-db", "url").await);
+    for (what, secret) in [
+        ("the licence", license.as_bytes()),
+        ("the first user's password", PASSWORD.as_bytes()),
+        ("the administrator's password", ADMIN_PASSWORD.as_bytes()),
+        ("the token", second.as_slice()),
+        ("the token before it", first.as_slice()),
+        ("the database's address", database.as_slice()),
+        ("the database's password", DATABASE_PASSWORD.as_bytes()),
+        ("the key of fingerprints", value(&stage, "main-operator-token", "fingerprint-key").await.as_slice()),
+    ] {
+        secrecy::hides(&told, what, secret);
     }
 
     stage.delete("CoderControlPlane", "main").await;

@@ -20,6 +20,7 @@ fn token(number: u64, made: i64) -> Token {
         token_name: names().nth(number),
         created_at: at(made),
         expires_at: at(made + 24),
+        login_type: "token".to_owned(),
         scopes: Vec::new(),
     }
 }

@@ -212,6 +212,26 @@ fn nothing_is_retired_while_the_deployment_complains() {
 }
 
 #[test]
+fn one_that_the_deployment_complains_of_goes_when_another_has_its_place() {
+    let needs_telemetry = |id: &str| {
+        let mut claims = claims(id);
+        claims["require_telemetry"] = json!(true);
+        claims
+    };
+    let errors = vec!["License requires telemetry but telemetry is disabled".to_owned()];
+    let mut world = World { errors, ..World::default() };
+    world.converge(&[declare(&needs_telemetry("a"))]);
+    world.converge(&[declare(&needs_telemetry("b"))]);
+    assert_eq!(world.names(), ["a", "b"], "the next one would be no better");
+    world.errors.push("something else".to_owned());
+    world.converge(&[declare(&claims("c"))]);
+    assert_eq!(world.names(), ["a", "b", "c"], "it is not the only complaint");
+    world.errors.pop();
+    world.converge(&[declare(&claims("c"))]);
+    assert_eq!(world.names(), ["c"]);
+}
+
+#[test]
 fn an_expired_one_is_not_sent_and_replaces_nothing() {
     let mut world = World::default();
     world.converge(&[declare(&claims("a"))]);
@@ -335,7 +355,7 @@ fn where_none_is_declared_the_one_that_lasts_longest_counts() {
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].days, 30);
     assert_eq!(
-        told[0].message(),
+        told[0].message("the licence"),
         "the licence expires in less than 30 days, on 2027-02-04: put a new one into its Secret"
     );
     let replaced = LicenseRecord::default().announce(&[declare(&long)], &live, now());
