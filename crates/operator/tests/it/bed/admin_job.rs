@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{
     operator::Operator,
-    own_plane,
+    own_plane, secrecy,
     stage::{LIMIT, Stage, is_held_up, is_ready, says},
 };
 
