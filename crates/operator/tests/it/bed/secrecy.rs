@@ -41,7 +41,8 @@ pub(super) fn hides(told: &str, what: &str, secret: &[u8]) {
     match std::str::from_utf8(secret) {
         Ok(text) => {
             spellings.push(text.to_owned());
-            spellings.extend(text.split_once('-').map(|(_, half)| half.to_owned()));
+            let half = text.split_once('-').map(|(_, half)| half.to_owned());
+            spellings.extend(half.filter(|it| it.len() >= 12));
             // Claims alone say whose a licence is.
             spellings.extend(text.split('.').nth(1).filter(|it| it.len() > 20).map(str::to_owned));
         }
