@@ -3,7 +3,7 @@
 use engine::provisioner_keys::{Names, Owner, Record, SecretPlace};
 use uuid::Uuid;
 
-use super::model::{Shared, UID, World, place};
+use super::model::{Row, Shared, UID, World, place};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -77,6 +77,13 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
 
 fn change_manifest(world: &mut World, disturbance: Disturbance) {
     let number = world.log.len();
+    if matches!(disturbance, Disturbance::Name | Disturbance::Plane) {
+        // What was restored and seen by nobody is not found where nobody looks any more.
+        let is_named = |it: &Row| world.is_named(it);
+        let unseen: Vec<Uuid> =
+            world.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
+        world.rows.retain(|it| !unseen.contains(&it.key.id));
+    }
     let wanted = &mut world.wanted;
     match disturbance {
         Disturbance::Rotate => wanted.rotate_request = Some(number.to_string()),
@@ -125,7 +132,7 @@ fn change_secret(world: &mut World, disturbance: Disturbance) {
 fn restore(world: &mut World) {
     let names = world.wanted.names.clone();
     let (organization, deployment) = (world.wanted.organization_id, world.wanted.place.deployment_id);
-    let is_known = |it: &super::model::Row| {
+    let is_known = |it: &Row| {
         names.is_ours(&it.key.name)
             && it.key.organization_id == organization
             && Some(it.deployment) == deployment

@@ -204,15 +204,17 @@ impl World {
         }
     }
 
+    /// Whether a key is written down anywhere.
+    pub(crate) fn is_named(&self, row: &Row) -> bool {
+        let records = self.secrets.values().filter_map(|it| it.record.as_ref()).chain([&self.status]);
+        records.into_iter().any(|it| it.names_key(&row.key.name, Some(row.key.organization_id)))
+    }
+
     /// No key of ours is in coderd that nobody could find again.
     fn check_named(&self) {
-        let records: Vec<&Record> =
-            self.secrets.values().filter_map(|it| it.record.as_ref()).chain([&self.status]).collect();
         for row in self.ours() {
-            let is_named =
-                records.iter().any(|it| it.names_key(&row.key.name, Some(row.key.organization_id)));
             let says_it = self.wanted.names.is_ours(&row.key.name);
-            assert!(is_named || says_it, "{} is lost\n{self:#?}", row.key.name);
+            assert!(says_it || self.is_named(row), "{} is lost\n{self:#?}", row.key.name);
         }
     }
 
