@@ -7,9 +7,8 @@
 //! [`machine::next`] decides, one action at a time, from values alone. [`drive`] does the actions. [`ending::end`] says what
 //! is revoked when the manifest goes.
 //!
-//! One way to lose a key is left: an operator sleeps between writing an intent with a bare name and asking for the key, another one
-//! mints, loses and revokes that name meanwhile, and the first one wakes, mints and dies at once. Names with a suffix are
-//! found again even then.
+//! coderd cannot be fenced: an operator that slept may ask for a key long after its intent was given up. So a name that was
+//! given up stays written down for a while, and one with our suffix is found again whenever it comes.
 
 pub mod coderd;
 pub mod drive;

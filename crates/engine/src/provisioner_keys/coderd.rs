@@ -78,7 +78,7 @@ pub async fn revoke(
     };
     match look(!is_ours_by_name).await? {
         Fate::NotOurs => return Ok(Revoked::NotOurs),
-        Fate::Gone if !is_ours_by_name => return Ok(Revoked::Done),
+        Fate::Gone if !is_ours_by_name => return Ok(Revoked::Absent),
         Fate::Gone | Fate::Delete => {}
     }
     if coderd.delete(organization, &held.name).await? {
@@ -86,7 +86,7 @@ pub async fn revoke(
     }
     // To an account that may not delete it coderd says the same as when it is gone.
     match look(true).await? {
-        Fate::Gone => Ok(Revoked::Done),
+        Fate::Gone => Ok(Revoked::Absent),
         Fate::NotOurs => Ok(Revoked::NotOurs),
         Fate::Delete => Err(Trouble::Waiting(Waiting {
             reason: reason::FORBIDDEN,

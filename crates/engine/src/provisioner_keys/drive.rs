@@ -57,6 +57,8 @@ pub trait KeySecret: Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoked {
     Done,
+    /// There was no such key.
+    Absent,
     /// Another key has the name by now; it was left alone.
     NotOurs,
     /// Its place is gone, or nobody knows where it is: it stays, and is named.
@@ -261,7 +263,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             Ok(how) => {
                 self.around.told(&Told::Revoked { held, how });
                 match how {
-                    Revoked::Done | Revoked::NotOurs => state.seen.gone(held),
+                    Revoked::Done | Revoked::Absent | Revoked::NotOurs => state.seen.gone(held),
                     Revoked::OutOfReach => state.seen.left(held),
                 }
             }

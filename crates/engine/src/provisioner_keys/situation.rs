@@ -14,7 +14,7 @@ use super::{
 /// How old a list may be for a name to be free in it.
 const RECENT: SignedDuration = SignedDuration::from_secs(10);
 /// How far from an intent the key may have been made that came of it. The clocks are two.
-const AROUND_INTENT: SignedDuration = SignedDuration::from_mins(15);
+pub(super) const AROUND_INTENT: SignedDuration = SignedDuration::from_mins(15);
 
 /// When a key is minted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub(super) fn keep_what_was_minted(
     let minted @ Minted { intent, checksum: _ } = seen.minted.as_ref()?;
     let (name, organization) = (&intent.name, intent.organization_id);
     if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
-        return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, None));
+        return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, now));
     }
     if record.names_key(name, organization) {
         return None;
@@ -33,7 +33,7 @@ pub(super) fn keep_what_was_minted(
     // Somebody else went on without us: the key that we made is nobody's.
     let mut record = record.clone();
     record.retire_lost(intent);
-    Some(write(wanted, seen, record, Value::Keep, None))
+    Some(write(wanted, seen, record, Value::Keep, now))
 }
 
 /// The next action towards a new key.
@@ -43,7 +43,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
     };
     if seen.stored(wanted).and_then(|it| it.intent.as_ref()) != Some(&intent) {
         // Only the status knew it: the fence comes first.
-        return write(wanted, seen, record, Value::Keep, None);
+        return write(wanted, seen, record, Value::Keep, now);
     }
     let is_own = seen.own_intent.as_ref() == Some(&intent.name);
     if !is_own && !seen.has_looked {
@@ -56,7 +56,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
     }
     if now.duration_since(intent.since).abs() > INTENT_IS_FRESH {
         let record = Record { intent: Some(Intent { since: now, ..intent }), ..record };
-        return write(wanted, seen, record, Value::Keep, None);
+        return write(wanted, seen, record, Value::Keep, now);
     }
     if let Some(lost) = record.retiring.iter().find(|it| it.lost && !seen.was_tried(&it.held)) {
         return Next::Revoke(Box::new(lost.clone()));
@@ -88,12 +88,13 @@ fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Time
     if let Some(lost) = record.intent.replace(intent) {
         record.retire_lost(&lost);
     }
-    write(wanted, seen, record, Value::Keep, Some(need))
+    let leaves = leave(wanted, seen, &mut record, now);
+    Next::Write(Box::new(Write { record, value: Value::Keep, begins: Some(need), leaves }))
 }
 
-fn write(wanted: &Wanted, seen: &Seen, mut record: Record, value: Value, begins: Option<Need>) -> Next {
-    let leaves = leave(wanted, seen, &mut record);
-    Next::Write(Box::new(Write { record, value, begins, leaves }))
+fn write(wanted: &Wanted, seen: &Seen, mut record: Record, value: Value, now: Timestamp) -> Next {
+    let leaves = leave(wanted, seen, &mut record, now);
+    Next::Write(Box::new(Write { record, value, begins: None, leaves }))
 }
 
 /// The declared name as it is, if we never gave it, or one made of it, before.

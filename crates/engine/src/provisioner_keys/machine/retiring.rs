@@ -6,7 +6,7 @@ use super::{
     super::{
         reason,
         record::{Held, Record, Retiring, SecretPlace},
-        situation::{LiveKey, Pods, Seen, Wanted},
+        situation::{AROUND_INTENT, LiveKey, Pods, Seen, Wanted},
     },
     Next, Rest, Value, Write, need,
     settle::held,
@@ -32,7 +32,7 @@ pub(super) fn next(
     }
     sweep(wanted, seen, &mut record, now);
     let mut cleared = record.clone();
-    let leaves = leave(wanted, seen, &mut cleared);
+    let leaves = leave(wanted, seen, &mut cleared, now);
     let write = |record: Record| {
         let (value, begins, leaves) = (Value::Keep, None, leaves.clone());
         Next::Write(Box::new(Write { record, value, begins, leaves }))
@@ -51,14 +51,25 @@ pub(super) fn next(
 }
 
 /// Takes out of a record what is done with. Gives the keys that nobody can reach any more, to be named.
-pub(super) fn leave(wanted: &Wanted, seen: &Seen, record: &mut Record) -> Vec<Held> {
+pub(super) fn leave(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) -> Vec<Held> {
     let is =
         |held: &Held, list: &[Held]| list.iter().any(|it| it.is_called(&held.name, held.organization_id));
     let is_left = |it: &Held| it.place.is_replaced_by(&wanted.place) || is(it, &seen.left);
     let left = record.retiring.iter().map(|it| &it.held).filter(|it| is_left(it)).cloned().collect();
-    record.retiring.retain(|it| !is_left(&it.held) && !is(&it.held, &seen.gone));
+    let is_over = |it: &Retiring| is(&it.held, &seen.gone) && !may_still_come(it, wanted, now);
+    record.retiring.retain(|it| !is_left(&it.held) && !is_over(it));
     record.former.retain(|it| !seen.removed.contains(it));
     left
+}
+
+/// An operator that slept may still ask for a key that was given up. Its name stays written down for a while, unless it says
+/// by itself that it is ours.
+fn may_still_come(retiring: &Retiring, wanted: &Wanted, now: Timestamp) -> bool {
+    retiring.lost && !wanted.names.is_ours(&retiring.held.name) && now < comes_until(retiring)
+}
+
+fn comes_until(retiring: &Retiring) -> Timestamp {
+    retiring.since.checked_add(AROUND_INTENT).unwrap_or(Timestamp::MAX)
 }
 
 /// Puts everything on the list of what goes that is ours and that nobody waits for: an intent that has become needless, and
@@ -124,6 +135,7 @@ pub(super) fn rest(
     if !times.is_empty() && seen.pods.is_some() {
         times.extend(now.checked_add(POLL).ok());
     }
+    times.extend(record.retiring.iter().filter(|it| may_still_come(it, wanted, now)).map(comes_until));
     times.extend(need::due_at(wanted, seen, &record));
     let again_at = times.into_iter().min().map(|it| it.max(now));
     let concern = record.current.as_ref().and_then(|it| unseen(wanted, seen, &record, it, now));

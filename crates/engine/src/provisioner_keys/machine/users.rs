@@ -31,7 +31,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         adopt(&mut record, held(wanted, key, checksum, false), key, now);
     }
     let mut cleared = record.clone();
-    leave(wanted, seen, &mut cleared);
+    leave(wanted, seen, &mut cleared, now);
     let is_mirrored = |it: &Record| it.retiring == seen.mirror.retiring && it.intent == seen.mirror.intent;
     if !is_mirrored(&record) && !is_mirrored(&cleared) {
         return Next::Mirror(Box::new(cleared));

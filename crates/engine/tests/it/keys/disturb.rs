@@ -80,8 +80,7 @@ fn change_manifest(world: &mut World, disturbance: Disturbance) {
     if matches!(disturbance, Disturbance::Name | Disturbance::Plane) {
         // What was restored and seen by nobody is not found where nobody looks any more.
         let is_named = |it: &Row| world.is_named(it);
-        let unseen: Vec<Uuid> =
-            world.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
+        let unseen: Vec<Uuid> = world.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
         world.rows.retain(|it| !unseen.contains(&it.key.id));
     }
     let wanted = &mut world.wanted;
