@@ -70,7 +70,10 @@ pub(super) fn adopt(record: &mut Record, mut current: Held, key: &LiveKey, now: 
         Some(before) if is_key(&before, key) && current.organization_name.is_empty() => {
             current.organization_name = before.organization_name;
         }
-        Some(before) if !is_key(&before, key) => record.retire(before, now),
+        Some(before) if !is_key(&before, key) => {
+            record.retire(before, now);
+            record.rotated_at = Some(now);
+        }
         _ => {}
     }
     record.current = Some(current);

@@ -472,7 +472,16 @@ impl Surroundings for Operator {
         revoke(&there, retiring, is_ours, now).await
     }
 
-    fn told(&self, _: &Told<'_>) {}
+    fn told(&self, told: &Told<'_>) {
+        if let Told::Left { held } = told {
+            // It was named: it is a person's from here on.
+            let mut world = self.lock();
+            world.log.push(format!(": left {}", held.name));
+            let is_it =
+                |it: &&mut Row| Some(it.deployment) == held.place.deployment_id && Some(it.key.id) == held.id;
+            world.rows.iter_mut().filter(is_it).for_each(|it| it.is_foreign = true);
+        }
+    }
 }
 
 impl Operator {

@@ -1,0 +1,435 @@
+//! What can be the matter with a key, one thing at a time, and exactly what is done about it.
+
+use engine::provisioner_keys::{Held, LiveKey, Owner, Policy, Record, reason};
+use jiff::SignedDuration;
+use uuid::Uuid;
+
+use super::{
+    disturb::{Disturbance, disturb},
+    model::{GRACE, Shared, Stored, World, place},
+    run::{Process, settle},
+};
+
+/// What a pass wrote, minted, proved and deleted, and how it ended.
+fn pass(world: &Shared) -> Vec<String> {
+    let from = world.lock().unwrap().log.len();
+    let mut process = Process::new("", world);
+    let driven = process.pass().0.unwrap();
+    let world = world.lock().unwrap();
+    let is_read = |it: &&String| !it.contains(": read") && !it.contains(": list");
+    let mut done: Vec<String> = world
+        .log
+        .iter()
+        .skip(from)
+        .filter(is_read)
+        .map(|it| it.trim_start_matches(": ").to_owned())
+        .collect();
+    done.push(match driven.rest.key {
+        Ok(held) if held.is_ours => format!("{} is ours", held.name),
+        Ok(held) => format!("{} is not ours", held.name),
+        Err(waiting) => waiting.reason.to_owned(),
+    });
+    done.extend(driven.rest.concern.map(|it| it.reason.to_owned()));
+    done
+}
+
+/// A world with a key, at rest.
+fn settled(policy: Policy) -> Shared {
+    let world = World::new(policy);
+    settle(&world);
+    world.lock().unwrap().roll();
+    world
+}
+
+/// The same after something has happened.
+fn after(policy: Policy, disturbances: &[Disturbance]) -> Shared {
+    let world = settled(policy);
+    for disturbance in disturbances {
+        disturb(&world, *disturbance);
+    }
+    world
+}
+
+/// A new key, from the intent to the status; the key before goes later.
+fn rotation(name: &str, listed: &str, before: &str) -> Vec<String> {
+    let current = |it: &str| if it.is_empty() { "None".to_owned() } else { format!("Some({it:?})") };
+    let retiring = if before.is_empty() { "[]".to_owned() } else { format!("[{before:?}]") };
+    vec![
+        format!("write - intent Some({name:?}) current {} retiring []", current(before)),
+        "mirror".to_owned(),
+        format!("mint {name}"),
+        format!("write value intent None current Some({name:?}) retiring {retiring}"),
+        "prove".to_owned(),
+        format!("write - intent None current Some({listed:?}) retiring {retiring}"),
+        "mirror".to_owned(),
+        format!("{listed} is ours"),
+    ]
+}
+
+#[test]
+fn the_first_key_has_the_declared_name_and_is_written_down_before_it_is_asked_for() {
+    for policy in [Policy::Recreate, Policy::OnRequest] {
+        assert_eq!(pass(&World::new(policy)), rotation("Alpha", "alpha", ""));
+    }
+}
+
+#[test]
+fn a_key_that_is_good_costs_one_proof_in_a_new_process_and_nothing_after() {
+    let world = settled(Policy::Recreate);
+    let mut process = Process::new("same", &world);
+    process.pass().0.unwrap();
+    let calls = world.lock().unwrap().log.len();
+    process.pass().0.unwrap();
+    assert_eq!(world.lock().unwrap().log[calls..], ["same: read alpha-provisioner-key"]);
+}
+
+#[test]
+fn whatever_is_lost_or_differs_is_replaced_with_overlap() {
+    let next = |prove: bool| {
+        let mut done = rotation("Alpha-1a2b-2", "alpha-1a2b-2", "alpha");
+        if prove {
+            done.insert(0, "prove".to_owned());
+        }
+        done
+    };
+    for (disturbance, is_proved) in [
+        (Disturbance::DeleteKey, true),
+        (Disturbance::DeleteSecret, false),
+        (Disturbance::EmptySecret, false),
+        (Disturbance::SpoilSecret, true),
+        (Disturbance::Organization, true),
+        // A value goes to no other deployment than its own.
+        (Disturbance::Plane, false),
+        (Disturbance::Tags, true),
+        (Disturbance::Rotate, true),
+    ] {
+        let world = after(Policy::Recreate, &[disturbance]);
+        assert_eq!(pass(&world), next(is_proved), "{disturbance:?}");
+    }
+}
+
+#[test]
+fn another_declared_name_is_given_as_it_is_and_the_old_one_never_again() {
+    let world = after(Policy::Recreate, &[Disturbance::Name]);
+    let beta = world.lock().unwrap().wanted.names.base.clone();
+    let mut done = rotation(&beta, &beta, "alpha");
+    done.insert(0, "prove".to_owned());
+    assert_eq!(pass(&world), done);
+    settle(&world);
+    {
+        let mut world = world.lock().unwrap();
+        world.wanted.names = super::model::wanted(Policy::Recreate).names;
+        world.disturbances += 1;
+    }
+    settle(&world);
+    let world = world.lock().unwrap();
+    assert_eq!(world.live().unwrap().key.name, "alpha-1a2b-3");
+}
+
+#[test]
+fn what_makes_no_difference_mints_nothing() {
+    let kept = |write: bool| {
+        let write = write.then(|| "write - intent None current Some(\"alpha\") retiring []".to_owned());
+        let mut done = vec!["prove".to_owned()];
+        done.extend(write);
+        done.push("mirror".to_owned());
+        done.push("alpha is ours".to_owned());
+        done
+    };
+    let status = Disturbance::LoseStatus(0xff);
+    for (disturbance, writes) in [
+        (status, false),
+        (Disturbance::LoseRecord, true),
+        (Disturbance::Url, true),
+        (Disturbance::Roll, false),
+    ] {
+        let world = after(Policy::Recreate, &[disturbance]);
+        let mut expected = kept(writes);
+        if matches!(disturbance, Disturbance::LoseRecord | Disturbance::Roll) {
+            expected.retain(|it| it != "mirror");
+        }
+        assert_eq!(pass(&world), expected, "{disturbance:?}");
+        assert_eq!(world.lock().unwrap().minted, 1);
+    }
+    // `default` and its name are one organization.
+    let world = settled(Policy::Recreate);
+    world.lock().unwrap().wanted.organization_name = "default".to_owned();
+    settle(&world);
+    assert_eq!(world.lock().unwrap().minted, 1);
+}
+
+#[test]
+fn every_single_field_of_the_status_is_filled_again() {
+    for bit in 0..8 {
+        let world = settled(Policy::Recreate);
+        let status = world.lock().unwrap().status.clone();
+        disturb(&world, Disturbance::LoseStatus(1 << bit));
+        settle(&world);
+        let world = world.lock().unwrap();
+        assert_eq!((world.minted, &world.status), (1, &status), "{bit}");
+    }
+}
+
+#[test]
+fn a_renamed_secret_takes_the_value_along_and_the_old_one_goes_after_the_pods() {
+    for disturbance in [Disturbance::RenameSecret, Disturbance::RenameEntry] {
+        let world = after(Policy::Recreate, &[disturbance]);
+        let value = "write value intent None current Some(\"alpha\") retiring []";
+        assert_eq!(pass(&world), [value, "prove", "mirror", "alpha is ours"]);
+        assert_eq!(pass(&world), ["prove", "alpha is ours"], "pods read the old one");
+        world.lock().unwrap().roll();
+        let done = pass(&world);
+        assert!(done[1].starts_with("remove"), "{done:?}");
+        let world = world.lock().unwrap();
+        assert_eq!((world.minted, world.secrets.len()), (1, 1));
+        assert_eq!(world.secrets.values().next().unwrap().data.len(), 1);
+    }
+}
+
+#[test]
+fn the_key_before_goes_when_no_pod_carries_it_and_a_daemon_is_on_the_new_one() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&world);
+    assert_eq!(pass(&world), ["prove", "alpha-1a2b-2 is ours"], "the pods carry the old one");
+    world.lock().unwrap().carried.clear();
+    assert_eq!(pass(&world), ["prove", "alpha-1a2b-2 is ours"], "nobody has been seen on the new one");
+    world.lock().unwrap().roll();
+    let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
+    assert_eq!(pass(&world), ["prove", "delete alpha", end, "mirror", "alpha-1a2b-2 is ours"]);
+}
+
+#[test]
+fn after_the_grace_period_the_key_before_goes_in_any_case_and_it_is_said_that_nobody_came() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&world);
+    let advance = |by: SignedDuration| {
+        let mut world = world.lock().unwrap();
+        world.now = world.now.checked_add(by).unwrap();
+    };
+    advance(GRACE - SignedDuration::from_secs(1));
+    assert_eq!(pass(&world), ["prove", "alpha-1a2b-2 is ours"]);
+    advance(SignedDuration::from_secs(1));
+    let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
+    let done = ["prove", "delete alpha", end, "mirror", "alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN];
+    assert_eq!(pass(&world), done);
+}
+
+#[test]
+fn without_pods_the_key_before_stays_for_the_overlap() {
+    let world = after(Policy::OnRequest, &[Disturbance::Rotate]);
+    pass(&world);
+    assert_eq!(pass(&world), ["prove", "alpha-1a2b-2 is ours"]);
+    disturb(&world, Disturbance::Seconds(660));
+    assert_eq!(pass(&world)[1], "delete alpha");
+}
+
+#[test]
+fn the_schedule_rotates_when_it_is_time_and_not_before() {
+    let world = settled(Policy::OnRequest);
+    {
+        let mut world = world.lock().unwrap();
+        world.wanted.rotate_every = Some(SignedDuration::from_hours(1));
+        world.disturbances += 1;
+    }
+    let rotated = world.lock().unwrap().status.rotated_at.unwrap();
+    let at = |minutes: i64| rotated.checked_add(SignedDuration::from_mins(minutes)).unwrap();
+    world.lock().unwrap().now = at(59);
+    assert_eq!(pass(&world), ["prove", "alpha is ours"]);
+    world.lock().unwrap().now = at(60);
+    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(world.lock().unwrap().minted, 2);
+}
+
+#[test]
+fn a_key_that_is_back_and_ours_by_its_name_is_revoked_again() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&world);
+    disturb(&world, Disturbance::Rotate);
+    settle(&world);
+    disturb(&world, Disturbance::RestoreKey);
+    assert_eq!(world.lock().unwrap().ours().count(), 2);
+    settle(&world);
+    let world = world.lock().unwrap();
+    assert_eq!((world.ours().count(), world.minted), (1, 3));
+}
+
+#[test]
+fn a_key_of_the_same_name_that_somebody_made_is_not_revoked_for_its_name() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&world);
+    // Somebody deletes the one that is on its way out, and makes another.
+    {
+        let mut world = world.lock().unwrap();
+        world.rows.retain(|it| it.key.name != "alpha");
+        let tags = world.wanted.tags.clone();
+        world.foreign("alpha", &tags, 0);
+    }
+    settle(&world);
+    assert_eq!(world.lock().unwrap().rows.iter().filter(|it| it.is_foreign).count(), 1);
+}
+
+#[test]
+fn another_deployment_under_the_same_name_gets_a_key_and_the_old_one_is_left() {
+    let world = settled(Policy::Recreate);
+    {
+        let mut world = world.lock().unwrap();
+        world.wanted.place = place("main", 3);
+        world.disturbances += 1;
+    }
+    let done = pass(&world);
+    assert_eq!(done.last().unwrap(), "alpha-1a2b-2 is ours");
+    assert!(done.contains(&"left alpha".to_owned()), "{done:?}");
+    assert!(!done.iter().any(|it| it.starts_with("delete")), "{done:?}");
+    let record = world.lock().unwrap().status.clone();
+    assert!(record.retiring.is_empty(), "{record:?}");
+}
+
+#[test]
+fn a_value_of_somebody_else_is_kept_if_it_would_do_and_replaced_if_not() {
+    let world = World::new(Policy::Recreate);
+    let tags = world.lock().unwrap().wanted.tags.clone();
+    world.lock().unwrap().foreign("somebody", &tags, 0);
+    settle(&world);
+    disturb(&world, Disturbance::OthersValue);
+    assert_eq!(pass(&world).last().unwrap(), "somebody is not ours");
+    settle(&world);
+    assert_eq!(world.lock().unwrap().ours().count(), 0, "ours has gone");
+    disturb(&world, Disturbance::Tags);
+    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+}
+
+/// A Secret that a person made, with that value.
+fn brought(world: &Shared, value: Option<&str>) {
+    let mut world = world.lock().unwrap();
+    let wanted = world.wanted.secret.clone();
+    let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
+    let secret = Stored { owner: Owner::Users, data, record: None, version: 1 };
+    world.secrets.insert(wanted.name, secret);
+}
+
+#[test]
+fn a_secret_that_a_person_brought_is_used_or_refused_and_never_written() {
+    for policy in [Policy::Recreate, Policy::OnRequest] {
+        let world = World::new(policy);
+        let other = [("other".to_owned(), String::new())].into();
+        {
+            let mut world = world.lock().unwrap();
+            let tags = world.wanted.tags.clone();
+            world.foreign("right", &tags, 0);
+            world.foreign("wrong", &other, 0);
+        }
+        for (value, reason) in [
+            (None, api::reason::NOT_OURS),
+            (Some("spoilt"), api::reason::INVALID),
+            (Some("value-2"), api::reason::INVALID),
+            (Some("value-1"), "right is not ours"),
+        ] {
+            brought(&world, value);
+            assert_eq!(pass(&world).last().unwrap(), reason);
+            let world = world.lock().unwrap();
+            assert_eq!((world.minted, world.secrets.values().next().unwrap().version), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn a_persons_secret_in_place_of_ours_ends_our_key_after_its_time() {
+    let world = settled(Policy::Recreate);
+    let tags = world.lock().unwrap().wanted.tags.clone();
+    world.lock().unwrap().foreign("right", &tags, 0);
+    brought(&world, Some("value-2"));
+    assert_eq!(pass(&world).last().unwrap(), "right is not ours");
+    assert_eq!(world.lock().unwrap().ours().count(), 1, "pods may carry it");
+    world.lock().unwrap().carried.clear();
+    disturb(&world, Disturbance::Seconds(660));
+    pass(&world);
+    let world = world.lock().unwrap();
+    assert_eq!((world.ours().count(), world.minted), (0, 1));
+    assert!(world.status.retiring.is_empty());
+}
+
+#[test]
+fn where_copies_are_elsewhere_nothing_is_minted_unasked() {
+    for (disturbance, reason) in [
+        (Disturbance::DeleteSecret, reason::SECRET_MISSING),
+        (Disturbance::EmptySecret, reason::SECRET_MISSING),
+        (Disturbance::DeleteKey, reason::KEY_REVOKED),
+        (Disturbance::SpoilSecret, reason::SECRET_CHANGED),
+        (Disturbance::Tags, api::reason::DRIFT_FOUND),
+        (Disturbance::Name, api::reason::DRIFT_FOUND),
+    ] {
+        let world = after(Policy::OnRequest, &[disturbance]);
+        assert_eq!(pass(&world).last().unwrap(), reason, "{disturbance:?}");
+        let writes = world.lock().unwrap().writes;
+        assert_eq!(pass(&world).last().unwrap(), reason, "{disturbance:?}");
+        assert_eq!(world.lock().unwrap().writes, writes, "{disturbance:?}");
+        assert_eq!(world.lock().unwrap().minted, 1, "{disturbance:?}");
+        disturb(&world, Disturbance::Rotate);
+        assert!(pass(&world).last().unwrap().ends_with("is ours"), "{disturbance:?}");
+        pass(&world);
+        assert_eq!(world.lock().unwrap().minted, 2, "{disturbance:?}");
+    }
+}
+
+#[test]
+fn a_name_that_somebody_has_is_said_and_only_a_request_takes_another() {
+    let world = World::new(Policy::OnRequest);
+    disturb(&world, Disturbance::ForeignName);
+    assert_eq!(pass(&world).last().unwrap(), reason::NAME_TAKEN);
+    assert!(world.lock().unwrap().secrets.is_empty());
+    disturb(&world, Disturbance::Rotate);
+    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-1 is ours");
+}
+
+#[test]
+fn key_and_secret_gone_together_is_as_if_there_were_none() {
+    let world = after(Policy::OnRequest, &[Disturbance::DeleteKey, Disturbance::DeleteSecret]);
+    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+}
+
+#[test]
+fn a_status_of_coder_k8s_is_enough_to_go_on_with() {
+    let world = World::new(Policy::Recreate);
+    let tags = world.lock().unwrap().wanted.tags.clone();
+    {
+        let mut world = world.lock().unwrap();
+        world.foreign("alpha", &tags, 1);
+        let row = world.rows.first_mut().unwrap();
+        row.is_foreign = false;
+        let LiveKey { id, organization_id, .. } = row.key.clone();
+        let current = Held {
+            name: "alpha".to_owned(),
+            id: Some(id),
+            organization_id: Some(organization_id),
+            place: engine::provisioner_keys::Place { deployment_id: None, ..place("main", 1) },
+            is_ours: true,
+            ..Held::default()
+        };
+        world.status = Record { current: Some(current), ..Record::default() };
+    }
+    brought(&world, Some("value-1"));
+    world.lock().unwrap().secrets.values_mut().for_each(|it| it.owner = Owner::Ours);
+    settle(&world);
+    let world = world.lock().unwrap();
+    assert_eq!(world.minted, 0);
+    assert!(world.status.current.as_ref().unwrap().is_ours);
+    assert_eq!(world.status.current.as_ref().unwrap().place.deployment_id, Some(Uuid::from_u128(1)));
+}
+
+#[test]
+fn a_copy_of_a_secret_is_no_claim_to_its_key() {
+    let world = settled(Policy::Recreate);
+    {
+        let mut world = world.lock().unwrap();
+        world.rows.iter_mut().for_each(|it| it.is_foreign = true);
+        world.status = Record::default();
+        let base = "Alpha";
+        world.wanted.names =
+            engine::provisioner_keys::Names::new(base, "ffff0000-0000-0000-0000-000000000000");
+        world.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
+    }
+    assert_eq!(pass(&world).last().unwrap(), "alpha is not ours");
+    super::finish(&world);
+    assert_eq!(world.lock().unwrap().rows.len(), 1);
+}
