@@ -243,9 +243,8 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 state.minted = Some(value);
                 self.around.told(&Told::Minted { name: &intent.name });
             }
-            Minting::Taken => state.seen.unclear(),
             // What became of it is seen when it is looked; if that fails too, in the next pass.
-            Minting::Unclear(_) => state.seen.unclear(),
+            Minting::Taken | Minting::Unclear(_) => state.seen.unclear(),
             Minting::Refused(trouble) => return Err(trouble),
         }
         Ok(())

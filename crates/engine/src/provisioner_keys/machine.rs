@@ -74,6 +74,8 @@ pub struct Rest {
 
 /// Decides.
 pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
+    // A status keeps whole seconds, and what it gives back is compared with what was written.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     if seen.secret.is_users(&wanted.names.uid) {
         if must_prove(seen) {
             return Next::Prove;

@@ -296,13 +296,12 @@ impl SecretSeen {
 pub fn fate(retiring: &Retiring, found: Option<&LiveKey>) -> Fate {
     let Some(found) = found else { return Fate::Gone };
     let Retiring { held, since, lost } = retiring;
-    let is_it = match held.id {
-        Some(id) => found.id == id,
-        None => {
-            let has_its_tags = held.tags_hash.is_empty() || held.tags_hash == tags_hash(&found.tags);
-            let is_of_its_time = found.created_at.duration_since(*since).abs() <= AROUND_INTENT;
-            has_its_tags && (!lost || (found.daemons == 0 && is_of_its_time))
-        }
+    let is_it = if let Some(id) = held.id {
+        found.id == id
+    } else {
+        let has_its_tags = held.tags_hash.is_empty() || held.tags_hash == tags_hash(&found.tags);
+        let is_of_its_time = found.created_at.duration_since(*since).abs() <= AROUND_INTENT;
+        has_its_tags && (!lost || (found.daemons == 0 && is_of_its_time))
     };
     if is_it { Fate::Delete } else { Fate::NotOurs }
 }

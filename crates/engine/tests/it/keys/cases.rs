@@ -74,6 +74,16 @@ fn the_first_key_has_the_declared_name_and_is_written_down_before_it_is_asked_fo
 }
 
 #[test]
+fn times_are_written_in_whole_seconds_because_a_status_keeps_no_others() {
+    let world = World::new(Policy::Recreate);
+    let later = SignedDuration::from_millis(1_500);
+    world.lock().unwrap().now = super::model::start().checked_add(later).unwrap();
+    pass(&world);
+    let rotated = world.lock().unwrap().status.rotated_at.unwrap();
+    assert_eq!(rotated.subsec_nanosecond(), 0);
+}
+
+#[test]
 fn a_key_that_is_good_costs_one_proof_in_a_new_process_and_nothing_after() {
     let world = settled(Policy::Recreate);
     let mut process = Process::new("same", &world);

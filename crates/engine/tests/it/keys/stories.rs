@@ -183,10 +183,10 @@ fn act(chapter: &Chapter, world: &Shared, one: &mut Process, two: &mut Process) 
         {
             world.lock().unwrap().disturbances += 1;
             if who {
-                one.crash()
+                one.crash();
             } else {
-                two.crash()
-            };
+                two.crash();
+            }
         }
         let process = if *is_first || !chapter.is_doubled { &mut *one } else { &mut *two };
         process.step();
