@@ -1,5 +1,8 @@
 //! The objects that should be for a provisioner: the daemons' account, its rights, and the daemons.
 
+#[cfg(test)]
+mod tests;
+
 use api::{CoderProvisioner, annotation};
 use k8s_openapi::{
     api::{

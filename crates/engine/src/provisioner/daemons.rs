@@ -78,3 +78,62 @@ impl Daemons {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn daemon(name: &str, version: &str) -> ProvisionerDaemon {
+        let id = uuid::Uuid::nil();
+        serde_json::from_value(
+            json!({"id": id, "key_id": id, "created_at": "2026-01-01T12:00:00Z", "name": name,
+            "version": version}),
+        )
+        .unwrap()
+    }
+
+    fn of(list: &[ProvisionerDaemon], pods: &[&str], wanted: i32, coderd: Option<&str>) -> Daemons {
+        let pods = pods.iter().map(|it| (*it).to_owned()).collect();
+        Daemons::of(list, &pods, wanted, coderd)
+    }
+
+    #[test]
+    fn a_daemon_counts_whose_pod_is_there() {
+        let list = [daemon("here", "v2.36.0"), daemon("its-pod-is-gone", "v2.35.0")];
+        let daemons = of(&list, &["here", "not-connected-yet"], 1, None);
+        assert_eq!((daemons.connected(), daemons.versions()), (1, vec!["v2.36.0".to_owned()]));
+        assert_eq!(daemons.standing(), Ok(()));
+    }
+
+    #[test]
+    fn a_pod_that_connected_twice_is_one_daemon() {
+        let list = [daemon("a", "v2.36.0"), daemon("a", "v2.36.0")];
+        let daemons = of(&list, &["a"], 2, None);
+        assert_eq!(daemons.connected(), 1);
+        let missing = daemons.standing().unwrap_err();
+        assert_eq!(missing.reason, reason::DAEMONS_NOT_SEEN);
+        assert!(missing.message.contains("1 of 2"), "{}", missing.message);
+    }
+
+    #[test]
+    fn daemons_of_another_version_than_coderd_are_told_of_and_builds_are_no_versions() {
+        let list = [daemon("a", "v2.35.0")];
+        let skewed = of(&list, &["a"], 1, Some("v2.36.0+abc"));
+        assert_eq!(skewed.standing(), Ok(()));
+        assert_eq!(
+            skewed.words(),
+            "coderd sees 1 of 1 daemons; coderd is v2.36.0+abc: give them the same image"
+        );
+        for coderd in [Some("v2.35.0+abc"), Some("a build of one's own"), None] {
+            assert_eq!(of(&list, &["a"], 1, coderd).words(), "coderd sees 1 of 1 daemons");
+        }
+    }
+
+    #[test]
+    fn none_declared_is_as_it_should_be() {
+        let none = of(&[], &[], 0, None);
+        assert_eq!((none.standing(), none.words()), (Ok(()), "no daemons are declared".to_owned()));
+    }
+}

@@ -51,3 +51,29 @@ fn not_entitled() -> Waiting {
         message: format!("the deployment has no licence for {FEATURE}: add one to its control plane"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_control_plane_says_is_enough_while_it_is_fresh_and_one_of_three_words() {
+        assert_eq!(known(Some("entitled"), true), Some(Ok(())));
+        assert_eq!(
+            known(Some("grace_period"), true),
+            Some(Ok(())),
+            "daemons run until the licence has ended"
+        );
+        let refused = known(Some("not_entitled"), true).unwrap().unwrap_err();
+        assert_eq!(refused.reason, reason::NOT_ENTITLED);
+        for (word, is_fresh) in [
+            (Some("unknown"), true),
+            (Some("leased"), true),
+            (None, true),
+            (Some("entitled"), false),
+            (Some("not_entitled"), false),
+        ] {
+            assert_eq!(known(word, is_fresh), None, "{word:?} {is_fresh}: coderd is asked");
+        }
+    }
+}

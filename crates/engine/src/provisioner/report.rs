@@ -1,5 +1,8 @@
 //! The status of a provisioner after a pass. Pure: the same findings twice are the same status.
 
+#[cfg(test)]
+mod tests;
+
 use api::{
     CoderProvisioner, CoderProvisionerStatus,
     condition::{
@@ -34,7 +37,8 @@ pub struct Findings {
     pub key: Stage,
     pub secret: Stage,
     pub deployment: Stage,
-    pub daemons: Option<Daemons>,
+    /// What coderd sees, or why it could not be asked.
+    pub daemons: Option<Result<Daemons, Waiting>>,
     /// The pods that there are, and those that serve; nothing when nobody looked.
     pub replicas: Option<(i32, i32)>,
     /// Something else that stops everything.
@@ -54,9 +58,27 @@ pub struct Readiness {
 }
 
 impl Findings {
+    /// Nothing was looked at, because a person says so.
+    pub fn suspended() -> Self {
+        let message = "suspended: nothing is read or changed; the daemons go on".to_owned();
+        Self { stopped: Some(Waiting { reason: reason::SUSPENDED, message }), ..Self::default() }
+    }
+
+    /// Whether there are as many daemons as there should be.
+    fn connected(&self) -> Stage {
+        match self.daemons.as_ref()? {
+            Ok(daemons) => Some(daemons.standing()),
+            Err(waiting) => Some(Err(waiting.clone())),
+        }
+    }
+
+    fn seen(&self) -> Option<&Daemons> {
+        self.daemons.as_ref()?.as_ref().ok()
+    }
+
     /// The first thing that is not as it should be.
     pub fn readiness(&self) -> Readiness {
-        let daemons = self.daemons.as_ref().map(Daemons::standing);
+        let daemons = self.connected();
         let stages =
             [&self.control_plane, &self.access, &self.entitled, &self.key, &self.secret, &self.deployment];
         let mut troubles = stages.into_iter().chain([&daemons]).filter_map(|it| it.as_ref()?.as_ref().err());
@@ -72,7 +94,7 @@ impl Findings {
             None if is_complete => Readiness {
                 is_ready: true,
                 reason: reason::UP_TO_DATE,
-                message: self.daemons.as_ref().map(Daemons::words).unwrap_or_default(),
+                message: self.seen().map(Daemons::words).unwrap_or_default(),
                 is_stalled: false,
             },
             None => Readiness {
@@ -90,13 +112,17 @@ pub fn is_begun(provisioner: &CoderProvisioner) -> bool {
     provisioner.status.as_ref().is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY))
 }
 
-/// The status after a pass. What is known of the keys is in `before` already.
+/// The status after a pass. What is known of the keys is in `before` already. A pass over an older manifest has nothing to
+/// say where one over a newer one has spoken.
 pub fn status(
     provisioner: &CoderProvisioner,
     before: CoderProvisionerStatus,
     findings: &Findings,
     now: Timestamp,
 ) -> CoderProvisionerStatus {
+    if before.observed_generation > provisioner.metadata.generation {
+        return before;
+    }
     let conditions = conditions(provisioner, &before, findings, now);
     let is_ready = findings.readiness().is_ready;
     let mut next = CoderProvisionerStatus {
@@ -108,15 +134,14 @@ pub fn status(
             .requested
             .clone()
             .or_else(|| before.last_handled_reconcile_at.clone()),
+        // Numbers of which nobody knows whether they are still true are none.
+        daemons: findings.seen().map(Daemons::connected),
+        daemon_versions: findings.seen().map(Daemons::versions).unwrap_or_default(),
         ..before
     };
     if let Some((replicas, ready)) = findings.replicas {
         next.replicas = Some(replicas);
         next.ready_replicas = Some(ready);
-    }
-    if let Some(daemons) = &findings.daemons {
-        next.daemons = Some(daemons.connected());
-        next.daemon_versions = daemons.versions();
     }
     next
 }
@@ -131,14 +156,12 @@ fn conditions(
     let is_bootstrap = provisioner.spec.bootstrap.is_some();
     let access = if is_bootstrap { BOOTSTRAP_SECRET } else { OPERATOR_ACCESS };
     let access_works = if is_bootstrap { reason::SECRET_READY } else { reason::OPERATOR_ACCESS_READY };
-    let daemons = findings.daemons.as_ref().map(Daemons::standing);
-    let mut made = Conditions::new(&before.conditions, provisioner.metadata.generation, now).with(
-        READY,
-        is_ready.into(),
-        reason,
-        &message,
-    );
-    let connected = findings.daemons.as_ref().map(Daemons::words).unwrap_or_default();
+    let daemons = findings.connected();
+    let is_suspended = reason == reason::SUSPENDED;
+    let truth = if is_suspended { Truth::Unknown } else { is_ready.into() };
+    let mut made = Conditions::new(&before.conditions, provisioner.metadata.generation, now)
+        .with(READY, truth, reason, &message);
+    let connected = findings.seen().map(Daemons::words).unwrap_or_default();
     // What is not looked at because something before it failed is not known, whatever it was before.
     let stages = [
         (CONTROL_PLANE_READY, &findings.control_plane, reason::CONTROL_PLANE_AVAILABLE, "answers"),
@@ -158,7 +181,7 @@ fn conditions(
             }
         };
     }
-    match (is_ready, is_stalled) {
+    match (is_ready || is_suspended, is_stalled) {
         (true, _) => made.made(),
         (false, true) => made.with(STALLED, Truth::True, reason, &message).made(),
         (false, false) => made.with(RECONCILING, Truth::True, reason, &message).made(),

@@ -17,5 +17,6 @@ mod holding;
 mod keys;
 mod license;
 mod properties;
+mod provisioner_gate;
 mod sheet;
 mod support;

@@ -103,13 +103,9 @@ fn those<K: Kind>(
 /// The manifests of a namespace that wait for something that they refer to.
 fn waiting<K: Kind>(manifests: &Store<K::Manifest>, namespace: Option<&str>) -> Vec<ObjectRef<K::Manifest>> {
     those::<K>(manifests, |it| {
-        it.meta().namespace.as_deref() == namespace && waits_for_reference(it.status())
+        let conditions = it.status().map_or(&[][..], |it| &it.conditions);
+        it.meta().namespace.as_deref() == namespace && trigger::waits_for_reference(conditions)
     })
-}
-
-fn waits_for_reference(status: Option<&Status>) -> bool {
-    let mut conditions = status.iter().flat_map(|it| &it.conditions);
-    conditions.any(|it| it.type_ == api::condition::READY && it.reason == reason::REFERENCE_NOT_FOUND)
 }
 
 fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {

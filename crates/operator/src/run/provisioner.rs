@@ -8,22 +8,27 @@ mod stages;
 
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use api::{CoderProvisioner, CoderProvisionerStatus, finalizer, reason};
+use api::{
+    CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvisionerStatus, finalizer, reason,
+};
 use engine::{
-    Waiting,
     provisioner::report::{self, Findings, Readiness},
     provisioner_keys::LiveKey,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{Secret, ServiceAccount},
-    rbac::v1::{Role, RoleBinding},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Secret, ServiceAccount},
+        rbac::v1::{Role, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -43,7 +48,7 @@ use super::{
     pass::{self, About, Ending, Target},
     planes::PlaneName,
     record::{has_finalizer, set_finalizer, writes},
-    trigger,
+    trigger::{self, waits_for_reference},
 };
 
 /// How soon something that waits is looked at again, should no watch have told.
@@ -80,21 +85,35 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderProvisioner>(), PredicateConfig::default());
-    shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
+    shared.metrics.show(known.clone(), conditions);
     let context = Arc::new(Context {
         shared: Arc::clone(&shared),
         provisioners: known.clone(),
         proved: Mutex::default(),
         bootstraps: Bootstraps::default(),
     });
-    let (of_planes, of_secrets) = (known.clone(), known.clone());
+    let (of_planes, of_statuses, of_secrets, of_organizations) =
+        (known.clone(), known.clone(), known.clone(), known.clone());
     let config = watcher::Config::default;
+    let statuses = watcher(shared.api::<CoderControlPlane>(), config())
+        .default_backoff()
+        .applied_objects()
+        .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
     let controller = Controller::for_stream(changes, known)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
             let belongs =
                 move |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| *name == plane_of(it));
             futures::stream::iter(those(&of_planes, belongs))
         }))
+        // What a control plane says of itself is written after it has been told to everybody, and is read from there.
+        .watches_stream(statuses, move |it| {
+            let name = (it.namespace().unwrap_or_default(), it.name_any());
+            those(&of_statuses, |it| plane_of(it) == name)
+        })
+        .watches(shared.api::<CoderOrganization>(), config(), move |it| {
+            let namespace = it.namespace();
+            those(&of_organizations, |it| it.namespace() == namespace && waits_for_reference(conditions(it)))
+        })
         .watches(shared.api::<PartialObjectMeta<Secret>>(), config(), move |it| {
             let (namespace, name) = (it.namespace(), it.name_any());
             those(&of_secrets, |it| it.namespace() == namespace && refers_to(it, &name))
@@ -129,6 +148,22 @@ fn those(
     known.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
 }
 
+fn conditions(provisioner: &CoderProvisioner) -> &[Condition] {
+    provisioner.status.as_ref().map_or(&[], |it| it.conditions.as_slice())
+}
+
+/// Tells two versions of a control plane apart if they are not the same to its daemons.
+fn said(plane: &CoderControlPlane) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let status = plane.status.as_ref();
+    (plane.uid(), status.and_then(|it| it.url.as_ref())).hash(&mut hasher);
+    status.and_then(|it| it.deployment_id.as_ref()).hash(&mut hasher);
+    status.and_then(|it| it.version.as_ref()).hash(&mut hasher);
+    status.and_then(|it| it.external_provisioner_daemons_entitlement.as_ref()).hash(&mut hasher);
+    plane.spec.image().hash(&mut hasher);
+    hasher.finish()
+}
+
 fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {
     let name = provisioner.spec.control_plane_ref.name.clone();
     (provisioner.namespace().unwrap_or_default(), name)
@@ -150,9 +185,7 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     }
     let mut provisioner = (*provisioner).clone();
     if provisioner.spec.is_suspended() {
-        let message = "suspended: nothing is read or changed; the daemons go on".to_owned();
-        let stopped = Some(Waiting { reason: reason::SUSPENDED, message });
-        conclude(&provisioner, &Findings { stopped, ..Findings::default() }, shared).await?;
+        conclude(&provisioner, &Findings::suspended(), shared).await?;
         return Ok(Action::await_change());
     }
     if !has_finalizer(&provisioner, finalizer::PROVISIONER) {

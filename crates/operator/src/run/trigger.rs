@@ -5,11 +5,19 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{ResourceExt, runtime::Predicate};
 
 /// Lets those changes through.
 pub(super) fn of<K: ResourceExt>() -> impl Predicate<K> + 'static {
     |object: &K| Some(version(object))
+}
+
+/// Whether an object waits for something that it refers to by name.
+pub(super) fn waits_for_reference(conditions: &[Condition]) -> bool {
+    conditions
+        .iter()
+        .any(|it| it.type_ == api::condition::READY && it.reason == api::reason::REFERENCE_NOT_FOUND)
 }
 
 /// Tells two versions of an object apart if somebody may want something else of it.

@@ -16,6 +16,7 @@ use crate::{
     deployment::reach,
     run::{
         Shared,
+        control_plane::is_at,
         planes::{Origin, Plane, PlaneName, Standing},
     },
 };
@@ -66,12 +67,13 @@ pub(super) async fn access(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
     context: &Context,
-) -> Result<Arc<Plane>, Waiting> {
+) -> Result<Arc<Plane>, Trouble> {
     let (shared, name) = (&context.shared, plane_of(provisioner));
     if provisioner.spec.bootstrap.is_some() {
         return bootstrap(provisioner, plane, context).await;
     }
-    let not_ready = |message: String| Waiting { reason: reason::OPERATOR_ACCESS_NOT_READY, message };
+    let not_ready =
+        |message: String| Trouble::from(Waiting { reason: reason::OPERATOR_ACCESS_NOT_READY, message });
     match shared.planes.standing(&name) {
         Some(Standing::Usable(plane)) => Ok(plane),
         Some(Standing::Blocked(why)) => Err(not_ready(format!(
@@ -88,10 +90,10 @@ async fn bootstrap(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
     context: &Context,
-) -> Result<Arc<Plane>, Waiting> {
+) -> Result<Arc<Plane>, Trouble> {
     let (shared, name) = (&context.shared, plane_of(provisioner));
     let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(|it| it.token()) else {
-        return Err(lookup::no_value("", ""));
+        return Err(lookup::no_value("", "").into());
     };
     let cluster = Cluster(shared.client.clone());
     let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
@@ -111,18 +113,29 @@ async fn bootstrap(
             .map_err(|message| Waiting { reason: reason::INVALID, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
-    let build = anonymous.build_info().await.map_err(|error| waiting(error.into()))?;
+    let build = anonymous.build_info().await?;
     if deployment.is_some_and(|it| it != build.deployment_id) {
         let message = format!("another deployment answers at {}: see its control plane", endpoint.url);
-        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into());
     }
     let client = anonymous
         .with_token(token)
         .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
-    client.current_user().await.map_err(|error| waiting(error.into()))?;
+    client.current_user().await?;
     let made = Arc::new(Plane::new(place, origin, client, build.deployment_id));
     context.bootstraps.put(&name, secret, &made);
     Ok(made)
+}
+
+/// The deployment that a provisioner's own token was last good for, whether its Secret is still there or not: what is deleted
+/// together must not lose the key. A token goes to the declared address only.
+pub(super) fn remembered(
+    provisioner: &CoderProvisioner,
+    plane: &CoderControlPlane,
+    context: &Context,
+) -> Option<Arc<Plane>> {
+    let (secret, _) = provisioner.spec.bootstrap.as_ref()?.token();
+    context.bootstraps.get(&plane_of(provisioner), secret).filter(|it| is_at(plane, it))
 }
 
 /// What went wrong, as what has to come first.

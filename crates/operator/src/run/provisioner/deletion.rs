@@ -13,8 +13,8 @@ use engine::{
     Trouble, Waiting,
     provisioner::{names, report::Findings, secret},
     provisioner_keys::{
-        Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Retiring, Revoked, Surroundings as _,
-        Told, coderd::revoke, end,
+        Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Record, Retiring, Revoked,
+        Surroundings as _, Told, coderd::revoke, end,
     },
 };
 use jiff::Timestamp;
@@ -44,28 +44,32 @@ use crate::run::{
 const SOON: Duration = Duration::from_secs(2);
 /// Beyond their grace period pods are not waited for.
 const BEYOND_GRACE: Duration = Duration::from_secs(60);
+/// However long the pods took, a deployment that does not answer is asked again for this long.
+const LAST_TRIES: Duration = Duration::from_mins(4);
 
 pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
     if !has_finalizer(provisioner, finalizer::PROVISIONER) {
+        context.remember(&about.uid, None);
         shared.passes.forget(&about);
         return Ok(Action::await_change());
     }
     let (age, is_forced) = leaving(provisioner);
     let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
+    let patience = Patience::of(provisioner);
     if let Some(waiting) = daemons_left(provisioner, shared).await? {
-        let grace = u64::try_from(provisioner.spec.termination_grace_period()).unwrap_or_default();
-        if !is_urgent && age < Duration::from_secs(grace) + BEYOND_GRACE {
+        if !is_urgent && age < patience.with_pods {
             say(provisioner, waiting, context).await?;
             return Ok(Action::requeue(SOON));
         }
     }
     let names = Names::new(provisioner.key_name(), &about.uid);
     let around = Around::new(provisioner.clone(), &names, shared);
-    let done = revoke_all(provisioner, &names, &around, context).await;
+    let is_last = is_urgent || age > patience.with_coderd;
+    let done = revoke_all(provisioner, &names, &around, is_last, context).await;
     around.publish().await;
     if let Err((waiting, keys)) = done {
-        if !(is_urgent || age > DEADLINE) {
+        if !is_last {
             let message = format!("{keys} not revoked yet: {}", waiting.message);
             let ending =
                 PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
@@ -73,7 +77,7 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
             say(provisioner, Waiting { message, ..waiting }, context).await?;
             return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
         }
-        let note = format!("left behind: {keys}: {}", waiting.message);
+        let note = format!("{keys} left behind: {}", waiting.message);
         leave_behind(provisioner, waiting.reason, &note, shared).await;
     }
     set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
@@ -82,6 +86,20 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     // Control planes may be waiting for just this.
     shared.planes.release(&plane_of(provisioner));
     Ok(Action::await_change())
+}
+
+/// How long what is being deleted is waited for, from the beginning.
+struct Patience {
+    with_pods: Duration,
+    with_coderd: Duration,
+}
+
+impl Patience {
+    fn of(provisioner: &CoderProvisioner) -> Self {
+        let grace = u64::try_from(provisioner.spec.termination_grace_period()).unwrap_or_default();
+        let with_pods = Duration::from_secs(grace) + BEYOND_GRACE;
+        Self { with_pods, with_coderd: DEADLINE.max(with_pods + LAST_TRIES) }
+    }
 }
 
 /// Says why it is still there.
@@ -121,21 +139,30 @@ async fn daemons_left(
     Ok(Some(Waiting { reason: reason::DELETING, message }))
 }
 
-/// Revokes every key that is ours, each where it lives. The error names those that could not be.
+/// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot be
+/// read does not hold up what is known without it.
 async fn revoke_all(
     provisioner: &CoderProvisioner,
     names: &Names,
     around: &Around<'_>,
+    is_last: bool,
     context: &Context,
 ) -> Result<(), (Waiting, String)> {
+    let unreadable = |trouble| (access::waiting(trouble), "its provisioner keys are".to_owned());
     let mirror = around.recorded();
-    let record = secrets(provisioner, &context.shared).read(&secret(provisioner)).await;
-    let record = record.ok().flatten().and_then(|it| it.record);
+    let record = match record(provisioner, &mirror, names, context).await {
+        Err(trouble) if !is_last => return Err(unreadable(trouble)),
+        read => read.ok().flatten(),
+    };
     let known = [record.as_ref(), Some(&mirror)];
     let current = known.into_iter().flatten().find_map(|it| it.current.as_ref());
     let listed = match current {
         Some(held) => listed(provisioner, held, context).await,
-        None => Vec::new(),
+        None => Ok(Vec::new()),
+    };
+    let listed = match listed {
+        Err(trouble) if !is_last => return Err(unreadable(trouble)),
+        read => read.unwrap_or_default(),
     };
     let place = current.map(|it| it.place.clone()).unwrap_or_default();
     let listed = Some((listed.as_slice(), &place));
@@ -151,13 +178,38 @@ async fn revoke_all(
     }
     match why {
         None => Ok(()),
-        Some(waiting) => Err((waiting, format!("provisioner key {}", left.join(", ")))),
+        Some(waiting) => {
+            let are = if left.len() == 1 { "is" } else { "are" };
+            Err((waiting, format!("provisioner key {} {are}", left.join(", "))))
+        }
     }
 }
 
-/// The keys beside a key, as far as they can be had: one that was lost is known by its name.
-async fn listed(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> Vec<LiveKey> {
-    let Some(organization) = held.organization_id else { return Vec::new() };
+/// What the Secret says of our keys: the one that was written last, wherever the manifest has moved it to since.
+async fn record(
+    provisioner: &CoderProvisioner,
+    mirror: &Record,
+    names: &Names,
+    context: &Context,
+) -> Result<Option<Record>, Trouble> {
+    let secrets = secrets(provisioner, &context.shared);
+    let mut places = vec![secret(provisioner)];
+    places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
+    let mut found = Vec::new();
+    for place in &places {
+        found.extend(secrets.read(place).await?.and_then(|it| it.record));
+    }
+    found.retain(|it| it.holder.is_empty() || it.holder == names.uid);
+    Ok(found.into_iter().max_by_key(|it| it.generation))
+}
+
+/// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
+async fn listed(
+    provisioner: &CoderProvisioner,
+    held: &Held,
+    context: &Context,
+) -> Result<Vec<LiveKey>, Trouble> {
+    let Some(organization) = held.organization_id else { return Ok(Vec::new()) };
     let name = (provisioner.namespace().unwrap_or_default(), held.place.control_plane.clone());
     let plane = match own(provisioner, held, context).await {
         Some(plane) => Some(plane),
@@ -165,10 +217,9 @@ async fn listed(provisioner: &CoderProvisioner, held: &Held, context: &Context) 
     };
     let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
     else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
-    let listing = plane.world_now().await.list(organization, true, Timestamp::now()).await;
-    listing.map(|it| it.keys).unwrap_or_default()
+    Ok(plane.world().await.list(organization, true, Timestamp::now()).await?.keys)
 }
 
 /// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
@@ -176,7 +227,8 @@ async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> 
     let is_there = held.place.control_plane == provisioner.spec.control_plane_ref.name;
     provisioner.spec.bootstrap.as_ref().filter(|_| is_there)?;
     let declared = access::control_plane(provisioner, &context.shared).await.ok()?;
-    access::access(provisioner, &declared, context).await.ok()
+    let now = access::access(provisioner, &declared, context).await;
+    now.ok().or_else(|| access::remembered(provisioner, &declared, context))
 }
 
 async fn revoke_one(

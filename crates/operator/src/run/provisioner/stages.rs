@@ -173,8 +173,9 @@ async fn reached(passed: &mut Passed, context: &Context) -> Result<Option<Known>
     findings.control_plane = Some(Ok(()));
     let plane = match access::access(provisioner, &declared, context).await {
         Ok(plane) => plane,
-        Err(waiting) => {
-            findings.access = Some(Err(waiting));
+        Err(trouble) => {
+            passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
+            findings.access = Some(Err(access::waiting(trouble)));
             return Ok(None);
         }
     };
@@ -287,51 +288,67 @@ async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context)
         return look_on(passed, context).await;
     }
     let replicas = provisioner.spec.replicas();
-    keep(passed, held, &image, replicas, &known.declared, shared).await?;
+    let authority = match authority(&known.declared, shared).await {
+        Ok(authority) => authority,
+        // Daemons without the certificates would not trust anybody: those that are there stay as they are.
+        Err(waiting) => {
+            look_on(passed, context).await?;
+            passed.findings.deployment = Some(Err(waiting));
+            return Ok(());
+        }
+    };
+    keep(passed, held, Facts { image, authority, replicas }, shared).await?;
     let pods: BTreeSet<String> =
         list_pods(&provisioner, shared).await?.iter().map(|it| it.name_any()).collect();
     let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
             let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
-            Some(Daemons::of(seen, &pods, replicas, version))
+            Ok(Daemons::of(seen, &pods, replicas, version))
         }
         Err(error) => {
-            passed.trouble = Some(Failure::of(&error.into()));
-            None
+            let trouble = Trouble::from(error);
+            passed.trouble = Some(Failure::of(&trouble));
+            Err(access::waiting(trouble))
         }
     };
-    passed.findings.daemons = daemons;
+    passed.findings.daemons = Some(daemons);
     Ok(())
 }
 
-/// Makes the objects what they should be.
-async fn keep(
-    passed: &mut Passed,
-    held: &Held,
-    image: &str,
+/// What the daemons get beyond their key.
+struct Facts {
+    image: String,
+    authority: Option<children::Authority>,
     replicas: i32,
+}
+
+/// The certificates that the daemons trust beyond the usual ones.
+async fn authority(
     declared: &CoderControlPlane,
     shared: &Shared,
-) -> Result<(), kube::Error> {
+) -> Result<Option<children::Authority>, Waiting> {
+    let Some((name, key)) = declared.spec.external.as_ref().and_then(|it| it.ca()) else { return Ok(None) };
+    let endpoint = place(declared, &Cluster(shared.client.clone())).await?;
+    Ok(Some(children::Authority {
+        secret: name.to_owned(),
+        key: key.to_owned(),
+        fingerprint: children::fingerprint(endpoint.authority()),
+    }))
+}
+
+/// Makes the objects what they should be.
+async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -> Result<(), kube::Error> {
     let provisioner = &passed.provisioner;
     let SecretPlace { name, key } = secret(provisioner);
-    let authority = declared.spec.external.as_ref().and_then(|it| it.ca());
-    let trusted = match authority {
-        Some(_) => place(declared, &Cluster(shared.client.clone())).await.ok(),
-        None => None,
-    };
+    let Facts { image, authority, replicas } = facts;
     let facts = children::Facts {
         url: held.place.url.clone(),
-        image: image.to_owned(),
+        image,
         secret: (name, key),
         checksum: held.checksum.clone(),
         replicas,
-        authority: authority.zip(trusted).map(|((name, key), endpoint)| children::Authority {
-            secret: name.to_owned(),
-            key: key.to_owned(),
-            fingerprint: children::fingerprint(endpoint.authority()),
-        }),
+        authority,
     };
     let desired = match children::desire(provisioner, &facts) {
         Ok(desired) => desired,

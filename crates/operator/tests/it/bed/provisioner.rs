@@ -1,5 +1,11 @@
 //! Provisioners with real daemons: from nothing to daemons that coderd sees, through rotations, to nothing again.
 
+mod daemons;
+mod deletion;
+mod gate;
+mod scale;
+mod takeover;
+
 use api::CoderProvisioner;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};

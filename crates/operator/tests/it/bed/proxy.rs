@@ -44,6 +44,8 @@ pub(crate) enum Mood {
     Busy(u32),
     /// Passed on, but the server says that it has this version.
     Version(&'static str),
+    /// Requests of this method get this status; the others are passed on.
+    Failing(Method, u16),
     /// Passed on, but the answers to writes are kept until the mood is another one.
     HoldingWrites,
 }
@@ -203,6 +205,10 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             }
             Ok(whole((status, headers, body)))
         }
+        Mood::Failing(method, status) if method == seen.method => {
+            Ok(said(status, "application/json", r#"{"message": "not now"}"#))
+        }
+        Mood::Failing(..) => pass(parts, body, &shared).await.map(whole),
         Mood::HoldingWrites => {
             let passed = pass(parts, body, &shared).await?;
             if seen.method != Method::GET {

@@ -1,0 +1,213 @@
+//! The end of provisioners: no key is left behind, whatever goes first and whatever fails, or it is named.
+
+use api::{CoderControlPlane, CoderProvisioner};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod, Secret},
+    events::v1::Event,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+    runtime::wait::await_condition,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    super::{
+        licensed,
+        proxy::{Mood, Proxy},
+        stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until},
+    },
+    keys, provisioner,
+};
+
+/// One without daemons.
+async fn made(stage: &Stage, name: &str) -> Value {
+    stage.apply(&provisioner(name, &json!({"replicas": 0}))).await;
+    stage.wait::<CoderProvisioner>(name, "ready", is_ready).await
+}
+
+async fn proxied() -> (Stage, Proxy) {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    (Stage::at(coderd, &proxy.url).await, proxy)
+}
+
+#[tokio::test]
+async fn the_key_that_was_made_is_revoked_whatever_the_manifest_calls_it_by_then() {
+    let stage = Stage::new(licensed().await).await;
+    made(&stage, "alpha").await;
+    let edited = json!({"replicas": 0, "suspend": true, "organizationName": "elsewhere",
+        "key": {"name": "edited", "secretName": "edited"}});
+    stage.apply(&provisioner("alpha", &edited)).await;
+    let held = stage
+        .wait::<CoderProvisioner>("alpha", "suspended", |it| says(it, "Ready", "Unknown", "Suspended"))
+        .await;
+    assert_eq!(held["status"]["provisionerKeyName"], "alpha");
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.gone(&held).await;
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_coderd_that_fails_for_a_while_does_not_cost_a_key() {
+    let (stage, proxy) = proxied().await;
+    for status in [429, 500, 503] {
+        let alpha = made(&stage, &format!("alpha-{status}")).await;
+        proxy.set(Mood::Failing(Method::DELETE, status));
+        stage.delete("CoderProvisioner", &format!("alpha-{status}")).await;
+        stage.operator.says(&[&format!("alpha-{status}"), "not revoked yet"]).await;
+        assert_eq!(keys(&stage.coderd).await, [format!("alpha-{status}")]);
+        proxy.set(Mood::Passing);
+        stage.gone(&alpha).await;
+        assert_eq!(keys(&stage.coderd).await, [""; 0], "after {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_read_once_holds_the_deletion_up_and_ends_it_not() {
+    let (stage, proxy) = proxied().await;
+    let alpha = made(&stage, "alpha").await;
+    proxy.set_on("/provisionerkeys/daemons", Mood::Failing(Method::GET, 500));
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.operator.says(&["alpha", "not revoked yet"]).await;
+    proxy.set(Mood::Passing);
+    stage.gone(&alpha).await;
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
+}
+
+/// Deletes everything at once, in this order, with the credentials and the Secret of the key.
+async fn all_at_once(plane_first: bool) {
+    let stage = Stage::new(licensed().await).await;
+    let mut objects = vec![made(&stage, "alpha").await, made(&stage, "beta").await];
+    let plane = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    objects.insert(if plane_first { 0 } else { 2 }, plane);
+    let secrets = stage.api::<Secret>();
+    for name in [CREDENTIALS, "alpha-provisioner-key"] {
+        secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    for object in &objects {
+        stage.delete(object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()).await;
+    }
+    for object in &objects {
+        stage.gone(object).await;
+    }
+    assert_eq!(keys(&stage.coderd).await, [""; 0], "{:#?}", stage.operator.said());
+}
+
+#[tokio::test]
+async fn everything_at_once_with_the_control_plane_first_leaves_no_key() {
+    all_at_once(true).await;
+}
+
+#[tokio::test]
+async fn everything_at_once_with_the_control_plane_last_leaves_no_key() {
+    all_at_once(false).await;
+}
+
+/// Whether an event names what was left of that object.
+async fn is_named(stage: &Stage, name: &str, key: &str) -> bool {
+    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    events.iter().any(|it| {
+        it.reason.as_deref() == Some("LeftBehind")
+            && it.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name))
+            && it.note.as_deref().is_some_and(|it| it.contains(key))
+    })
+}
+
+#[tokio::test]
+async fn somebody_who_does_not_want_to_wait_is_told_what_is_left() {
+    let (stage, proxy) = proxied().await;
+    let alpha = made(&stage, "alpha").await;
+    proxy.set(Mood::Down);
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.operator.says(&["alpha", "not revoked yet"]).await;
+    stage.annotate("CoderProvisioner", "alpha", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&alpha).await;
+    stage.operator.says(&["provisioner key alpha is left behind"]).await;
+    assert!(is_named(&stage, "alpha", "provisioner key alpha").await);
+    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
+}
+
+#[tokio::test]
+async fn one_whose_control_plane_has_gone_before_goes_at_once_and_its_key_is_named() {
+    let stage = Stage::new(licensed().await).await;
+    let alpha = made(&stage, "alpha").await;
+    let plane = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&plane).await;
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.gone(&alpha).await;
+    stage.operator.says(&["provisioner key alpha is left behind"]).await;
+    assert!(is_named(&stage, "alpha", "provisioner key alpha").await);
+}
+
+#[tokio::test]
+async fn a_namespace_goes_and_its_keys_with_it_as_far_as_anybody_answers() {
+    let stage = Stage::new(licensed().await).await;
+    made(&stage, "alpha").await;
+    let namespaces = Api::<Namespace>::all(stage.client.clone());
+    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(namespaces, &stage.namespace, |it: Option<&Namespace>| it.is_none());
+    assert!(timeout(LIMIT, gone).await.is_ok(), "{:#?}", stage.operator.said());
+    let named = |it: &Value| it.to_string().contains("provisioner key alpha");
+    let left = keys(&stage.coderd).await;
+    assert!(
+        left.is_empty() || stage.operator.said().iter().any(named),
+        "{left:?} is left and nobody said so"
+    );
+}
+
+#[tokio::test]
+async fn daemons_finish_what_they_do_before_their_key_is_revoked() {
+    let stage = Stage::new(licensed().await).await;
+    let alpha = made(&stage, "alpha").await;
+    // A pod of this provisioner that does not hear that it should end.
+    let stubborn = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stubborn", "labels": {
+        "app.kubernetes.io/name": "coder-provisioner", "app.kubernetes.io/instance": "alpha",
+        "app.kubernetes.io/managed-by": "coder-k8s"}}, "spec": {"terminationGracePeriodSeconds": 6,
+        "containers": [{"name": "build", "image": "bed/host", "command": ["sh", "-c",
+            "trap '' TERM; while :; do sleep 1; done"]}]}});
+    let pods = stage.api::<Pod>();
+    pods.create(&PostParams::default(), &serde_json::from_value(stubborn).unwrap()).await.unwrap();
+    let runs = |it: Option<&Pod>| {
+        it.and_then(|it| it.status.as_ref()?.phase.as_deref()).is_some_and(|it| it == "Running")
+    };
+    timeout(LIMIT, await_condition(pods.clone(), "stubborn", runs)).await.unwrap().unwrap();
+    stage.delete("CoderProvisioner", "alpha").await;
+    let told =
+        stage.wait::<CoderProvisioner>("alpha", "told", |it| says(it, "Ready", "False", "Deleting")).await;
+    assert!(told.to_string().contains("stubborn"), "{told:#}");
+    pods.delete("stubborn", &DeleteParams::default()).await.unwrap();
+    while keys(&stage.coderd).await == ["alpha"] {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(pods.get_opt("stubborn").await.unwrap().is_none(), "the key went before the pod");
+    stage.gone(&alpha).await;
+}
+
+#[tokio::test]
+async fn another_control_plane_of_that_name_is_not_asked_for_a_key_that_it_does_not_have() {
+    let (stage, proxy) = proxied().await;
+    let alpha = made(&stage, "alpha").await;
+    let main = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&main).await;
+    let other = licensed().await;
+    let elsewhere = Proxy::start(&other.owner.url).await;
+    stage.write_token(&other.owner.token).await;
+    stage.apply(&provisioner("alpha", &json!({"replicas": 0, "suspend": true}))).await;
+    stage.apply(&plane("main", &elsewhere.url)).await;
+    stage.wait::<CoderControlPlane>("main", "another one", is_ready).await;
+    let since = proxy.requests().len();
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.gone(&alpha).await;
+    assert_eq!(elsewhere.writes(), Vec::<String>::new());
+    assert_eq!(proxy.requests().len(), since);
+    until("named", || {
+        stage.operator.said().iter().any(|it| it.to_string().contains("provisioner key alpha is left behind"))
+    })
+    .await;
+}

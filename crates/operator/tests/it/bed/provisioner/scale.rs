@@ -1,0 +1,177 @@
+//! What two hundred provisioners cost: requests to coderd, writes to Kubernetes, time and memory.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use api::annotation::{RECONCILE_REQUESTED_AT, ROTATE_REQUESTED_AT};
+use futures::{StreamExt as _, stream};
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        licensed,
+        operator::writes,
+        proxy::Proxy,
+        stage::{Stage, is_ready},
+    },
+    keys, provisioner,
+};
+
+/// How many the test asks for at once.
+const AT_ONCE: usize = 16;
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(150);
+
+fn name(number: usize) -> String {
+    format!("scale-{number}")
+}
+
+async fn create(stage: &Stage, numbers: std::ops::Range<usize>) {
+    let apply = |number: usize| async move {
+        // Real daemons are large: two of them are enough to see that they come.
+        let replicas = usize::from(number < 2);
+        stage.apply(&provisioner(&name(number), &json!({"replicas": replicas, "interval": "1h"}))).await;
+    };
+    stream::iter(numbers).map(apply).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+async fn annotate(stage: &Stage, count: usize, annotation: &str, value: &str) {
+    let annotate = |number| async move {
+        stage.annotate("CoderProvisioner", &name(number), annotation, Some(value)).await;
+    };
+    stream::iter(0..count).map(annotate).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+/// Waits until all of them are like that.
+async fn all(stage: &Stage, count: usize, what: &str, is: impl Fn(&Value) -> bool) {
+    let since = Instant::now();
+    loop {
+        let found = stage.kind("CoderProvisioner").list(&ListParams::default()).await.unwrap().items;
+        let found: Vec<Value> = found.iter().map(|it| serde_json::to_value(it).unwrap()).collect();
+        let others: Vec<&Value> = found.iter().filter(|it| !is(it)).collect();
+        if found.len() == count && others.is_empty() {
+            return;
+        }
+        assert!(since.elapsed() < LIMIT, "{} are not {what}, such as {:#?}", others.len(), others.first());
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+/// What happened between two moments.
+struct Cost {
+    /// Requests about keys, and all of them, without those that the control plane makes for itself.
+    requests: BTreeMap<String, usize>,
+    writes: BTreeMap<String, usize>,
+    took: Duration,
+}
+
+struct Meter<'a> {
+    stage: &'a Stage,
+    proxy: &'a Proxy,
+    since: (usize, usize, Instant),
+}
+
+impl<'a> Meter<'a> {
+    fn start(stage: &'a Stage, proxy: &'a Proxy) -> Self {
+        let since = (proxy.requests().len(), writes(&stage.namespace).len(), Instant::now());
+        Self { stage, proxy, since }
+    }
+
+    #[expect(clippy::print_stderr, reason = "it says what it measured")]
+    fn read(self, what: &str, count: usize) -> Cost {
+        let (requests, before, since) = self.since;
+        let took = since.elapsed();
+        let mut asked = BTreeMap::<String, usize>::new();
+        for it in self.proxy.requests().iter().skip(requests) {
+            let is_keys = it.path.contains("provisionerkeys");
+            let what = if !is_keys {
+                "others"
+            } else if it.path.ends_with("/daemons") {
+                "list"
+            } else if it.path.ends_with("/own") {
+                "prove"
+            } else {
+                it.method.as_str()
+            };
+            *asked.entry(what.to_owned()).or_default() += 1;
+        }
+        let mut written = BTreeMap::<String, usize>::new();
+        for it in writes(&self.stage.namespace).iter().skip(before) {
+            let text = |field: &str| it["objectRef"][field].as_str().unwrap_or_default().to_owned();
+            *written.entry(format!("{} {}", text("resource"), text("subresource"))).or_default() += 1;
+        }
+        let total: usize = written.values().sum();
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let each = |it: usize| it as f64 / count as f64;
+        eprintln!(
+            "{what}, {count}: {:.1} s, {:.2} requests and {:.2} writes each; requests {asked:?}; writes {written:?}; {}",
+            took.as_secs_f64(),
+            each(asked.values().sum()),
+            each(total),
+            memory(self.stage)
+        );
+        Cost { requests: asked, writes: written, took }
+    }
+}
+
+/// The operator's memory as the kernel counts it.
+fn memory(stage: &Stage) -> String {
+    let path = format!("/proc/{}/status", stage.operator.process.id());
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let line = status.lines().find(|it| it.starts_with("VmRSS")).unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A pass over each of them in which there is nothing to do.
+async fn converged(stage: &Stage, proxy: &Proxy, count: usize) -> Cost {
+    let meter = Meter::start(stage, proxy);
+    let request = format!("converged-{count}");
+    annotate(stage, count, RECONCILE_REQUESTED_AT, &request).await;
+    all(stage, count, "looked at", |it| it["status"]["lastHandledReconcileAt"] == request).await;
+    meter.read("converged", count)
+}
+
+#[tokio::test]
+async fn two_hundred_provisioners_cost_what_they_need_and_nothing_when_nothing_is_to_be_done() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+    Meter::start(&stage, &proxy).read("nothing", 1);
+    let meter = Meter::start(&stage, &proxy);
+    create(&stage, 0..100).await;
+    all(&stage, 100, "ready", is_ready).await;
+    let first = meter.read("create", 100);
+    assert_eq!(first.requests["POST"], 100, "one key each");
+    let half = converged(&stage, &proxy, 100).await;
+    create(&stage, 100..200).await;
+    all(&stage, 200, "ready", is_ready).await;
+    let whole = converged(&stage, &proxy, 200).await;
+    for cost in [&half, &whole] {
+        // The answer to the request is the one write; what was asked is as much as time passed, whatever their number.
+        let status = cost.writes.get("coderprovisioners status").copied().unwrap_or_default();
+        assert!(cost.writes.values().sum::<usize>() == status, "{:?}", cost.writes);
+        let lists = cost.requests.get("list").copied().unwrap_or_default();
+        let windows = usize::try_from(cost.took.as_secs() / 10).unwrap() + 2;
+        assert!(lists <= windows, "{:?} in {:?}", cost.requests, cost.took);
+        assert!(
+            !cost.requests.contains_key("prove") && !cost.requests.contains_key("POST"),
+            "{:?}",
+            cost.requests
+        );
+    }
+    assert_eq!(keys(&stage.coderd).await.len(), 200);
+
+    let meter = Meter::start(&stage, &proxy);
+    annotate(&stage, 200, ROTATE_REQUESTED_AT, "now").await;
+    let turned = |it: &Value| {
+        it["status"]["lastHandledRotateAt"] == "now" && it["status"]["retiringKeys"].is_null() && is_ready(it)
+    };
+    all(&stage, 200, "rotated", turned).await;
+    let rotation = meter.read("rotation", 200);
+    assert_eq!((rotation.requests["POST"], rotation.requests["DELETE"]), (200, 200));
+    assert_eq!(keys(&stage.coderd).await.len(), 200);
+}
