@@ -18,7 +18,7 @@ use api::{
 };
 use engine::{
     provisioner::report::{self, Findings, Readiness},
-    provisioner_keys::LiveKey,
+    provisioner_keys::Proved,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -60,16 +60,16 @@ struct Context {
     shared: Arc<Shared>,
     provisioners: Store<CoderProvisioner>,
     /// The keys that coderd knew by their values, with the version of the Secret, by the uid of the object.
-    proved: Mutex<HashMap<String, (String, LiveKey)>>,
+    proved: Mutex<HashMap<String, Proved>>,
     bootstraps: Bootstraps,
 }
 
 impl Context {
-    fn proved(&self, uid: &str) -> Option<(String, LiveKey)> {
+    fn proved(&self, uid: &str) -> Option<Proved> {
         self.proved.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
     }
 
-    fn remember(&self, uid: &str, proved: Option<(String, LiveKey)>) {
+    fn remember(&self, uid: &str, proved: Option<Proved>) {
         let mut all = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
         match proved {
             Some(proved) => all.insert(uid.to_owned(), proved),
