@@ -34,6 +34,11 @@ const LICENSE_KEY: &str = "license";
 /// The image of a control plane that names none, as coder-k8s has it.
 const IMAGE: &str = concat!("ghcr", ".io/coder/coder:latest");
 
+/// The image that Coder publishes under a tag.
+pub fn published_image(tag: &str) -> String {
+    format!("{}{tag}", IMAGE.trim_end_matches("latest"))
+}
+
 /// A Coder deployment that other objects belong to.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(

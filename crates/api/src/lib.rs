@@ -41,7 +41,7 @@ pub use control_plane::{
     CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus,
     CredentialStatus, Expose, External, FeatureStatus, GatewayExposure, GatewayParentRef, IngressExposure,
     IngressTls, LicenseDeletionPolicy, LicenseStatus, OperatorAccess, ProbeSpec, RbacSpec,
-    ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec, UserLimit,
+    ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec, UserLimit, published_image,
 };
 pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};

@@ -32,9 +32,6 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
     }
 }
 
-/// Where Coder publishes its images.
-const PUBLISHED: &str = "ghcr.io/coder/coder";
-
 /// The image of the daemons: the declared one, the control plane's, or for one that runs elsewhere the published one of its
 /// version.
 pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> String {
@@ -47,5 +44,5 @@ pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> Strin
     let version = plane.status.as_ref().and_then(|it| it.version.as_deref());
     // What comes after `+` tells builds apart; no tag has it.
     let tag = version.and_then(|it| it.split('+').next()).filter(|it| it.starts_with('v'));
-    format!("{PUBLISHED}:{}", tag.unwrap_or("latest"))
+    api::published_image(tag.unwrap_or("latest"))
 }

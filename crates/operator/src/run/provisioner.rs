@@ -195,7 +195,7 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     if !report::is_begun(&provisioner) {
         provisioner = conclude(&provisioner, &Findings::default(), shared).await?;
     }
-    let Some(passed) = stages::pass(provisioner, &context).await? else {
+    let Some(passed) = Box::pin(stages::pass(provisioner, &context)).await? else {
         return Ok(Action::requeue(SAFETY_NET));
     };
     let stages::Passed { provisioner, findings, trouble, again_at, is_rotating } = passed;

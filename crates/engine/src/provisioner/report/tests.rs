@@ -50,6 +50,7 @@ fn well() -> Findings {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a stage is what is asked for")]
 fn failed(reason: &'static str) -> Stage {
     Some(Err(Waiting { reason, message: format!("because of {reason}") }))
 }

@@ -92,7 +92,7 @@ async fn bootstrap(
     context: &Context,
 ) -> Result<Arc<Plane>, Trouble> {
     let (shared, name) = (&context.shared, plane_of(provisioner));
-    let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(|it| it.token()) else {
+    let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(api::Bootstrap::token) else {
         return Err(lookup::no_value("", "").into());
     };
     let cluster = Cluster(shared.client.clone());

@@ -140,6 +140,8 @@ impl Surroundings for Around<'_> {
                         let note = format!("provisioner key {name} was revoked");
                         self.tell(News::Normal("KeyRevoked", "Delete", note));
                     }
+                    // It had gone already, or was never made.
+                    Revoked::Absent => {}
                     Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
                     Revoked::OutOfReach => self.tell(News::Left(left(name, &held.place.control_plane))),
                 }

@@ -43,7 +43,7 @@ use crate::run::{
 /// How soon pods that are on their way out are looked at again.
 const SOON: Duration = Duration::from_secs(2);
 /// Beyond their grace period pods are not waited for.
-const BEYOND_GRACE: Duration = Duration::from_secs(60);
+const BEYOND_GRACE: Duration = Duration::from_mins(1);
 /// However long the pods took, a deployment that does not answer is asked again for this long.
 const LAST_TRIES: Duration = Duration::from_mins(4);
 
@@ -57,11 +57,12 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     let (age, is_forced) = leaving(provisioner);
     let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
     let patience = Patience::of(provisioner);
-    if let Some(waiting) = daemons_left(provisioner, shared).await? {
-        if !is_urgent && age < patience.with_pods {
-            say(provisioner, waiting, context).await?;
-            return Ok(Action::requeue(SOON));
-        }
+    if let Some(waiting) = daemons_left(provisioner, shared).await?
+        && !is_urgent
+        && age < patience.with_pods
+    {
+        say(provisioner, waiting, context).await?;
+        return Ok(Action::requeue(SOON));
     }
     let names = Names::new(provisioner.key_name(), &about.uid);
     let around = Around::new(provisioner.clone(), &names, shared);

@@ -73,7 +73,7 @@ pub(super) async fn pass(
     }
     let findings = Findings { requested: requested(&provisioner), ..Findings::default() };
     let mut passed = Passed { provisioner, findings, trouble: None, again_at: None, is_rotating: false };
-    let key = keyed(&mut passed, context).await?;
+    let key = Box::pin(keyed(&mut passed, context)).await?;
     match key {
         Some((held, plane)) => run(&mut passed, &held, &plane, context).await?,
         None => look_on(&mut passed, context).await?,
@@ -299,7 +299,7 @@ async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context)
     };
     keep(passed, held, Facts { image, authority, replicas }, shared).await?;
     let pods: BTreeSet<String> =
-        list_pods(&provisioner, shared).await?.iter().map(|it| it.name_any()).collect();
+        list_pods(&provisioner, shared).await?.iter().map(kube::ResourceExt::name_any).collect();
     let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);

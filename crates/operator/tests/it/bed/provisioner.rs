@@ -7,17 +7,12 @@ mod scale;
 mod takeover;
 
 use api::CoderProvisioner;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams};
-use reqwest::Method;
 use serde_json::{Value, json};
 use testbed::Coderd;
-use uuid::Uuid;
 
 use super::{
     get, licensed,
-    operator::writes,
-    stage::{Stage, is_ready, says, until},
+    stage::{Stage, is_ready, says},
 };
 
 const KEYS: &str = "/api/v2/organizations/default/provisionerkeys";
