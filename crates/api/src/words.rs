@@ -176,6 +176,8 @@ pub mod reason {
     pub const ACCESS_DISABLED: &str = "AccessDisabled";
     /// Pods do not come up; the message names one and what it says.
     pub const ROLLOUT_STUCK: &str = "RolloutStuck";
+    /// The API server does not take an object that we should make; the message says what it answered.
+    pub const NOT_APPLIED: &str = "NotApplied";
     /// The control plane is not there, or has no address yet.
     pub const CONTROL_PLANE_UNAVAILABLE: &str = "ControlPlaneUnavailable";
     /// The control plane is there and has an address.

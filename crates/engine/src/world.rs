@@ -127,6 +127,21 @@ impl World {
         Ok(self.deployment().await?.0.deployment_id)
     }
 
+    /// Whether the deployment that answers is still the expected one.
+    pub async fn same_deployment(&self) -> Result<(), Trouble> {
+        let found = match self.deployment().await {
+            Ok(known) => known.0.deployment_id,
+            // A build without licences; whatever is asked of it says so.
+            Err(error) if error.route_missing() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if self.expected.is_none_or(|it| it == found) {
+            return Ok(());
+        }
+        let message = format!("another deployment answers: {found}");
+        Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into())
+    }
+
     /// What answers, and what it is licensed for.
     pub async fn licensed(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
         self.deployment().await

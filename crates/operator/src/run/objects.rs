@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::reason;
 use engine::{
     Action, Step,
     objects::{
@@ -43,16 +44,31 @@ where
 {
     live.extend(namesakes(children, &live, shared).await?);
     let namespace = keeper.namespace().unwrap_or_default();
-    let read = || Run::read(&namespace, deployment, pods, shared);
+    let uid = keeper.uid();
+    let read = || Run::read(&namespace, deployment, uid.as_deref(), pods, shared);
     let seen = read().await?;
     let rolled_out = seen.rollout() == Some(Rollout::Done);
-    let planned = plan(&Situation { keeper, children, live: &live, rolled_out });
+    let mut planned = plan(&Situation { keeper, children, live: &live, rolled_out });
     for step in &planned.plan.steps {
-        carry_out(keeper, step, shared).await?;
+        // One that is refused would be refused again, and nothing else may wait for it: it is told, and the rest goes on.
+        if let Some(refusal) = refusal(step, carry_out(keeper, step, shared).await)? {
+            planned.refused.push(refusal);
+        }
     }
     let mut seen = if planned.plan.is_empty() { seen } else { read().await? };
     seen.listen(&namespace, shared).await;
     Ok((seen, planned.refused))
+}
+
+/// What the API server says against a step, in words. Everything that may pass by itself stays an error.
+fn refusal(step: &Step<ChildEffect>, done: Result<(), kube::Error>) -> Result<Option<Notice>, kube::Error> {
+    match done {
+        Err(kube::Error::Api(status)) if [400, 403, 404, 405, 422].contains(&status.code) => {
+            let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
+            Ok(Some(Notice { reason: reason::NOT_APPLIED, message }))
+        }
+        done => done.map(|()| None),
+    }
 }
 
 /// What there is of a Deployment and its pods.
@@ -62,7 +78,8 @@ pub(super) async fn seen(
     pods: &str,
     shared: &Shared,
 ) -> Result<Run, kube::Error> {
-    Run::read(&keeper.namespace().unwrap_or_default(), deployment, pods, shared).await
+    let (namespace, uid) = (keeper.namespace().unwrap_or_default(), keeper.uid());
+    Run::read(&namespace, deployment, uid.as_deref(), pods, shared).await
 }
 
 /// Takes all pods of a Deployment away and leaves the rest as it is.
@@ -96,12 +113,15 @@ impl Run {
     async fn read(
         namespace: &str,
         deployment: &str,
+        owner: Option<&str>,
         pods: &str,
         shared: &Shared,
     ) -> Result<Self, kube::Error> {
         let client = &shared.client;
         let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
-        let deployment = deployments.get_opt(deployment).await?;
+        // One of that name that is somebody else's says nothing of ours.
+        let is_its = |it: &Deployment| it.owner_references().iter().any(|it| Some(it.uid.as_str()) == owner);
+        let deployment = deployments.get_opt(deployment).await?.filter(is_its);
         let is_done = |it: &Deployment| {
             let none = BTreeMap::new();
             let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };

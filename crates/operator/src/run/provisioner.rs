@@ -41,6 +41,8 @@ use kube::{
     },
 };
 
+pub(super) use self::deletion::patience;
+
 use self::access::Bootstraps;
 use super::{
     Shared, drive, no_error,

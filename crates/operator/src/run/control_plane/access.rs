@@ -95,6 +95,14 @@ pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<()
             let message = "the deployment cannot be reached any more".to_owned();
             Err(Waiting { reason: reason::UNREACHABLE, message })
         };
+        if let Some(account) = contents.record.account.as_ref().filter(|it| it.id.is_some()) {
+            let note = format!(
+                "the account {} stays in Coder without a token, and nobody knows its password: delete it there if the \
+                 deployment lives on",
+                account.username
+            );
+            leave_behind(plane, reason::DELETING, &note, shared).await;
+        }
         if let Err(why) = revoked {
             let note = format!("a token of ours is left, and dies within a day: {}", why.message);
             leave_behind(plane, why.reason, &note, shared).await;

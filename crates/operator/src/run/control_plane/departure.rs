@@ -10,7 +10,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::de::DeserializeOwned;
 
-use crate::run::{planes::PlaneName, record::has_finalizer};
+use crate::run::{planes::PlaneName, provisioner::patience, record::has_finalizer};
 
 /// How long a deletion may wait for somebody else.
 pub(in crate::run) const DEADLINE: Duration = Duration::from_mins(15);
@@ -22,6 +22,8 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Dependent {
     pub(super) name: String,
     pub(super) is_leaving: bool,
+    /// How long its own deletion may take.
+    pub(super) patience: Duration,
 }
 
 /// Whether a control plane may go.
@@ -37,7 +39,8 @@ pub(super) enum Departure {
 pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced: bool) -> Departure {
     let named = |it: &Dependent| it.name.clone();
     let leaving: Vec<String> = dependents.iter().filter(|it| it.is_leaving).map(named).collect();
-    if is_forced || leaving_for >= DEADLINE {
+    let patience = dependents.iter().filter(|it| it.is_leaving).map(|it| it.patience).max();
+    if is_forced || leaving_for >= patience.unwrap_or(DEADLINE).max(DEADLINE) {
         return Departure::Go(leaving);
     }
     if leaving_for < SETTLES_WITHIN && !dependents.is_empty() {
@@ -61,7 +64,7 @@ pub(super) async fn dependents(client: &Client, plane: &PlaneName) -> Result<Vec
     lists.add(|it: &CoderProvisioner, plane| {
         let keys = it.status.iter().flat_map(|it| it.key.control_planes());
         let is_its = it.spec.control_plane_ref.name == plane || keys.into_iter().any(|it| it == plane);
-        is_its && has_finalizer(it, finalizer::PROVISIONER)
+        (is_its && has_finalizer(it, finalizer::PROVISIONER)).then(|| patience(it))
     });
     Ok(futures::future::try_join_all(lists.found).await?.into_iter().flatten().collect())
 }
@@ -76,14 +79,14 @@ struct Lists<'a> {
 impl kinds::Visitor for Lists<'_> {
     fn visit<K: Kind>(&mut self) {
         self.add(|it: &K::Manifest, plane| {
-            it.control_plane() == plane && has_finalizer(it, finalizer::FINALIZER)
+            (it.control_plane() == plane && has_finalizer(it, finalizer::FINALIZER)).then_some(DEADLINE)
         });
     }
 }
 
 impl Lists<'_> {
-    /// Lists a kind, as far as it holds on to something in the control plane of that name.
-    fn add<K>(&mut self, holds: impl Fn(&K, &str) -> bool + Send + 'static)
+    /// Lists a kind, as far as it holds on to something in the control plane of that name, and how long it may do so.
+    fn add<K>(&mut self, holds: impl Fn(&K, &str) -> Option<Duration> + Send + 'static)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -101,11 +104,14 @@ impl Lists<'_> {
                 Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let dependent = |it: K| Dependent {
-                name: format!("{} {}", K::kind(&()), it.name_any()),
-                is_leaving: it.meta().deletion_timestamp.is_some(),
+            let dependent = |it: K| {
+                Some(Dependent {
+                    patience: holds(&it, &plane.1)?,
+                    name: format!("{} {}", K::kind(&()), it.name_any()),
+                    is_leaving: it.meta().deletion_timestamp.is_some(),
+                })
             };
-            Ok(found.into_iter().filter(|it| holds(it, &plane.1)).map(dependent).collect())
+            Ok(found.into_iter().filter_map(dependent).collect())
         }));
     }
 }
@@ -118,7 +124,14 @@ mod tests {
     const LATER: Duration = Duration::from_mins(1);
 
     fn dependent(is_leaving: bool) -> Dependent {
-        Dependent { name: "CoderGroup alpha".to_owned(), is_leaving }
+        Dependent { name: "CoderGroup alpha".to_owned(), is_leaving, patience: DEADLINE }
+    }
+
+    #[test]
+    fn it_waits_for_daemons_that_may_take_longer() {
+        let slow = Dependent { patience: DEADLINE * 2, ..dependent(true) };
+        assert_eq!(decide(std::slice::from_ref(&slow), DEADLINE, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[slow], DEADLINE * 2, false), Departure::Go(alpha()));
     }
 
     fn alpha() -> Vec<String> {

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// Why nothing that belongs to a control plane is changed, whoever's credentials are used.
+const STOPPED: [&str; 3] = [reason::SUSPENDED, reason::DELETING, reason::DEPLOYMENT_CHANGED];
+
 /// Deployments with the credentials that provisioners bring, by the Secret that holds them: one at a time of each.
 #[derive(Default)]
 pub(super) struct Bootstraps(Mutex<HashMap<(PlaneName, String), Arc<Plane>>>);
@@ -95,6 +98,13 @@ async fn bootstrap(
     let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(api::Bootstrap::token) else {
         return Err(lookup::no_value("", "").into());
     };
+    // Without credentials of its own a control plane may still be used; one that a person has stopped may not.
+    if let Some(Standing::Blocked(why)) = shared.planes.standing(&name)
+        && STOPPED.contains(&why)
+    {
+        let message = format!("control plane {} cannot be used: {why}; its own status says more", name.1);
+        return Err(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }.into());
+    }
     let cluster = Cluster(shared.client.clone());
     let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
     let token = values.text(key).ok_or_else(|| lookup::no_value(secret, key))?;

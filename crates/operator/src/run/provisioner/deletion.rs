@@ -89,6 +89,11 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     Ok(Action::await_change())
 }
 
+/// How long the deletion of a provisioner may take.
+pub(in crate::run) fn patience(provisioner: &CoderProvisioner) -> Duration {
+    Patience::of(provisioner).with_coderd + BEYOND_GRACE
+}
+
 /// How long what is being deleted is waited for, from the beginning.
 struct Patience {
     with_pods: Duration,

@@ -122,6 +122,8 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
             passed.is_rotating = !rest.record.retiring.is_empty();
+            // What is left behind is told before its name is forgotten.
+            around.publish().await;
             around.settle(&rest.record).await?;
             settle(&mut passed.findings, rest)
         }
@@ -179,8 +181,13 @@ async fn reached(passed: &mut Passed, context: &Context) -> Result<Option<Known>
             return Ok(None);
         }
     };
-    findings.access = Some(Ok(()));
     let world = plane.world().await;
+    if let Err(trouble) = world.same_deployment().await {
+        passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
+        findings.access = Some(Err(access::waiting(trouble)));
+        return Ok(None);
+    }
+    findings.access = Some(Ok(()));
     let entitled = entitled(&declared, provisioner, world, &context.shared).await;
     let is_entitled = entitled.is_ok();
     findings.entitled = Some(entitled);
