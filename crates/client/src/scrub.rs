@@ -34,6 +34,7 @@ pub fn clean(text: &str, secrets: &[&str]) -> String {
     let text = without_known(&text, secrets);
     let text = without_userinfo(&text);
     let text = without_assigned(&text);
+    let text = without_callers(&text);
     cut(&without_lookalikes(&text))
 }
 
@@ -87,6 +88,29 @@ fn without_userinfo(text: &str) -> String {
         }
     }
     replace(text, &found)
+}
+
+/// `caller:port->server:port`, as Go names a connection, keeps only the server: the caller's port is another one each
+/// time, and the same trouble in other words would be written down again and again.
+fn without_callers(text: &str) -> String {
+    let is_address = |it: char| it.is_ascii_hexdigit() || matches!(it, '.' | ':' | '[' | ']' | '%');
+    let mut cleaned = String::with_capacity(text.len());
+    let mut pieces = text.split("->").peekable();
+    while let Some(piece) = pieces.next() {
+        let Some(next) = pieces.peek() else {
+            cleaned.push_str(piece);
+            break;
+        };
+        let before = piece.trim_end_matches(is_address);
+        let caller = piece.get(before.len()..).unwrap_or_default();
+        if caller.contains(':') && next.starts_with(is_address) {
+            cleaned.push_str(before);
+        } else {
+            cleaned.push_str(piece);
+            cleaned.push_str("->");
+        }
+    }
+    cleaned
 }
 
 /// `password=…`, `"token": "…"`, `Authorization: Bearer …`.

@@ -122,17 +122,23 @@ impl FreshCoderd {
 impl Session {
     /// Makes the first user of a coderd that has none, and signs in.
     pub async fn first_user(http: reqwest::Client, url: &str, password: &str) -> Result<Self> {
-        let mut session = Self { url: url.to_owned(), token: String::new(), http };
+        let session = Self { url: url.to_owned(), token: String::new(), http };
         let user = json!({"email": FIRST_USER_EMAIL, "username": FIRST_USER_NAME, "password": password, "trial": false});
         let (status, answer) = session.request(Method::POST, "/api/v2/users/first", Some(&user)).await?;
         if status != 201 {
             bail!("create the first user at {url}: {status}: {answer}");
         }
-        let login = json!({"email": FIRST_USER_EMAIL, "password": password});
+        Self::sign_in(session.http, url, FIRST_USER_EMAIL, password).await
+    }
+
+    /// Signs a user in who is there already.
+    pub async fn sign_in(http: reqwest::Client, url: &str, email: &str, password: &str) -> Result<Self> {
+        let mut session = Self { url: url.to_owned(), token: String::new(), http };
+        let login = json!({"email": email, "password": password});
         let (status, answer) = session.request(Method::POST, "/api/v2/users/login", Some(&login)).await?;
         match answer.get("session_token").and_then(Value::as_str) {
             Some(token) => token.clone_into(&mut session.token),
-            None => bail!("sign the first user in at {url}: {status}"),
+            None => bail!("sign {email} in at {url}: {status}"),
         }
         Ok(session)
     }

@@ -42,6 +42,10 @@ pub struct CoderControlPlaneStatus {
     /// Whether there is a credential that works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_access_ready: Option<bool>,
+    /// The account that the operator made for itself, where we run it: a Secret with its token that is lost costs no second
+    /// account.
+    #[serde(default, rename = "operatorAccountID", skip_serializing_if = "Option::is_none")]
+    pub operator_account_id: Option<String>,
     /// The Secret with the operator's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_token_secret_ref: Option<SecretKeyRef>,

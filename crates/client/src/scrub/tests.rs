@@ -43,6 +43,19 @@ fn userinfo_and_assigned_secrets_go() {
 }
 
 #[test]
+fn the_port_of_a_caller_goes_because_it_is_another_one_each_time() {
+    for (text, cleaned) in [
+        ("read tcp 127.0.0.1:50324->127.0.0.1:5432: read: reset", "read tcp 127.0.0.1:5432: read: reset"),
+        ("write tcp [::1]:50324->[fd00::2]:5432: broken", "write tcp [fd00::2]:5432: broken"),
+        ("alpha -> bravo", "alpha -> bravo"),
+        ("quotaAllowance: 3->20", "quotaAllowance: 3->20"),
+        ("a->b->", "a->b->"),
+    ] {
+        assert_eq!(clean(text, &[]), cleaned);
+    }
+}
+
+#[test]
 fn prose_stays_readable() {
     for prose in [
         "Invalid password: too short",

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{
     names,
-    references::{Reference, Source},
+    references::{self, Reference, Source},
     version,
 };
 use crate::{
@@ -76,7 +76,8 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
     children.extend(rbac::desire(plane, facts, &mut notices)?);
     children.push(service::desire(plane));
     let deployment = deployment::desire(plane, facts)?;
-    match version::check(plane.spec.image(), facts.database_version.as_deref()) {
+    let checked = version::check(plane.spec.image(), facts.database_version.as_deref());
+    match checked.and_then(|()| check_sources(plane, facts)) {
         // The pods that are there stay as they are.
         Err(refusal) => notices.push(refusal),
         Ok(()) => children.push(deployment),
@@ -92,6 +93,18 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
         });
     }
     Ok(Desired { children, notices })
+}
+
+/// Whether everything is there that the pods read. One that went away may come back as it was: pods that run are not
+/// replaced by others that cannot.
+fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Notice> {
+    let missing = references::missing(&plane.spec, &facts.sources);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.into_iter().collect::<Vec<_>>().join(", ");
+    let message = format!("the pods read what is not there, so none is made or changed: create {names}");
+    Err(Notice { reason: reason::SECRET_NOT_FOUND, message })
 }
 
 impl Deployed {

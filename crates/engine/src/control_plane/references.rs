@@ -1,6 +1,9 @@
 //! The Secrets and `ConfigMap`s that the pods of a control plane read, and what a change of one of them means.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use api::CoderControlPlaneSpec;
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Volume};
@@ -22,15 +25,57 @@ pub struct Source {
     pub fingerprint: String,
 }
 
+/// One place where the pods read something.
+struct Read {
+    reference: Reference,
+    /// Nothing where all of it is read.
+    key: Option<String>,
+    /// Whether a pod starts without it.
+    is_optional: bool,
+}
+
 /// Everything that the pods read. Each is to be found for [`Facts`](super::Facts), and watched.
 pub fn references(spec: &CoderControlPlaneSpec) -> BTreeSet<Reference> {
-    let mut found = BTreeSet::new();
-    found.extend(spec.extra_env.iter().flatten().filter_map(of_variable));
-    found.extend(spec.env_from.iter().flatten().filter_map(of_source));
-    found.extend(spec.tls_secrets().into_iter().map(|it| Reference::Secret(it.to_owned())));
+    reads(spec).into_iter().map(|it| it.reference).collect()
+}
+
+/// What no pod starts without and is not there, in words.
+pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Source>) -> BTreeSet<String> {
+    let required = reads(spec).into_iter().filter(|it| !it.is_optional);
+    required
+        .filter_map(|Read { reference, key, .. }| match (sources.get(&reference), key) {
+            (None, _) => Some(reference.to_string()),
+            (Some(source), Some(key)) if !source.keys.contains(&key) => {
+                Some(format!("{reference} (its key {key})"))
+            }
+            (Some(_), _) => None,
+        })
+        .collect()
+}
+
+/// Everything that the pods read, as if it were there.
+#[cfg(test)]
+pub(super) fn all_there(spec: &CoderControlPlaneSpec) -> BTreeMap<Reference, Source> {
+    let mut sources = BTreeMap::<Reference, Source>::new();
+    for Read { reference, key, .. } in reads(spec) {
+        sources.entry(reference).or_default().keys.extend(key);
+    }
+    sources
+}
+
+fn reads(spec: &CoderControlPlaneSpec) -> Vec<Read> {
+    let whole = |reference| Read { reference, key: None, is_optional: false };
+    let mut found = Vec::new();
+    found.extend(spec.extra_env.iter().flatten().filter_map(read_by_variable));
+    found.extend(spec.env_from.iter().flatten().filter_map(|it| {
+        let map = it.config_map_ref.as_ref().and_then(|it| it.optional);
+        let is_optional = map.or_else(|| it.secret_ref.as_ref()?.optional).unwrap_or_default();
+        Some(Read { reference: of_source(it)?, key: None, is_optional })
+    }));
+    found.extend(spec.tls_secrets().into_iter().map(|it| whole(Reference::Secret(it.to_owned()))));
     let certificates = spec.certs.iter().flat_map(|it| it.secrets.iter().flatten());
-    found.extend(certificates.map(|it| Reference::Secret(it.name.trim().to_owned())));
-    found.extend(spec.volumes.iter().flatten().flat_map(of_volume));
+    found.extend(certificates.map(|it| whole(Reference::Secret(it.name.trim().to_owned()))));
+    found.extend(spec.volumes.iter().flatten().flat_map(read_by_volume));
     found
 }
 
@@ -57,19 +102,50 @@ pub(crate) fn of_source(source: &EnvFromSource) -> Option<Reference> {
 }
 
 pub(crate) fn of_variable(variable: &EnvVar) -> Option<Reference> {
-    let from = variable.value_from.as_ref()?;
-    let map = from.config_map_key_ref.as_ref().map(|it| Reference::ConfigMap(it.name.clone()));
-    map.or_else(|| from.secret_key_ref.as_ref().map(|it| Reference::Secret(it.name.clone())))
+    read_by_variable(variable).map(|it| it.reference)
 }
 
 pub(crate) fn of_volume(volume: &Volume) -> Vec<Reference> {
-    let secret = volume.secret.iter().filter_map(|it| it.secret_name.clone()).map(Reference::Secret);
-    let map = volume.config_map.iter().map(|it| Reference::ConfigMap(it.name.clone()));
+    read_by_volume(volume).into_iter().map(|it| it.reference).collect()
+}
+
+fn read_by_variable(variable: &EnvVar) -> Option<Read> {
+    let from = variable.value_from.as_ref()?;
+    if let Some(it) = &from.config_map_key_ref {
+        let (reference, key) = (Reference::ConfigMap(it.name.clone()), Some(it.key.clone()));
+        return Some(Read { reference, key, is_optional: it.optional.unwrap_or_default() });
+    }
+    let it = from.secret_key_ref.as_ref()?;
+    let (reference, key) = (Reference::Secret(it.name.clone()), Some(it.key.clone()));
+    Some(Read { reference, key, is_optional: it.optional.unwrap_or_default() })
+}
+
+fn read_by_volume(volume: &Volume) -> Vec<Read> {
+    let read = |reference, optional: Option<bool>| Read {
+        reference,
+        key: None,
+        is_optional: optional.unwrap_or_default(),
+    };
+    let secret = volume
+        .secret
+        .iter()
+        .filter_map(|it| it.secret_name.clone().map(|name| read(Reference::Secret(name), it.optional)));
+    let map = volume.config_map.iter().map(|it| read(Reference::ConfigMap(it.name.clone()), it.optional));
     let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten()).filter_map(|source| {
-        let secret = source.secret.as_ref().map(|it| Reference::Secret(it.name.clone()));
-        secret.or_else(|| source.config_map.as_ref().map(|it| Reference::ConfigMap(it.name.clone())))
+        let secret = source.secret.as_ref().map(|it| read(Reference::Secret(it.name.clone()), it.optional));
+        let map = source.config_map.as_ref();
+        secret.or_else(|| map.map(|it| read(Reference::ConfigMap(it.name.clone()), it.optional)))
     });
     secret.chain(map).chain(projected).collect()
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConfigMap(name) => write!(formatter, "ConfigMap {name}"),
+            Self::Secret(name) => write!(formatter, "Secret {name}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -97,6 +173,27 @@ mod tests {
         let secrets = ["all", "ca", "env", "file", "part", "tls"].map(|it| Reference::Secret(it.to_owned()));
         let maps = ["files", "map"].map(|it| Reference::ConfigMap(it.to_owned()));
         assert_eq!(references(&spec()).into_iter().collect::<Vec<_>>(), [&maps[..], &secrets[..]].concat());
+    }
+
+    #[test]
+    fn what_no_pod_starts_without_is_named_with_its_key_and_what_is_optional_is_not() {
+        let source = |keys: &[&str]| Source {
+            keys: keys.iter().map(|it| (*it).to_owned()).collect(),
+            fingerprint: String::new(),
+        };
+        let mut there = all_there(&spec());
+        assert_eq!(missing(&spec(), &there), BTreeSet::new());
+        there.insert(Reference::Secret("env".to_owned()), source(&["other"]));
+        there.remove(&Reference::Secret("tls".to_owned()));
+        there.remove(&Reference::ConfigMap("files".to_owned()));
+        let found: Vec<String> = missing(&spec(), &there).into_iter().collect();
+        assert_eq!(found, ["ConfigMap files", "Secret env (its key k)", "Secret tls"]);
+        let optional = json!({
+            "extraEnv": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "k", "optional": true}}}],
+            "envFrom": [{"configMapRef": {"name": "b", "optional": true}}],
+            "volumes": [{"name": "v", "secret": {"secretName": "c", "optional": true}}],
+        });
+        assert_eq!(missing(&serde_json::from_value(optional).unwrap(), &BTreeMap::new()), BTreeSet::new());
     }
 
     #[test]

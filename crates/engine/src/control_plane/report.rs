@@ -8,6 +8,7 @@ use api::{
 use client::deployment::BuildInfo;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use uuid::Uuid;
 
 use super::{
     access::Lifetime,
@@ -42,6 +43,8 @@ pub struct Findings<'a> {
     pub access: Result<&'a BuildInfo, &'a Waiting>,
     /// How long the token lives that we were given; nothing where it is one of our own.
     pub given: Option<&'a Given>,
+    /// The account that we made for ourselves, where it is us who run it.
+    pub account: Option<Uuid>,
     /// The objects of the cluster, where it is us who run it.
     pub workload: Option<&'a Workload>,
     /// Where the deployment is reached.
@@ -138,7 +141,7 @@ impl Findings<'_> {
 
 /// The status after a pass.
 pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, given, workload, url, licensing, requested, now } = findings;
+    let Findings { access, given, account, workload, url, licensing, requested, now } = findings;
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
@@ -155,15 +158,20 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
             Ok(_) => given.and_then(|it| it.credential.clone()),
             Err(_) => before.credential.clone(),
         },
+        operator_account_id: match access {
+            Err(why) if why.reason == reason::ACCESS_DISABLED => None,
+            _ => account.map(|it| it.to_string()).or_else(|| before.operator_account_id.clone()),
+        },
         last_handled_reconcile_at: requested.clone().or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
     if let Some(workload) = workload {
         next.ready_replicas = workload.ready_replicas;
-        let known = next.database_version.clone();
         let answers = access.ok().map(|it| it.version.as_str());
         let started = workload.database_version.as_deref();
-        next.database_version = version::newest(known.as_deref(), answers.or(started), started);
+        // An image that was started counts even while an older one answers.
+        let known = version::newest(next.database_version.as_deref(), started, []);
+        next.database_version = version::newest(known.as_deref(), answers, []);
     }
     if let Some(licensing) = licensing {
         report_licenses(&mut next, licensing, *now);

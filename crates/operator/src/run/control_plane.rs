@@ -15,7 +15,7 @@ use std::{
 };
 
 use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
-use client::{Client, deployment::BuildInfo};
+use client::{Class, Client, deployment::BuildInfo};
 use engine::{
     Credentials, Trouble, Waiting,
     conditions::Truth,
@@ -201,6 +201,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let findings = Findings {
         access: proved.as_ref().map(|it| &it.build),
         given: given.as_ref(),
+        account: proved.as_ref().ok().and_then(|it| it.account),
         workload: workload.as_ref(),
         url: Some(url(&plane)),
         licensing: licensing.as_ref(),
@@ -212,7 +213,9 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let ending = Ending { reason, message: &message, is_ready, is_trouble: !is_ready };
     shared.passes.ended(&about, ending, started.elapsed());
     let delay = if proved.is_err() {
-        shared.memory.after_failure(&about, None)
+        // What is tried at a pace of its own is not looked at sooner, nor later.
+        let pause = shared.planes.pause(&name).filter(|it| Timestamp::now() < it.until);
+        pause.map_or_else(|| shared.memory.after_failure(&about, None), |it| until(it.until))
     } else {
         shared.memory.succeeded(&about);
         let interval = spread(plane.spec.interval(), &about.uid);
@@ -282,16 +285,16 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
             leave_behind(plane, reason::DELETING, &note, shared).await;
             Vec::new()
         }
-        Err(error) => return Err(error),
+        Err(error) => {
+            let message = format!("what still belongs to it cannot be listed: {error}");
+            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
+        }
     };
     match departure::decide(&dependents, age, is_forced) {
         Departure::Wait(awaited) => {
             let message = format!("waits until these are deleted: {}", shortened(&awaited));
-            let because = Waiting { reason: reason::DELETING, message };
-            let next = report::unlooked(plane, Truth::False, &because, Timestamp::now());
-            write_status(plane, next, shared).await?;
-            // Each of them tells when it is gone; this is for those that do not.
-            Ok(Action::requeue(shared.memory.after_failure(&about, None)))
+            // Each of them tells when it is gone; to look again is for those that do not.
+            stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await
         }
         Departure::Go(left) => {
             if !left.is_empty() {
@@ -306,9 +309,7 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
             licensing::end(plane, shared).await;
             if let Err(why) = access::end(plane, shared).await {
                 if !is_forced && age < departure::DEADLINE {
-                    let next = report::unlooked(plane, Truth::False, &why, Timestamp::now());
-                    write_status(plane, next, shared).await?;
-                    return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+                    return stay(plane, &why, shared).await;
                 }
                 leave_behind(plane, why.reason, &why.message, shared).await;
             }
@@ -318,6 +319,13 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
             Ok(Action::await_change())
         }
     }
+}
+
+/// Says why a control plane that is being deleted is still there, and looks again later.
+async fn stay(plane: &CoderControlPlane, why: &Waiting, shared: &Shared) -> Result<Action, kube::Error> {
+    let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
+    write_status(plane, next, shared).await?;
+    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
 }
 
 /// A list as far as a person reads it.
@@ -336,6 +344,8 @@ pub(super) struct Proved {
     build: BuildInfo,
     /// The token, where a Secret held it ready-made.
     given: Option<SecretString>,
+    /// The account that we made for ourselves, where it is us who run it.
+    account: Option<Uuid>,
 }
 
 impl Proved {
@@ -357,7 +367,8 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
             .observed_by(shared.metrics.observer(&name)),
     };
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
-    check_identity(plane, build.deployment_id)?;
+    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref()?.parse().ok());
+    check_identity(plane, known, build.deployment_id)?;
     let mut given = None;
     let token = match &endpoint.credentials {
         Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
@@ -374,12 +385,15 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let client = anonymous
         .with_token(token)
         .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
-    if let Err(error) = client.current_user().await {
-        // A token of ours that is not taken any more is replaced at the next pass.
-        shared.planes.set_minted(&name, None);
-        return Err(remote(&error));
-    }
-    Ok(Proved { place, origin, client, build, given })
+    let user = client.current_user().await.map_err(|error| {
+        if error.class() == Class::SignedOut {
+            // A token of ours that is not taken any more is replaced at the next pass.
+            shared.planes.set_minted(&name, None);
+        }
+        remote(&error)
+    })?;
+    let account = matches!(endpoint.credentials, Credentials::Ours).then_some(user.id);
+    Ok(Proved { place, origin, client, build, given, account })
 }
 
 /// What coderd said, as what has to come first.
@@ -398,11 +412,10 @@ fn with_hint(mut waiting: Waiting) -> Waiting {
 }
 
 /// Another deployment under the same name stops everything until a person says that it may.
-fn check_identity(plane: &CoderControlPlane, deployment: Uuid) -> Result<(), Waiting> {
+fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uuid) -> Result<(), Waiting> {
     let found = deployment.to_string();
-    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());
     let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT);
-    if known.is_none_or(|it| it == found) || accepted == Some(&found) {
+    if known.is_none_or(|it| it == deployment) || accepted == Some(&found) {
         return Ok(());
     }
     let message = format!(
@@ -432,4 +445,29 @@ pub(super) fn requested(object: &impl kube::ResourceExt) -> Option<String> {
     let annotations = object.annotations();
     let asked = [api::annotation::RECONCILE_REQUESTED_AT, api::annotation::FLUX_REQUESTED_AT];
     asked.iter().find_map(|it| annotations.get(*it)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn another_deployment_is_refused_whoever_remembers_the_one_before_until_a_person_names_it() {
+        let plane = |annotations: serde_json::Value| -> CoderControlPlane {
+            serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+                "metadata": {"name": "main", "annotations": annotations}, "spec": {}}))
+            .unwrap()
+        };
+        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_eq!(check_identity(&plane(json!({})), None, two), Ok(()), "a first contact");
+        assert_eq!(check_identity(&plane(json!({})), Some(two), two), Ok(()));
+        let refused = check_identity(&plane(json!({})), Some(one), two).unwrap_err();
+        assert_eq!(refused.reason, reason::DEPLOYMENT_CHANGED);
+        assert!(refused.message.ends_with(&two.to_string()), "{}", refused.message);
+        let accepted = |id: Uuid| plane(json!({annotation::ACCEPT_DEPLOYMENT: id.to_string()}));
+        assert_eq!(check_identity(&accepted(two), Some(one), two), Ok(()));
+        assert!(check_identity(&accepted(one), Some(one), two).is_err(), "it is that one and no other");
+    }
 }

@@ -8,9 +8,9 @@ use std::{
 
 use api::reason;
 use client::Client;
-use engine::{World, world::Promises};
+use engine::{Waiting, World, world::Promises};
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{Mutex, broadcast},
@@ -108,6 +108,10 @@ struct Entry {
     looked: Option<Looked>,
     /// What was last heard of a token that we were given.
     heard: Option<Heard>,
+    /// Why no token could be minted a moment ago.
+    pause: Option<Pause>,
+    /// The key of fingerprints of what its pods read.
+    fingerprint_key: Option<SecretSlice<u8>>,
 }
 
 /// A token of our own.
@@ -117,6 +121,16 @@ pub(super) struct Minted {
     pub(super) from: Origin,
     pub(super) token: SecretString,
     pub(super) renewed_at: Timestamp,
+}
+
+/// A token that could not be minted. Writing down that one is about to be changes its Secret, and that brings us back at
+/// once: without a pause we would try without end.
+#[derive(Clone)]
+pub(super) struct Pause {
+    /// The name that the token was to have.
+    pub(super) minting: String,
+    pub(super) until: Timestamp,
+    pub(super) why: Waiting,
 }
 
 /// How a control plane stands to what belongs to it.
@@ -171,6 +185,30 @@ impl Planes {
     pub(super) fn set_minted(&self, name: &PlaneName, minted: Option<Minted>) {
         self.change(name, |entry| {
             entry.minted = minted;
+            false
+        });
+    }
+
+    /// Why no token could be minted a moment ago.
+    pub(super) fn pause(&self, name: &PlaneName) -> Option<Pause> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.pause.clone()
+    }
+
+    pub(super) fn set_pause(&self, name: &PlaneName, pause: Option<Pause>) {
+        self.change(name, |entry| {
+            entry.pause = pause;
+            false
+        });
+    }
+
+    /// The key of fingerprints that was last in use.
+    pub(super) fn fingerprint_key(&self, name: &PlaneName) -> Option<SecretSlice<u8>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.fingerprint_key.clone()
+    }
+
+    pub(super) fn set_fingerprint_key(&self, name: &PlaneName, key: SecretSlice<u8>) {
+        self.change(name, |entry| {
+            entry.fingerprint_key = Some(key);
             false
         });
     }

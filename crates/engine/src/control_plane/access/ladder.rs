@@ -262,7 +262,8 @@ pub(super) fn full_name(marker: &str) -> String {
 pub fn recognise(found: Option<&User>, record: &Record) -> AccountState {
     let Some(found) = found else { return AccountState::Absent };
     let is_ours = |it: &OwnAccount| match it.id {
-        Some(id) => id == found.id,
+        // Without a marker the name has to tell as well: an id alone may stand where others write.
+        Some(id) => id == found.id && (!it.marker.is_empty() || found.username.starts_with(&it.username)),
         None => it.username == found.username && found.name == full_name(&it.marker),
     };
     if record.account.as_ref().is_some_and(is_ours) {

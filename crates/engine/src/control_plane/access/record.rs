@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::ladder::username;
 use crate::outcome::Trouble;
 
 /// What is written down beside the token, in the same Secret. Nothing of it is secret.
@@ -41,6 +42,13 @@ pub struct OwnAccount {
     /// Nothing until the account is known to be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
+}
+
+impl OwnAccount {
+    /// The first account of a control plane whose record was lost, by the id that is known of it.
+    pub fn remembered(control_plane_uid: &str, id: Uuid) -> Self {
+        Self { username: username(control_plane_uid, 1), marker: String::new(), id: Some(id) }
+    }
 }
 
 /// Something that was ours before.

@@ -8,8 +8,13 @@ fn plane(spec: &Value) -> CoderControlPlane {
     .unwrap()
 }
 
+/// Everything that the pods read is there.
+fn facts(spec: &Value) -> Facts {
+    Facts { sources: references::all_there(&plane(spec).spec), ..Facts::default() }
+}
+
 fn desired(spec: &Value) -> Desired {
-    desire(&plane(spec), &Facts::default()).unwrap()
+    desire(&plane(spec), &facts(spec)).unwrap()
 }
 
 fn object(spec: &Value, kind: &str) -> Value {
@@ -167,7 +172,7 @@ fn certificates_make_the_pods_speak_https_too() {
     let spec = json!({"tls": {"secretNames": ["one", "one", " "]}});
     let container = container(&spec);
     assert_eq!(container["ports"][1], json!({"name": "https", "containerPort": 8443, "protocol": "TCP"}));
-    let facts = Facts::default();
+    let facts = facts(&spec);
     assert_eq!(variable(&spec, &facts, "CODER_TLS_ENABLE"), "true");
     assert_eq!(variable(&spec, &facts, "CODER_TLS_ADDRESS"), "0.0.0.0:8443");
     assert_eq!(variable(&spec, &facts, "CODER_TLS_CERT_FILE"), "/etc/ssl/certs/coder/one/tls.crt");
@@ -322,7 +327,7 @@ fn a_route_waits_for_the_gateway_api_and_holds_up_nothing_else() {
     let without = desired(&spec);
     assert!(without.notices.iter().any(|it| it.reason == "GatewayAPIMissing"));
     assert_eq!(without.children.len(), 5);
-    let with = desire(&plane(&spec), &Facts { gateway_api: true, ..Facts::default() }).unwrap();
+    let with = desire(&plane(&spec), &Facts { gateway_api: true, ..facts(&spec) }).unwrap();
     assert!(with.notices.iter().all(|it| it.reason != "GatewayAPIMissing"));
     let route = &with.children[5];
     assert_eq!(
@@ -369,6 +374,16 @@ fn an_image_that_would_destroy_the_database_is_not_deployed() {
     assert!(older.notices.iter().any(|it| it.reason == "DowngradeRefused"));
     let same = desire(&plane(&json!({"image": "coder:v2.37.0"})), &facts).unwrap();
     assert!(same.children.iter().any(|it| it.key.kind == "Deployment"));
+}
+
+#[test]
+fn pods_are_neither_made_nor_changed_while_something_that_they_read_is_not_there() {
+    let spec = json!({"tls": {"secretNames": ["one"]}});
+    let without = desire(&plane(&spec), &Facts::default()).unwrap();
+    assert!(without.children.iter().all(|it| it.key.kind != "Deployment"));
+    let told = without.notices.iter().find(|it| it.reason == "SecretNotFound").unwrap();
+    assert!(told.message.contains("Secret one"), "{told:?}");
+    assert!(without.children.iter().any(|it| it.key.kind == "Service"), "it holds up nothing else");
 }
 
 #[test]

@@ -1,5 +1,4 @@
 use serde_json::json;
-use uuid::Uuid;
 
 use super::*;
 use crate::control_plane::license::{Reason, Verdict};
@@ -44,6 +43,7 @@ fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> Coder
     let findings = Findings {
         access: Ok(&build),
         given: None,
+        account: None,
         workload: None,
         url,
         licensing: Some(licensing),
@@ -104,6 +104,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let findings = Findings {
         access: Err(&waiting),
         given: None,
+        account: None,
         workload: None,
         url: None,
         licensing: None,
@@ -130,6 +131,7 @@ fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
     let at = |second: i64, access| Findings {
         access,
         given: Some(&given),
+        account: None,
         workload: None,
         url: None,
         licensing: None,
@@ -161,6 +163,7 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
         let findings = Findings {
             access: Ok(&build),
             given: None,
+            account: None,
             workload: Some(&workload),
             url: None,
             licensing: None,
@@ -182,4 +185,35 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
     );
     assert_eq!(complete(Some(vec![database])).0, word("True", "UpToDate"));
     assert_eq!(complete(None).0, word("Unknown", "NotObserved"), "nothing was looked at");
+}
+
+#[test]
+fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_answers() {
+    let workload = |started: &str| Workload {
+        standing: Ok(()),
+        ready_replicas: Some(1),
+        database_version: Some(started.to_owned()),
+        notices: None,
+    };
+    let (build, now) = (build(), Timestamp::from_second(1).unwrap());
+    let known = |status: Option<CoderControlPlaneStatus>, started: &str| {
+        let (access, workload) = (Ok(&build), workload(started));
+        let workload = Some(&workload);
+        let findings = Findings {
+            access,
+            given: None,
+            account: None,
+            workload,
+            url: None,
+            licensing: None,
+            requested: None,
+            now,
+        };
+        super::status(&plane(false, status), &findings)
+    };
+    let first = known(None, "v2.36.0");
+    assert_eq!(first.database_version.as_deref(), Some("v2.36.0"));
+    let second = known(Some(first), "v2.37.0");
+    assert_eq!(second.database_version.as_deref(), Some("v2.37.0"));
+    assert_eq!(known(Some(second), "v2.36.0").database_version.as_deref(), Some("v2.37.0"), "never back");
 }

@@ -4,7 +4,12 @@ use std::{fmt::Debug, time::Duration};
 
 use api::CoderControlPlane;
 use engine::{
-    control_plane::{Desired, Facts, KINDS, children::Deployed, desire},
+    control_plane::{
+        Desired, Facts, KINDS,
+        children::Deployed,
+        desire,
+        references::{Source, references},
+    },
     objects::{ChildEffect, FIELD_MANAGER, Key, Live, Planned, Situation, plan},
 };
 use k8s_openapi::{
@@ -108,8 +113,12 @@ impl Plane {
 
     fn desired(&self, live: &[Live]) -> Desired {
         let deployment = live.iter().find(|it| it.key.kind == "Deployment");
-        let facts = Facts { deployed: deployment.map(|it| Deployed::of(&it.object)), ..Facts::default() };
-        desire(&self.manifest(), &facts).unwrap()
+        let plane = self.manifest();
+        // Nothing runs here: what pods would read need not be there.
+        let source = Source { keys: ["url".to_owned()].into(), fingerprint: String::new() };
+        let sources = references(&plane.spec).into_iter().map(|it| (it, source.clone())).collect();
+        let deployed = deployment.map(|it| Deployed::of(&it.object));
+        desire(&plane, &Facts { sources, deployed, ..Facts::default() }).unwrap()
     }
 
     fn manifest(&self) -> CoderControlPlane {

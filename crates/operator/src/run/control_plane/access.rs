@@ -6,20 +6,23 @@ use engine::{
     Trouble, Waiting,
     control_plane::access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    admin_job, name_of, remote, same_deployment,
+    admin_job, check_identity, name_of, remote, same_deployment,
     vault::{self, Contents, TokenSecret},
 };
 use crate::run::{
     Shared,
-    planes::{Minted, Origin, Plane},
+    planes::{Minted, Origin, Pause, Plane},
     record::leave_behind,
 };
+
+/// How soon a token that could not be minted is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(30);
 
 /// The token of ours: the one that is known while it is good, otherwise the one that is kept or minted now.
 pub(super) async fn token(
@@ -33,16 +36,23 @@ pub(super) async fn token(
     let password = account.password.expose_secret().as_bytes();
     let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
-    if let Some(known) =
-        known(plane, kept.as_ref(), shared).filter(|it| it.from == from && now < it.renewed_at)
-    {
+    // A status may be lost, as by a backup that does not hold it.
+    check_identity(plane, record.deployment_id, deployment)?;
+    let is_good = |it: &Minted| record.minting.is_none() && it.from == from && now < it.renewed_at;
+    if let Some(known) = known(plane, kept.as_ref(), shared).filter(is_good) {
         return Ok(known.token);
+    }
+    if let Some(why) = paused(plane, &record, now, shared) {
+        return still_good(plane, kept.as_ref(), why, shared);
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
     let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
         Ok(granted) => granted,
-        Err(why) => return still_good(plane, kept.as_ref(), why, shared),
+        Err(why) => {
+            pause(plane, &record, &why, now, shared);
+            return still_good(plane, kept.as_ref(), why, shared);
+        }
     };
     let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
     shared.planes.set_minted(&name, Some(minted));
@@ -59,6 +69,33 @@ pub(super) fn known(
     kept.is_some_and(|it| it.expose_secret() == minted.token.expose_secret()).then_some(minted)
 }
 
+/// Why a token that was about to be minted could not be, if that is not long ago.
+pub(super) fn paused(
+    plane: &CoderControlPlane,
+    record: &Record,
+    now: Timestamp,
+    shared: &Shared,
+) -> Option<Waiting> {
+    let pause = shared.planes.pause(&name_of(plane))?;
+    (record.minting.as_ref() == Some(&pause.minting) && now < pause.until).then_some(pause.why)
+}
+
+/// Remembers that a token could not be minted after it was written down that one would be.
+pub(super) fn pause(
+    plane: &CoderControlPlane,
+    record: &Record,
+    why: &Waiting,
+    now: Timestamp,
+    shared: &Shared,
+) {
+    let pause = record.minting.as_ref().map(|minting| Pause {
+        minting: minting.clone(),
+        until: now.checked_add(RETRY).unwrap_or(Timestamp::MAX),
+        why: why.clone(),
+    });
+    shared.planes.set_pause(&name_of(plane), pause);
+}
+
 /// A renewal that fails is no reason to stop while the token before it lives; coderd says when it does not.
 pub(super) fn still_good(
     plane: &CoderControlPlane,
@@ -69,7 +106,11 @@ pub(super) fn still_good(
     match known(plane, kept, shared).filter(|_| why.reason != reason::UNAUTHORIZED) {
         Some(known) => {
             tracing::warn!(reason = why.reason, "our token cannot be renewed yet: {}", why.message);
-            Ok(known.token)
+            let renewed_at = Timestamp::now().checked_add(RETRY).unwrap_or(Timestamp::MAX);
+            let postponed = Minted { renewed_at, ..known };
+            let token = postponed.token.clone();
+            shared.planes.set_minted(&name_of(plane), Some(postponed));
+            Ok(token)
         }
         None => Err(why),
     }

@@ -118,6 +118,12 @@ impl Lists<'_> {
 
 #[cfg(test)]
 mod tests {
+    use axum::{
+        Router,
+        http::{StatusCode, Uri, header::CONTENT_TYPE},
+    };
+    use serde_json::json;
+
     use super::*;
 
     const SOON: Duration = Duration::from_secs(1);
@@ -136,6 +142,37 @@ mod tests {
 
     fn alpha() -> Vec<String> {
         vec!["CoderGroup alpha".to_owned()]
+    }
+
+    /// A cluster that has one organization, does not know of groups, and has nothing else.
+    async fn cluster() -> Client {
+        let answer = |uri: Uri| async move {
+            let finalizers = [finalizer::FINALIZER];
+            let alpha = json!({"metadata": {"name": "alpha", "finalizers": finalizers},
+                "spec": {"controlPlaneRef": {"name": "main"}}});
+            let unknown = "the server could not find the requested resource";
+            let (status, body) = match uri.path().rsplit('/').next() {
+                Some("codergroups") => (
+                    StatusCode::NOT_FOUND,
+                    json!({"kind": "Status", "code": 404, "status": "Failure", "message": unknown}),
+                ),
+                Some("coderorganizations") => (StatusCode::OK, json!({"metadata": {}, "items": [alpha]})),
+                _ => (StatusCode::OK, json!({"metadata": {}, "items": []})),
+            };
+            (status, [(CONTENT_TYPE, "application/json")], body.to_string())
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        Client::try_from(kube::Config::new(url)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_the_cluster_does_not_know_holds_nobody_up() {
+        let name = ("platform".to_owned(), "main".to_owned());
+        let found = dependents(&cluster().await, &name).await.unwrap();
+        let alpha = Dependent { name: "CoderOrganization alpha".to_owned(), is_leaving: false };
+        assert_eq!(found, [alpha]);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use api::{CoderControlPlane, reason};
 use client::Client;
 use engine::{
     Lookup as _, Waiting,
-    control_plane::access::{Account, AdminCredentials, Climbed, FirstUser, Given, Ladder},
+    control_plane::access::{
+        Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record,
+    },
     lookup::Values,
 };
 use jiff::Timestamp;
@@ -13,9 +15,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    access::{known, still_good, waiting},
+    access::{known, pause, paused, still_good, waiting},
     admin_job::AdminJob,
-    name_of,
+    check_identity, name_of,
     vault::{Contents, TokenSecret},
 };
 use crate::{
@@ -43,10 +45,17 @@ pub(super) async fn token(
     let (name, now) = (name_of(plane), Timestamp::now());
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    // A status may be lost, as by a backup that does not hold it.
+    check_identity(plane, record.deployment_id, deployment)?;
     let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
-    let is_good = |it: &Minted| !is_disabled && it.from == from && now < it.renewed_at;
+    // One that was to be minted and is not there yet is another reason to look.
+    let is_settled = !is_disabled && record.minting.is_none();
+    let is_good = |it: &Minted| is_settled && it.from == from && now < it.renewed_at;
     if let Some(known) = known(plane, kept.as_ref(), shared).filter(is_good) {
         return Ok(known.token);
+    }
+    if let Some(why) = paused(plane, &record, now, shared).filter(|_| !is_disabled) {
+        return still_good(plane, kept.as_ref(), why, shared);
     }
     let means = means(plane, shared).await?;
     if kept.is_some() && record.deployment_id.is_none() {
@@ -55,6 +64,9 @@ pub(super) async fn token(
     }
     let job = AdminJob::look(plane, shared).await?;
     let uid = plane.uid().unwrap_or_default();
+    if record == Record::default() {
+        record = remembered(plane, &uid, deployment);
+    }
     let ladder = Ladder {
         client,
         deployment,
@@ -80,7 +92,10 @@ pub(super) async fn token(
     }
     let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
         Ok(climbed) => climbed,
-        Err(why) => return still_good(plane, kept.as_ref(), why, shared),
+        Err(why) => {
+            pause(plane, &record, &why, now, shared);
+            return still_good(plane, kept.as_ref(), why, shared);
+        }
     };
     match climbed {
         Climbed::Granted(granted) => {
@@ -96,6 +111,18 @@ pub(super) async fn token(
         }
         Climbed::Wait(waiting) => Err(waiting),
         Climbed::RunAdminJob { username, email } => Err(job.run(&username, &email).await),
+    }
+}
+
+/// What the status still knows when the Secret with everything else is gone: which account is ours.
+fn remembered(plane: &CoderControlPlane, uid: &str, deployment: Uuid) -> Record {
+    let status = plane.status.as_ref();
+    let is_here = status.and_then(|it| it.deployment_id.as_ref()) == Some(&deployment.to_string());
+    let id = status.and_then(|it| it.operator_account_id.as_deref()?.parse().ok()).filter(|_| is_here);
+    Record {
+        deployment_id: id.map(|_| deployment),
+        account: id.map(|id| OwnAccount::remembered(uid, id)),
+        ..Record::default()
     }
 }
 

@@ -18,9 +18,11 @@ use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use uuid::Uuid;
 
+use super::name_of;
 use crate::run::{
     Shared,
-    record::{set_finalizer, writes},
+    letting_go::is_terminating,
+    record::{has_finalizer, set_finalizer, writes},
 };
 
 const TOKEN: &str = "token";
@@ -61,6 +63,10 @@ impl TokenSecret {
             );
             return Err(Waiting { reason: reason::NOT_OURS, message });
         }
+        let found = match found {
+            Some(going) if is_taken(&going, plane) => Some(renew(&going, &secrets, shared).await?),
+            found => found,
+        };
         let contents = Contents {
             token: found.as_ref().and_then(token),
             record: found.as_ref().map(record).unwrap_or_default(),
@@ -80,9 +86,14 @@ impl TokenSecret {
         let (secret, _) = Self::open(plane, shared).await?;
         let known = secret.last().and_then(|it| it.data?.remove(FINGERPRINT_KEY)).map(|it| it.0);
         if let Some(key) = known.filter(|it| !it.is_empty()) {
+            shared.planes.set_fingerprint_key(&name_of(plane), key.clone().into());
             return Ok(key.into());
         }
-        let key = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat();
+        // One that somebody took away is put back while it is known: pods would be rolled for another one.
+        let key = shared.planes.fingerprint_key(&name_of(plane));
+        let key =
+            key.unwrap_or_else(|| [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat().into());
+        let key = key.expose_secret().to_vec();
         secret
             .write(|it| {
                 let data = it.data.get_or_insert_with(BTreeMap::new);
@@ -142,10 +153,7 @@ impl TokenSecret {
         } else {
             self.secrets.create(&params, &secret).await
         };
-        let written = written.map_err(|error| Waiting {
-            reason: reason::SECRET_NOT_WRITTEN,
-            message: format!("Secret {} cannot be written: {error}", secret.name_any()),
-        })?;
+        let written = written.map_err(|error| not_written(&secret, &error))?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
         Ok(())
     }
@@ -169,6 +177,41 @@ impl Vault for TokenSecret {
         })
         .await?;
         Ok(())
+    }
+}
+
+/// Whether somebody deletes a Secret that is still needed.
+fn is_taken(secret: &Secret, plane: &CoderControlPlane) -> bool {
+    let is_going = secret.metadata.deletion_timestamp.is_some();
+    let is_held = has_finalizer(secret, finalizer::TOKEN);
+    is_going && is_held && plane.metadata.deletion_timestamp.is_none()
+}
+
+/// Puts another Secret in the place of one that is being deleted. Whoever deletes it wants another token: the one in it is
+/// carried over, so that it is still there to be revoked, and counts as lost.
+async fn renew(going: &Secret, secrets: &Api<Secret>, shared: &Shared) -> Result<Secret, Waiting> {
+    if is_terminating(&going.namespace().unwrap_or_default(), shared).await {
+        return Ok(going.clone());
+    }
+    let mut record = record(going);
+    record.minting = record.minting.or_else(|| record.token.as_ref().map(|it| it.name.clone()));
+    let mut next = Secret { data: going.data.clone(), type_: going.type_.clone(), ..Secret::default() };
+    next.metadata.name = going.metadata.name.clone();
+    next.metadata.owner_references.clone_from(&going.metadata.owner_references);
+    next.metadata.finalizers = Some(vec![finalizer::TOKEN.to_owned()]);
+    let text = serde_json::to_string(&record).unwrap_or_default();
+    next.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
+    let renewed = async {
+        set_finalizer(going, finalizer::TOKEN, false, shared).await?;
+        secrets.create(&writes(), &next).await
+    };
+    renewed.await.map_err(|error| not_written(&next, &error))
+}
+
+fn not_written(secret: &Secret, error: &kube::Error) -> Waiting {
+    Waiting {
+        reason: reason::SECRET_NOT_WRITTEN,
+        message: format!("Secret {} cannot be written: {error}", secret.name_any()),
     }
 }
 

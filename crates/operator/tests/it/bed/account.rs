@@ -1,5 +1,7 @@
 //! An account in place of a token: we mint and keep a token of our own, and give it up in the end.
 
+use std::time::Duration;
+
 use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt as _, api::DeleteParams};
@@ -8,7 +10,8 @@ use testbed::coderd::FIRST_USER_EMAIL;
 
 use super::{
     get, licensed,
-    stage::{CREDENTIALS, Stage, is_held_up, is_ready, plane, words},
+    proxy::{Mood, Proxy},
+    stage::{CREDENTIALS, Stage, is_held_up, is_ready, plane, until, words},
 };
 
 async fn stage() -> Stage {
@@ -106,4 +109,24 @@ async fn a_control_plane_whose_token_secret_got_another_name_goes_all_the_same()
         let left = secrets.get_opt(name).await.unwrap();
         assert!(left.is_none_or(|it| it.finalizers().is_empty()), "{name} would hold up its namespace");
     }
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_minted_is_not_tried_again_at_once() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::bare(coderd).await;
+    let account = json!({"email": FIRST_USER_EMAIL, "password": stage.coderd.password});
+    stage.write_secret(CREDENTIALS, &account).await;
+    // Asked after the intent to mint one was written down: that is no reason to look again.
+    proxy.set_on("/tokenconfig", Mood::RepeatingTheToken);
+    stage.apply(&plane("main", &proxy.url)).await;
+    stage.wait::<CoderControlPlane>("main", "told", is_held_up("Unreachable")).await;
+    until("tried twice", || proxy.reads("/tokenconfig") >= 2).await;
+    let tried = proxy.requests().into_iter().filter(|it| it.path.ends_with("/tokenconfig"));
+    let times: Vec<_> = tried.map(|it| it.at).collect();
+    assert!(times[1] - times[0] >= Duration::from_secs(20), "after {:?}", times[1] - times[0]);
+    proxy.set(Mood::Passing);
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    assert_eq!(tokens(&stage).await.len(), 1);
 }

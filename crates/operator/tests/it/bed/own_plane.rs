@@ -1,5 +1,16 @@
 //! A Coder that we run: pods, access, licence, from nothing to the end.
 
+mod departure;
+mod encrypted;
+mod gate;
+mod ground;
+mod identity;
+mod neighbours;
+mod outage;
+mod renewal;
+mod rollout;
+mod secrets;
+
 use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -9,35 +20,27 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::coderd::sign_license;
 
+use self::ground::PASSWORD;
 use super::{
-    operator::Operator,
     secrecy,
     stage::{self, LIMIT, Stage, is_held_up, is_ready, says},
 };
 
 const LICENSES_PORT: u16 = 8099;
-const PASSWORD: &str = "Correct-Horse-Battery-9";
 const ADMIN_PASSWORD: &str = "Staple-Under-Glass-7";
 const DATABASE_PASSWORD: &str = "Elephants-Never-Forget-3";
 
 /// An operator that reaches Services by their names, in a namespace with a database.
 pub(super) async fn stage() -> Stage {
     let bed = testbed::shared().unwrap();
-    let client = bed.client().await.unwrap();
-    stage::install(&client).await;
-    let namespace = bed.namespace("own").await.unwrap();
-    let operator = Operator::start_with(&namespace, &[], bed.proxy_variables());
-    // The coderd of the stage is not used: this one is ours.
-    let coderd = bed.coderd(testbed::Flavour::Shipped).await.unwrap();
-    let stage = Stage { client, namespace, coderd, operator };
     // The bed's database asks for no password; one that is given is still a secret.
     let database = bed.database().await.unwrap();
     let database = database.replacen("postgres@", &format!("postgres:{DATABASE_PASSWORD}@"), 1);
     assert!(database.contains(DATABASE_PASSWORD));
-    stage.write_secret("coder-db", &json!({"url": database})).await;
-    let owner = json!({"email": "owner@example.com", "username": "owner", "password": PASSWORD});
-    stage.write_secret("coder-first-user", &owner).await;
-    stage
+    let Stage { client, namespace, operator, .. } = ground::stage_with(&database).await;
+    // The coderd of the stage is not used: this one is ours.
+    let coderd = bed.coderd(testbed::Flavour::Shipped).await.unwrap();
+    Stage { client, namespace, coderd, operator }
 }
 
 pub(super) fn plane() -> Value {
@@ -57,13 +60,13 @@ pub(super) fn plane() -> Value {
     }})
 }
 
-async fn address(stage: &Stage) -> String {
+async fn address<C>(stage: &Stage<C>) -> String {
     let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
     pods.items.iter().find_map(|it| it.status.as_ref()?.pod_ip.clone()).unwrap()
 }
 
 /// A licence from the Coder of the stage.
-pub(super) async fn sign(stage: &Stage) -> String {
+pub(super) async fn sign<C>(stage: &Stage<C>) -> String {
     let address = address(stage).await;
     sign_license(&format!("http://{address}:{LICENSES_PORT}"), &json!({"feature_set": "premium"}))
         .await

@@ -26,10 +26,11 @@ pub(super) const LIMIT: Duration = Duration::from_secs(90);
 /// The Secret that holds the token of the control plane `main`.
 pub(super) const CREDENTIALS: &str = "coder-automation";
 
-pub(super) struct Stage {
+/// `C` is the coderd; where the operator runs one by itself, there is no other.
+pub(super) struct Stage<C = Coderd> {
     pub(super) client: Client,
     pub(super) namespace: String,
-    pub(super) coderd: Coderd,
+    pub(super) coderd: C,
     pub(super) operator: Operator,
 }
 
@@ -57,7 +58,9 @@ impl Stage {
         let operator = Operator::start(&namespace, &[]);
         Self { client, namespace, coderd, operator }
     }
+}
 
+impl<C> Stage<C> {
     pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

@@ -20,7 +20,7 @@ use super::{
     stage::{Stage, group, is_held_up, is_ready, plane, words},
 };
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
+pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "corporate authority of a test");

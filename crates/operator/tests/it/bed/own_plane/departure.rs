@@ -1,0 +1,101 @@
+//! The end of a Coder of ours: after everything that needs it, and with its token while it still runs.
+
+use api::{CoderControlPlane, CoderGroup, CoderOrganization};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{Api, api::DeleteParams, runtime::wait::await_condition};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    ground::{
+        Ground, TOKEN_SECRET, eventually, licensed, operator, process, ready, running, shipped, stage,
+        tell_group,
+    },
+    sign,
+};
+use crate::bed::stage::{LIMIT, group, is_held_up, is_ready, says, words};
+
+/// What a database says. Coder may be gone by then, so nobody else can be asked.
+async fn ask(stage: &Ground, question: &str) -> String {
+    let secret = stage.api::<Secret>().get("coder-db").await.unwrap().data.unwrap().remove("url").unwrap();
+    let url = String::from_utf8(secret.0).unwrap();
+    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
+    let output =
+        tokio::process::Command::new(psql).args(["-qAt", "-c", question, &url]).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+const OUR_TOKENS: &str = "select count(*) from api_keys where token_name like 'coder-operator-%'";
+
+#[tokio::test]
+async fn a_coder_of_ours_goes_last_says_what_it_waits_for_and_takes_its_token_along() {
+    let stage = stage().await;
+    stage.apply(&licensed()).await;
+    let waits = |it: &Value| says(it, "LicenseApplied", "False", "SecretMissing");
+    stage.wait::<CoderControlPlane>("main", "without a licence", waits).await;
+    let license = sign(&stage).await;
+    stage.write_secret("coder-license", &json!({"license": license})).await;
+    let plane = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    let alpha = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": "alpha"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}});
+    stage.apply(&alpha).await;
+    stage.apply(&group(&json!({"organization": "alpha", "deletionPolicy": "Delete"}))).await;
+    let alpha = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
+    let developers = stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    assert_eq!(ask(&stage, OUR_TOKENS).await, "1");
+
+    // The plane first, and while nobody answers.
+    let process = process(&stage, "main").await;
+    tell_group("-STOP", &process);
+    stage.delete("CoderControlPlane", "main").await;
+    stage.delete("CoderOrganization", "alpha").await;
+    stage.delete("CoderGroup", "developers").await;
+    let is_told =
+        |it: &Value| says(it, "Ready", "False", "Deleting") && words(it).contains("CoderOrganization alpha");
+    let told = stage.wait::<CoderControlPlane>("main", "waiting", is_told).await;
+    assert!(words(&told).contains("waits until these are deleted"), "{}", words(&told));
+    stage.wait::<CoderOrganization>("alpha", "told", is_held_up("Unreachable")).await;
+    tell_group("-CONT", &process);
+    for gone in [&developers, &alpha, &plane] {
+        stage.gone(gone).await;
+    }
+    assert_eq!(ask(&stage, OUR_TOKENS).await, "0", "the token was revoked before coderd went");
+    assert_eq!(
+        ask(&stage, "select count(*) from organizations where name = 'alpha' and not deleted").await,
+        "0"
+    );
+    let left = stage.operator.said().into_iter().filter(|it| it.to_string().contains("is left"));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<Value>::new());
+    eventually("without pods", || running(&stage, "main"), Vec::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_coder_of_ours_that_was_deleted_while_nobody_looked_goes_and_takes_its_token_along() {
+    let mut stage = stage().await;
+    let plane = ready(&stage, &shipped()).await;
+    assert_eq!(ask(&stage, OUR_TOKENS).await, "1");
+    stage.operator.tell("-TERM");
+    stage.operator.ended().await;
+    stage.api::<Secret>().delete(TOKEN_SECRET, &DeleteParams::default()).await.unwrap();
+    stage.delete("CoderControlPlane", "main").await;
+    stage.operator = operator(&stage.namespace);
+    stage.gone(&plane).await;
+    assert_eq!(ask(&stage, OUR_TOKENS).await, "0");
+}
+
+#[tokio::test]
+async fn a_namespace_with_a_coder_of_ours_goes_and_leaves_no_process() {
+    let stage = stage().await;
+    ready(&stage, &shipped()).await;
+    stage.apply(&group(&json!({"deletionPolicy": "Delete"}))).await;
+    stage.wait::<CoderGroup>("developers", "told", is_held_up("NotEntitled")).await;
+    let process = process(&stage, "main").await;
+    let namespaces = Api::<Namespace>::all(stage.client.clone());
+    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
+    let is_gone = |it: Option<&Namespace>| it.is_none();
+    if timeout(LIMIT, await_condition(namespaces, &stage.namespace, is_gone)).await.is_err() {
+        unreachable!("the namespace did not go: {:#?}", stage.operator.said());
+    }
+    assert!(!std::path::Path::new("/proc").join(&process).exists(), "its process is gone too");
+}

@@ -1,0 +1,76 @@
+//! Pods that are replaced, and pods that do not come up.
+
+use api::CoderControlPlane;
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+
+use super::ground::{pods, ready, running, shipped, stage};
+use crate::bed::{
+    operator::writes,
+    stage::{is_held_up, is_ready, words},
+};
+
+#[tokio::test]
+async fn an_upgrade_is_ready_when_its_pods_are_all_that_is_there_and_there_is_no_way_back() {
+    let stage = stage().await;
+    let mut plane = shipped();
+    ready(&stage, &plane).await;
+    let old = running(&stage, "main").await;
+
+    plane["spec"]["image"] = json!("bed/coder:v2.36.1");
+    stage.apply(&plane).await;
+    let rolls = |it: &Value| is_held_up("Progressing")(it) || is_held_up("RolloutStuck")(it);
+    stage.wait::<CoderControlPlane>("main", "on its way", rolls).await;
+    let upgraded = stage.wait::<CoderControlPlane>("main", "upgraded", is_ready).await;
+    let status = stage.api::<Deployment>().get("main").await.unwrap().status.unwrap();
+    assert_eq!((status.updated_replicas, status.replicas), (Some(1), Some(1)), "no pod of before is left");
+    let staying =
+        pods(&stage, "main").await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none());
+    let images: Vec<_> = staying.map(|it| it.spec.unwrap().containers[0].image.clone().unwrap()).collect();
+    assert_eq!(images, ["bed/coder:v2.36.1"]);
+    assert_eq!(upgraded["status"]["databaseVersion"], "v2.36.1");
+    assert_ne!(running(&stage, "main").await, old);
+
+    let (new, written) = (running(&stage, "main").await, writes(&stage.namespace).len());
+    plane["spec"]["image"] = json!("bed/coder:v2.36.0");
+    stage.apply(&plane).await;
+    let refused = stage.wait::<CoderControlPlane>("main", "refused", is_held_up("DowngradeRefused")).await;
+    assert!(words(&refused).contains("v2.36.1"), "{}", words(&refused));
+    let still = stage.look_again("CoderControlPlane", "main").await;
+    assert!(is_held_up("DowngradeRefused")(&still));
+    assert!(still["status"]["operatorAccessReady"] == true, "what belongs to it goes on");
+    let last = running(&stage, "main").await;
+    assert!(last.iter().all(|it| new.contains(it)), "{new:?} -> {last:?}");
+    let written = writes(&stage.namespace).split_off(written);
+    assert!(written.len() <= 2, "{written:#?}");
+}
+
+#[tokio::test]
+async fn pods_that_end_again_and_again_or_find_no_node_are_named_with_what_they_say() {
+    let stage = stage().await;
+    let mut plane = shipped();
+    // Something that is no Coder and does not know what to do with its arguments.
+    plane["spec"]["image"] = json!("bed/host:v2.36.0");
+    stage.apply(&plane).await;
+    let ends = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("again and again");
+    let told = stage.wait::<CoderControlPlane>("main", "ending", ends).await;
+    let name = pods(&stage, "main").await[0].metadata.name.clone().unwrap();
+    assert!(words(&told).contains(&name) && words(&told).contains("exit code "), "{}", words(&told));
+
+    plane["spec"]["nodeSelector"] = json!({"disk": "none"});
+    stage.apply(&plane).await;
+    let fits_nowhere = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("finds no node");
+    let told = stage.wait::<CoderControlPlane>("main", "without a node", fits_nowhere).await;
+    assert!(words(&told).contains("0/1 nodes are available"), "{}", words(&told));
+    let before = writes(&stage.namespace).len();
+    for _ in 0..3 {
+        stage.look_again("CoderControlPlane", "main").await;
+    }
+    let written = writes(&stage.namespace).split_off(before);
+    assert_eq!(written.len(), 3, "the echo of each annotation and nothing else: {written:#?}");
+
+    plane["spec"].as_object_mut().unwrap().remove("nodeSelector");
+    plane["spec"]["image"] = json!("bed/coder:v2.36.0");
+    stage.apply(&plane).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+}
