@@ -1,5 +1,7 @@
 //! A coderd with a database and a first user of its own: the shipped binary, or the licensed test harness.
 
+mod template;
+
 use std::{io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, bail};

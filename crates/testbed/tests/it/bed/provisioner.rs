@@ -2,13 +2,10 @@
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use reqwest::Method;
-use serde_json::{Value, json};
-use testbed::Session;
+use serde_json::json;
 
 use super::coder::{deploy, license, sign_in};
 use crate::support::{Corner, ask};
-
-const TEMPLATE: &str = r#"resource "terraform_data" "only" { input = "built" }"#;
 
 #[tokio::test]
 async fn a_daemon_with_a_key_shows_up_and_builds_a_template() {
@@ -32,14 +29,10 @@ async fn a_daemon_with_a_key_shows_up_and_builds_a_template() {
     .await;
     assert!(daemon["name"].as_str().unwrap().starts_with("daemon-"), "it is named after its pod: {daemon}");
 
-    let version = publish(&owner, organization).await;
-    let path = format!("/api/v2/templateversions/{}", version["id"].as_str().unwrap());
-    let job = ask("the end of the template's import", || async {
-        let (_, version) = owner.request(Method::GET, &path, None).await.unwrap();
-        let job = version["job"].clone();
-        (job["completed_at"].is_string()).then_some(job)
-    })
-    .await;
+    let version = owner.start_import("default", &json!({"site": "bed"})).await.unwrap();
+    let job =
+        ask("the end of the template's import", || async { owner.ended_import(&version).await.unwrap() })
+            .await;
     assert_eq!(job["status"], "succeeded", "{job}");
     assert_eq!(job["worker_id"], daemon["id"]);
 }
@@ -57,23 +50,4 @@ async fn start_daemon(corner: &Corner, url: &str) {
     let spec = json!({"selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
     corner.create::<Deployment>(json!({"metadata": {"name": "daemon"}, "spec": spec})).await;
-}
-
-/// Uploads the template and starts its import, for daemons with our key's tags.
-async fn publish(owner: &Session, organization: &str) -> Value {
-    let mut archive = tar::Builder::new(Vec::new());
-    let mut header = tar::Header::new_gnu();
-    header.set_size(TEMPLATE.len() as u64);
-    header.set_mode(0o644);
-    archive.append_data(&mut header, "main.tf", TEMPLATE.as_bytes()).unwrap();
-    let archive = archive.into_inner().unwrap();
-    let upload =
-        owner.start(Method::POST, "/api/v2/files").header("Content-Type", "application/x-tar").body(archive);
-    let file: Value = upload.send().await.unwrap().json().await.unwrap();
-    let body = json!({"storage_method": "file", "file_id": file["hash"], "provisioner": "terraform",
-        "tags": {"site": "bed"}});
-    let (status, version) =
-        owner.request(Method::POST, &format!("{organization}/templateversions"), Some(&body)).await.unwrap();
-    assert_eq!(status, 201, "{version}");
-    version
 }
