@@ -73,6 +73,12 @@ pub trait Surroundings: Sync {
     /// Revokes a key of another deployment, with that deployment's client; see [`revoke`].
     fn revoke_elsewhere(&self, retiring: &Retiring) -> impl Future<Output = Result<Revoked, Trouble>> + Send;
 
+    /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
+    /// they are: two objects may have set out for the same one.
+    fn is_of_another(&self, _held: &Held) -> impl Future<Output = Result<bool, Trouble>> + Send {
+        async { Ok(false) }
+    }
+
     /// Told before each action and after some. There is no secret in it.
     fn told(&self, told: &Told<'_>);
 }
@@ -253,10 +259,14 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
     /// One that cannot be revoked now is in nobody's way.
     async fn revoke(&self, state: &mut State, retiring: &Retiring) {
         let held = &retiring.held;
-        let done = if held.place.is_same(&self.wanted.place) {
-            revoke(self.coderd, retiring, self.wanted.names.is_ours(&held.name), self.now).await
-        } else {
-            self.around.revoke_elsewhere(retiring).await
+        let is_ours_by_name = self.wanted.names.is_ours(&held.name);
+        let done = match is_anothers(self.around, retiring, is_ours_by_name).await {
+            Ok(true) => Ok(Revoked::NotOurs),
+            Ok(false) if held.place.is_same(&self.wanted.place) => {
+                revoke(self.coderd, retiring, is_ours_by_name, self.now).await
+            }
+            Ok(false) => self.around.revoke_elsewhere(retiring).await,
+            Err(trouble) => Err(trouble),
         };
         match done {
             Ok(how) => {
@@ -310,6 +320,16 @@ impl SecretRead {
             record: self.record.clone(),
         }
     }
+}
+
+/// Whether a key that we may have made, and whose value nobody has, is somebody else's: then it was there before we asked.
+pub async fn is_anothers(
+    around: &impl Surroundings,
+    retiring: &Retiring,
+    is_ours_by_name: bool,
+) -> Result<bool, Trouble> {
+    let is_doubtful = retiring.lost && !is_ours_by_name;
+    if is_doubtful { around.is_of_another(&retiring.held).await } else { Ok(false) }
 }
 
 fn unsettled() -> Trouble {

@@ -157,3 +157,144 @@ fn unseen(wanted: &Wanted, seen: &Seen, record: &Record, current: &Held, now: Ti
     let message = format!("no daemon was seen on key {}: look at the pods and their logs", current.name);
     Some(waiting(reason::DAEMONS_NOT_SEEN, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use uuid::Uuid;
+
+    use super::{
+        super::{
+            super::{
+                names::{Names, tags_hash},
+                record::Place,
+                situation::{Owner, Policy, Proof, SecretSeen},
+            },
+            next,
+        },
+        *,
+    };
+
+    const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+    /// A rotation at the beginning of time: pods with the old key, a daemon on none.
+    fn rotated() -> (Wanted, Seen) {
+        let place = Place {
+            control_plane: "main".to_owned(),
+            url: String::new(),
+            deployment_id: Some(Uuid::from_u128(9)),
+        };
+        let secret = SecretPlace { name: "secret".to_owned(), key: "key".to_owned() };
+        let wanted = Wanted {
+            policy: Policy::Recreate,
+            names: Names::new("alpha", "aaaa"),
+            organization_id: Uuid::from_u128(8),
+            organization_name: "default".to_owned(),
+            tags: BTreeMap::new(),
+            place: place.clone(),
+            secret: secret.clone(),
+            rotate_every: None,
+            rotate_request: Some("asked".to_owned()),
+            grace: SignedDuration::from_secs(65),
+        };
+        let key = |number: u32| LiveKey {
+            id: Uuid::from_u128(number.into()),
+            name: wanted.names.suffixed(number),
+            organization_id: wanted.organization_id,
+            tags: BTreeMap::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            daemons: 0,
+        };
+        let held = |key: &LiveKey, checksum: &str| Held {
+            name: key.name.clone(),
+            id: Some(key.id),
+            organization_id: Some(key.organization_id),
+            organization_name: "default".to_owned(),
+            tags_hash: tags_hash(&BTreeMap::new()),
+            place: place.clone(),
+            checksum: checksum.to_owned(),
+            is_ours: true,
+        };
+        let (old, new) = (key(1), key(2));
+        let mut record = Record {
+            holder: wanted.names.uid.clone(),
+            current: Some(held(&new, "new")),
+            generation: 2,
+            rotated_at: Some(Timestamp::UNIX_EPOCH),
+            handled_request: wanted.rotate_request.clone(),
+            secret: Some(secret.clone()),
+            ..Record::default()
+        };
+        record.retire(held(&old, "old"), Timestamp::UNIX_EPOCH);
+        let stored = SecretSeen {
+            owner: Some(Owner::Ours),
+            checksum: Some("new".to_owned()),
+            record: Some(record.clone()),
+        };
+        let mut seen = Seen::new(stored, record, vec![old, new.clone()], Timestamp::UNIX_EPOCH);
+        seen.proof = Proof::Before(new);
+        seen.pods = Some(Pods {
+            carried: BTreeSet::from(["old".to_owned()]),
+            secrets: BTreeSet::from([secret]),
+            are_wanted: true,
+        });
+        (wanted, seen)
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SECOND * i32::try_from(seconds).unwrap()
+    }
+
+    #[test]
+    fn an_old_key_whose_successor_nobody_uses_goes_when_its_time_is_over_and_that_is_said() {
+        let (wanted, mut seen) = rotated();
+        let Next::Rest(rest) = next(&wanted, &seen, at(64)) else { panic!("it is not over yet") };
+        assert_eq!((rest.again_at, rest.concern), (Some(at(65)), None));
+        let Next::Revoke(old) = next(&wanted, &seen, at(65)) else { panic!("it is over") };
+        assert_eq!(old.held.checksum, "old");
+        seen.gone(&old.held);
+        let Next::Write(write) = next(&wanted, &seen, at(65)) else { panic!("it is written down") };
+        seen.wrote(&write.record, &write.value);
+        let Next::Rest(rest) = next(&wanted, &seen, at(65)) else { panic!("that was all") };
+        assert_eq!(rest.concern.unwrap().reason, reason::DAEMONS_NOT_SEEN);
+    }
+
+    #[test]
+    fn an_old_key_goes_once_its_pods_are_gone_and_a_daemon_is_on_the_new_one() {
+        let (wanted, rotated) = rotated();
+        let is_revoked = |carried: &str, daemons: usize| {
+            let mut seen = rotated.clone();
+            seen.pods.as_mut().unwrap().carried = BTreeSet::from([carried.to_owned()]);
+            seen.listed[1].daemons = daemons;
+            matches!(next(&wanted, &seen, at(1)), Next::Revoke(_))
+        };
+        assert!(is_revoked("new", 1));
+        assert!(!is_revoked("new", 0) && !is_revoked("old", 1));
+    }
+
+    #[test]
+    fn what_is_taken_out_of_a_record_comes_back_from_the_status_and_costs_no_key() {
+        let (wanted, whole) = rotated();
+        let fields = serde_json::to_value(whole.secret.record.as_ref().unwrap()).unwrap();
+        for field in fields.as_object().unwrap().keys() {
+            let mut seen = whole.clone();
+            let mut rest = fields.clone();
+            rest.as_object_mut().unwrap().remove(field);
+            seen.secret.record = serde_json::from_value(rest).unwrap();
+            for _ in 0..4 {
+                match next(&wanted, &seen, at(1)) {
+                    Next::Write(write) => seen.wrote(&write.record, &write.value),
+                    Next::Rest(_) => break,
+                    other => panic!("without {field}: {other:?}"),
+                }
+            }
+            let record = seen.secret.record.as_ref().unwrap();
+            // The time of a key that goes is counted anew.
+            let retiring = |it: &Record| it.retiring.iter().map(|it| it.held.clone()).collect::<Vec<_>>();
+            assert_eq!(retiring(record), retiring(&seen.mirror), "without {field}");
+            let since = &seen.mirror.retiring;
+            assert_eq!(Record { retiring: since.clone(), ..record.clone() }, seen.mirror, "without {field}");
+        }
+    }
+}

@@ -16,6 +16,7 @@ pub(super) fn known(wanted: &Wanted, seen: &Seen) -> Record {
     let mut record = seen.stored(wanted).unwrap_or(&seen.mirror).clone();
     record.holder.clone_from(&wanted.names.uid);
     record.generation = highest(wanted, seen, &record);
+    fill(&mut record, &seen.mirror);
     if let Some(current) = &mut record.current {
         let is_same = current.organization_name.is_empty()
             || current.organization_name.eq_ignore_ascii_case(&wanted.organization_name);
@@ -24,6 +25,17 @@ pub(super) fn known(wanted: &Wanted, seen: &Seen) -> Record {
         }
     }
     record
+}
+
+/// A record that somebody has taken things out of gets them back: the status was written after it and has all of them.
+fn fill(record: &mut Record, mirror: &Record) {
+    record.current = record.current.take().or_else(|| mirror.current.clone());
+    record.rotated_at = record.rotated_at.or(mirror.rotated_at);
+    record.handled_request = record.handled_request.take().or_else(|| mirror.handled_request.clone());
+    record.secret = record.secret.take().or_else(|| mirror.secret.clone());
+    if record.used.is_empty() {
+        record.used.clone_from(&mirror.used);
+    }
 }
 
 /// The same in the light of what coderd says about the value in the Secret.

@@ -29,6 +29,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if let Ok(key) = judged {
         let checksum = seen.secret.checksum.as_deref().unwrap_or_default();
         adopt(&mut record, held(wanted, key, checksum, false), key, now);
+        record.secret = Some(wanted.secret.clone());
     }
     let mut cleared = record.clone();
     leave(wanted, seen, &mut cleared, now);

@@ -6,13 +6,13 @@ use api::{CoderProvisioner, ProvisionerKeyState, reason};
 use engine::{
     Outcome, Trouble, Waiting,
     provisioner_keys::{
-        Names, Next, Record, Retiring, Revoked, Surroundings, Told,
+        Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told,
         coderd::revoke,
         mirror::{of_status, to_status},
     },
 };
 use jiff::Timestamp;
-use kube::{ResourceExt as _, runtime::events::EventType};
+use kube::{ResourceExt as _, api::ListParams, runtime::events::EventType};
 use serde_json::{Map, Value};
 
 use crate::run::{
@@ -120,6 +120,17 @@ impl Surroundings for Around<'_> {
         self.elsewhere(retiring).await
     }
 
+    async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
+        let own = self.provisioner().uid();
+        // Not from a cache: the other one has written it down just now.
+        let all = self.shared.api::<CoderProvisioner>().list(&ListParams::default()).await;
+        let all = all.map_err(|error| {
+            let message = format!("whose key {} is cannot be found out: {error}", held.name);
+            Trouble::from(Waiting { reason: reason::PROGRESSING, message })
+        })?;
+        Ok(all.items.iter().filter(|it| it.uid() != own).any(|it| has_key(it, held)))
+    }
+
     fn told(&self, told: &Told<'_>) {
         match told {
             Told::Action(Next::Write(write)) => {
@@ -150,6 +161,14 @@ impl Surroundings for Around<'_> {
             Told::Left { held } => self.tell(News::Left(left(&held.name, &held.place.control_plane))),
         }
     }
+}
+
+/// Whether a provisioner uses that key, or is about to.
+fn has_key(provisioner: &CoderProvisioner, held: &Held) -> bool {
+    let Some(status) = &provisioner.status else { return false };
+    let Record { current, intent, .. } = of_status(&status.key, "");
+    let keys = current.into_iter().chain(intent.map(|it| it.held()));
+    keys.into_iter().any(|it| it.is_called(&held.name, held.organization_id) && it.place.is_same(&held.place))
 }
 
 pub(super) fn left(key: &str, control_plane: &str) -> String {

@@ -14,7 +14,7 @@ use engine::{
     provisioner::{names, report::Findings, secret},
     provisioner_keys::{
         Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Record, Retiring, Revoked,
-        Surroundings as _, Told, coderd::revoke, end,
+        Surroundings as _, Told, coderd::revoke, drive::is_anothers, end,
     },
 };
 use jiff::Timestamp;
@@ -245,6 +245,9 @@ async fn revoke_one(
     context: &Context,
 ) -> Result<Revoked, Trouble> {
     let held = &retiring.held;
+    if is_anothers(around, retiring, names.is_ours(&held.name)).await? {
+        return Ok(Revoked::NotOurs);
+    }
     let own = own(provisioner, held, context).await;
     match own.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment())) {
         Some(plane) => {
