@@ -1,9 +1,16 @@
 //! Provisioners with real daemons: from nothing to daemons that coderd sees, through rotations, to nothing again.
 
+mod crashes;
 mod daemons;
 mod deletion;
 mod gate;
+mod import;
+mod keys;
+mod planes;
+mod rotation;
 mod scale;
+mod scene;
+mod secrets;
 mod takeover;
 
 use api::CoderProvisioner;

@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) token: Option<String>,
+    /// The value of a provisioner key that was presented.
+    pub(crate) key: Option<String>,
     pub(crate) at: Instant,
 }
 
@@ -163,8 +165,9 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = parts.uri.path().to_owned();
-    let token = parts.headers.get("coder-session-token").and_then(|it| it.to_str().ok()).map(str::to_owned);
-    let seen = Seen { method: parts.method.clone(), path: path.clone(), token, at: Instant::now() };
+    let sent = |name: &str| parts.headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
+    let (token, key) = (sent("coder-session-token"), sent("coder-provisioner-daemon-key"));
+    let seen = Seen { method: parts.method.clone(), path: path.clone(), token, key, at: Instant::now() };
     let nth = {
         let mut all = shared.seen.lock().unwrap();
         all.push(seen.clone());
