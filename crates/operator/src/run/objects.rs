@@ -49,25 +49,20 @@ where
     let seen = read().await?;
     let rolled_out = seen.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children, live: &live, rolled_out });
-    for step in &planned.plan.steps {
-        // One that is refused would be refused again, and nothing else may wait for it: it is told, and the rest goes on.
-        if let Some(refusal) = refusal(step, carry_out(keeper, step, shared).await)? {
-            planned.refused.push(refusal);
-        }
-    }
+    planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
     let mut seen = if planned.plan.is_empty() { seen } else { read().await? };
     seen.listen(&namespace, shared).await;
     Ok((seen, planned.refused))
 }
 
 /// What the API server says against a step, in words. Everything that may pass by itself stays an error.
-fn refusal(step: &Step<ChildEffect>, done: Result<(), kube::Error>) -> Result<Option<Notice>, kube::Error> {
-    match done {
-        Err(kube::Error::Api(status)) if [400, 403, 404, 405, 422].contains(&status.code) => {
+fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Notice, kube::Error> {
+    match error {
+        kube::Error::Api(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
             let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
-            Ok(Some(Notice { reason: reason::NOT_APPLIED, message }))
+            Ok(Notice { reason: reason::NOT_APPLIED, message })
         }
-        done => done.map(|()| None),
+        error => Err(error),
     }
 }
 
@@ -186,12 +181,39 @@ pub(super) fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Opti
     Some((live.key.clone(), live))
 }
 
-/// Does one step and nothing else.
+/// Does the steps, and tells of those that were done. What is made is told at once: it comes together, and is one news.
 async fn carry_out(
     keeper: &impl Resource<DynamicType = ()>,
-    step: &Step<ChildEffect>,
+    steps: &[Step<ChildEffect>],
     shared: &Shared,
-) -> Result<(), kube::Error> {
+) -> Result<Vec<Notice>, kube::Error> {
+    let tell = async |action: Action, note: &str| {
+        let action = format!("{action:?}");
+        publish(keeper, EventType::Normal, (&format!("{action}d"), &action), note, shared).await;
+    };
+    let (mut made, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
+    for step in steps {
+        match carry_out_one(step, shared).await {
+            Ok(note) if step.action == Action::Create => made.push(note),
+            Ok(note) => tell(step.action, &note).await,
+            // It would be refused again, and nothing else may wait for it: it is told, and the rest goes on.
+            Err(error) => match refusal(step, error) {
+                Ok(refusal) => refused.push(refusal),
+                Err(error) => {
+                    done = Err(error);
+                    break;
+                }
+            },
+        }
+    }
+    if !made.is_empty() {
+        tell(Action::Create, &made.join("; ")).await;
+    }
+    done.map(|()| refused)
+}
+
+/// Does one step and nothing else. Gives back what there is to say of it.
+async fn carry_out_one(step: &Step<ChildEffect>, shared: &Shared) -> Result<String, kube::Error> {
     let key = match &step.effect {
         ChildEffect::Migrate { key, patch } => {
             objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
@@ -219,8 +241,7 @@ async fn carry_out(
     };
     let action = format!("{:?}", step.action);
     tracing::info!(action, "{note}");
-    publish(keeper, EventType::Normal, (&format!("{action}d"), &action), &note, shared).await;
-    Ok(())
+    Ok(note)
 }
 
 async fn apply(key: &Key, object: &Value, shared: &Shared) -> Result<(), kube::Error> {

@@ -200,8 +200,10 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     let Some(passed) = Box::pin(stages::pass(provisioner, &context)).await? else {
         return Ok(Action::requeue(SAFETY_NET));
     };
-    let stages::Passed { provisioner, findings, trouble, again_at, is_rotating } = passed;
-    conclude(&provisioner, &findings, shared).await?;
+    let stages::Passed { provisioner, written, findings, trouble, again_at, is_rotating } = passed;
+    let known = provisioner.status.clone().unwrap_or_default();
+    let next = report::status(&provisioner, known, &findings, Timestamp::now());
+    write_status(&provisioner, written.as_ref(), next, shared).await?;
     let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
     let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
     shared.passes.ended(&about, ending, started.elapsed());
@@ -223,7 +225,7 @@ fn until(then: Timestamp) -> Duration {
     left.max(Duration::from_secs(1))
 }
 
-/// Writes the status, if it is another one, and gives back the provisioner as it is then.
+/// Writes what a pass found out that changed nothing, and gives back the provisioner as it is then.
 async fn conclude(
     provisioner: &CoderProvisioner,
     findings: &Findings,
@@ -231,20 +233,22 @@ async fn conclude(
 ) -> Result<CoderProvisioner, kube::Error> {
     let before = provisioner.status.clone().unwrap_or_default();
     let next = report::status(provisioner, before, findings, Timestamp::now());
-    write_status(provisioner, next, shared).await
+    write_status(provisioner, provisioner.status.as_ref(), next, shared).await
 }
 
+/// Writes the status, if it is another one than the cluster has, and gives back the provisioner as it is then.
 async fn write_status(
     provisioner: &CoderProvisioner,
+    written: Option<&CoderProvisionerStatus>,
     next: CoderProvisionerStatus,
     shared: &Shared,
 ) -> Result<CoderProvisioner, kube::Error> {
-    if provisioner.status.as_ref() == Some(&next) {
+    if written == Some(&next) {
         return Ok(provisioner.clone());
     }
-    let written = CoderProvisioner { status: Some(next), ..provisioner.clone() };
+    let changed = CoderProvisioner { status: Some(next), ..provisioner.clone() };
     let namespace = provisioner.namespace().unwrap_or_default();
     let provisioners = Api::<CoderProvisioner>::namespaced(shared.client.clone(), &namespace);
     // With the version that was read: of two writers one is refused and looks again.
-    provisioners.replace_status(&provisioner.name_any(), &writes(), &written).await
+    provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await
 }

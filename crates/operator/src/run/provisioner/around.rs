@@ -52,8 +52,14 @@ impl<'a> Around<'a> {
         of_status(&state, &self.names.uid)
     }
 
+    /// Takes the record into the status, which is written when the pass has come to its end: the Secret has it already.
+    pub(super) fn hold(&self, record: &Record) {
+        let mut provisioner = self.provisioner.lock().unwrap_or_else(PoisonError::into_inner);
+        provisioner.status.get_or_insert_default().key = to_status(record);
+    }
+
     /// Writes the record into the status where it is another one.
-    pub(super) async fn settle(&self, record: &Record) -> Result<(), kube::Error> {
+    async fn settle(&self, record: &Record) -> Result<(), kube::Error> {
         let provisioner = self.provisioner();
         let before = provisioner.status.clone().unwrap_or_default().key;
         let next = to_status(record);
@@ -151,8 +157,7 @@ impl Surroundings for Around<'_> {
                         let note = format!("provisioner key {name} was revoked");
                         self.tell(News::Normal("KeyRevoked", "Delete", note));
                     }
-                    // It had gone already, or was never made.
-                    Revoked::Absent => {}
+                    Revoked::Absent => tracing::info!(key = name, "there is no such key any more"),
                     Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
                     Revoked::OutOfReach => self.tell(News::Left(left(name, &held.place.control_plane))),
                 }

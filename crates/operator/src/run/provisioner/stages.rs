@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use api::{CoderControlPlane, CoderProvisioner, EntitlementLossPolicy, annotation, reason};
+use api::{
+    CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, annotation, reason,
+};
 use client::organizations::Organization;
 use engine::{
     Trouble, Waiting, World,
@@ -25,7 +27,7 @@ use kube::{
     core::GroupVersionKind,
 };
 
-use super::{Context, access, around::Around, plane_of, secret::KeySecrets};
+use super::{Context, access, around::Around, plane_of, secret::KeySecrets, write_status};
 use crate::{
     cluster::Cluster,
     run::{
@@ -41,8 +43,10 @@ const BEYOND_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// What became of a pass.
 pub(super) struct Passed {
-    /// With its status as far as it was written.
+    /// With what is known of its keys in the status, written or not.
     pub(super) provisioner: CoderProvisioner,
+    /// The status as the cluster has it.
+    pub(super) written: Option<CoderProvisionerStatus>,
     pub(super) findings: Findings,
     pub(super) trouble: Option<Failure>,
     pub(super) again_at: Option<Timestamp>,
@@ -72,11 +76,19 @@ pub(super) async fn pass(
         return Ok(None);
     }
     let findings = Findings { requested: requested(&provisioner), ..Findings::default() };
-    let mut passed = Passed { provisioner, findings, trouble: None, again_at: None, is_rotating: false };
+    let written = provisioner.status.clone();
+    let mut passed =
+        Passed { provisioner, written, findings, trouble: None, again_at: None, is_rotating: false };
     let key = Box::pin(keyed(&mut passed, context)).await?;
-    match key {
-        Some((held, plane)) => run(&mut passed, &held, &plane, context).await?,
-        None => look_on(&mut passed, context).await?,
+    let ended = match key {
+        Some((held, plane)) => run(&mut passed, &held, &plane, context).await,
+        None => look_on(&mut passed, context).await,
+    };
+    if let Err(error) = ended {
+        // Whatever is wrong with the objects: what is known of the keys is written down.
+        let known = passed.provisioner.status.clone().unwrap_or_default();
+        write_status(&passed.provisioner, passed.written.as_ref(), known, &context.shared).await.ok();
+        return Err(error);
     }
     Ok(Some(passed))
 }
@@ -111,6 +123,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
         now: Timestamp::now(),
     };
     let driven = drive.run().await;
+    passed.written = around.provisioner().status;
     let held = match driven {
         Err(trouble) => {
             passed.trouble = Some(Failure::of(&trouble));
@@ -124,7 +137,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
             passed.is_rotating = !rest.record.retiring.is_empty();
             // What is left behind is told before its name is forgotten.
             around.publish().await;
-            around.settle(&rest.record).await?;
+            around.hold(&rest.record);
             settle(&mut passed.findings, rest)
         }
     };

@@ -33,7 +33,10 @@ async fn create(stage: &Stage, numbers: std::ops::Range<usize>) {
     let apply = |number: usize| async move {
         // Real daemons are large: two of them are enough to see that they come.
         let replicas = usize::from(number < 2);
-        stage.apply(&provisioner(&name(number), &json!({"replicas": replicas, "interval": "1h"}))).await;
+        // What daemons ask is not counted.
+        let around = json!([{"name": "CODER_URL", "value": stage.coderd.owner.url}]);
+        let spec = json!({"replicas": replicas, "interval": "1h", "extraEnv": around});
+        stage.apply(&provisioner(&name(number), &spec)).await;
     };
     stream::iter(numbers).map(apply).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
@@ -88,7 +91,7 @@ impl<'a> Meter<'a> {
         for it in self.proxy.requests().iter().skip(requests) {
             let is_keys = it.path.contains("provisionerkeys");
             let what = if !is_keys {
-                "others"
+                it.path.rsplit('/').next().unwrap_or_default()
             } else if it.path.ends_with("/daemons") {
                 "list"
             } else if it.path.ends_with("/own") {
