@@ -196,12 +196,14 @@ pub mod reason {
     pub const PROVISIONER_KEY_READY: &str = "ProvisionerKeyReady";
     /// The key could not be made; the message says what Coder answered.
     pub const PROVISIONER_KEY_FAILED: &str = "ProvisionerKeyFailed";
-    /// Coder no longer has the key; a new one is made.
+    /// Coder no longer has the key.
     pub const KEY_REVOKED: &str = "KeyRevoked";
     /// A Secret holds what it should.
     pub const SECRET_READY: &str = "SecretReady";
     /// The Secret with the key is gone, or empty.
     pub const SECRET_MISSING: &str = "SecretMissing";
+    /// What has to be written is written into a cluster, and there is none here.
+    pub const NEEDS_CLUSTER: &str = "NeedsCluster";
     /// The licence covers this.
     pub const ENTITLED: &str = "Entitled";
     /// This Coder does not have this at all.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
-    kind::{Invalid, Kind},
+    kind::{Aside, Invalid, Kind},
     outcome::{Outcome, Trouble},
     plan::{Plan, PlanView},
     world::{Promises, World},
@@ -39,6 +39,8 @@ pub struct Assessment {
     pub rest: Option<String>,
     /// The steps to the declared state; empty when nothing differs or nothing could be found out.
     pub plan: PlanView,
+    /// What only this kind tells.
+    pub aside: Aside,
     pub verdict: Verdict,
 }
 
@@ -148,6 +150,7 @@ impl<K: Kind> Object<K> {
             id: K::id(&observed),
             rest,
             plan: view,
+            aside: K::aside(&observed),
             verdict: Verdict::Decided(decision),
         }
     }
@@ -161,16 +164,19 @@ impl<K: Kind> Object<K> {
         let held = self.held();
         let is_retained =
             policy.deletion_policy() == DeletionPolicy::Retain || policy.mode() == Mode::Observe;
-        let Some(id) = held.filter(|_| !is_retained) else {
+        if is_retained || (held.is_none() && !K::has_traces(&self.manifest)) {
             return Assessment::nothing(&target, None);
-        };
+        }
         let desired = match K::desire(&self.manifest) {
             Ok(desired) => desired,
             Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
         };
         let observed = async {
             world.pass(K::GATE).await?;
-            let home = K::home(id, world).await?;
+            let home = match held {
+                Some(id) => K::home(id, world).await?,
+                None => None,
+            };
             K::observe(&K::for_deletion(desired, home), held, world).await
         };
         let observed = match observed.await {
@@ -193,6 +199,7 @@ impl<K: Kind> Object<K> {
             id: K::id(&observed),
             rest: None,
             plan: view,
+            aside: Aside::default(),
             verdict: Verdict::Decided(Decision::Apply),
         }
     }
@@ -287,12 +294,14 @@ impl Assessment {
 
     fn nothing(target: &str, contact: Option<Contact>) -> Self {
         let plan = Plan::<()>::empty().view(target);
-        Self { contact, id: None, rest: None, plan, verdict: Verdict::Decided(Decision::Nothing) }
+        let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
+        Self { contact, id: None, rest: None, plan, aside, verdict }
     }
 
     fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
-        Self { contact: None, id: None, rest: None, plan, verdict: Verdict::Stopped(outcome) }
+        let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
+        Self { contact: None, id: None, rest: None, plan, aside, verdict }
     }
 }
 

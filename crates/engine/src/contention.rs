@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use api::reason;
 use jiff::Timestamp;
 
-use crate::{outcome::Waiting, plan::PlanView};
+use crate::{
+    outcome::Waiting,
+    plan::{Change, PlanView},
+};
 
 /// How often a field is mended within the time below before we step back.
 const MOST: usize = 3;
@@ -15,7 +18,8 @@ const WITHIN: Duration = Duration::from_hours(1);
 #[derive(Debug, Default)]
 pub struct Mended {
     generation: Option<i64>,
-    fields: BTreeMap<String, Vec<Timestamp>>,
+    /// By the field and what it was made: something new each time is no quarrel.
+    fields: BTreeMap<(String, String), Vec<Timestamp>>,
 }
 
 impl Mended {
@@ -30,7 +34,7 @@ impl Mended {
             times.retain(|it| is_recent(*it, now));
         }
         for change in plan.changes() {
-            self.fields.entry(change.field.clone()).or_default().push(now);
+            self.fields.entry(key(change)).or_default().push(now);
         }
         self.fields.retain(|_, times| !times.is_empty());
     }
@@ -41,7 +45,7 @@ impl Mended {
             return None;
         }
         let quarrel = plan.changes().find_map(|change| {
-            let recent = self.fields.get(&change.field)?.iter().filter(|it| is_recent(**it, now));
+            let recent = self.fields.get(&key(change))?.iter().filter(|it| is_recent(**it, now));
             let times: Vec<Timestamp> = recent.copied().collect();
             let first = times.first().filter(|_| times.len() >= MOST)?;
             Some((&change.field, *first))
@@ -56,6 +60,10 @@ impl Mended {
             ),
         })
     }
+}
+
+fn key(change: &Change) -> (String, String) {
+    (change.field.clone(), change.after.to_string())
 }
 
 fn is_recent(it: Timestamp, now: Timestamp) -> bool {

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 
 use api::AppState;
 use client::organizations::Organization;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
@@ -29,6 +31,15 @@ impl Invalid {
     }
 }
 
+/// What a kind tells of itself beside what every kind tells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Aside {
+    /// Fields of the status that only this kind has and that are to be others; null for one that goes.
+    pub status: Map<String, Value>,
+    /// When there will be something to do, should nobody tell before.
+    pub again_at: Option<Timestamp>,
+}
+
 /// An app-state kind. The stages are called in the order in which they stand here.
 pub trait Kind: Debug + Send + Sync + 'static {
     type Manifest: AppState;
@@ -42,12 +53,24 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const GATE: Gate;
     /// Lower ones come first: what others refer to has to be there before them.
     const RANK: u8;
+    /// Whether it keeps something in Secrets, and says more in its status than every kind does.
+    const HAS_SECRETS: bool = false;
 
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
 
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
+
+    /// Pure: whether a manifest has anything to do with a Secret, so that a change there is worth a pass.
+    fn refers_to_secret(_manifest: &Self::Manifest, _secret: &str) -> bool {
+        false
+    }
+
+    /// Pure: whether its status says, by more than an id, that something of ours is there or may be.
+    fn has_traces(_manifest: &Self::Manifest) -> bool {
+        false
+    }
 
     /// Finds the organization that an object of ours is in by now, for a deletion: names may have changed since. Nothing
     /// for kinds that are in none, and when it is gone.
@@ -85,6 +108,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Pure: the id to record once the world is as declared; a document has the id of what it belongs to.
     fn id(observed: &Self::Observed) -> Option<Uuid>;
+
+    /// Pure: what the kind tells beside what every kind tells.
+    fn aside(_observed: &Self::Observed) -> Aside {
+        Aside::default()
+    }
 
     /// Pure: the steps from what is to what is declared.
     fn plan(desired: &Self::Desired, observed: &Self::Observed) -> Plan<Self::Effect>;

@@ -6,6 +6,7 @@ pub mod group_sync;
 mod mapping;
 pub mod organization;
 pub mod organization_sync;
+pub mod provisioner_key;
 pub mod role_sync;
 
 pub use appearance::Appearance;
@@ -13,6 +14,7 @@ pub use group::Group;
 pub use group_sync::GroupSync;
 pub use organization::Organization;
 pub use organization_sync::OrganizationSync;
+pub use provisioner_key::ProvisionerKey;
 pub use role_sync::RoleSync;
 
 use kube::Resource as _;
@@ -51,4 +53,4 @@ macro_rules! register {
     };
 }
 
-register!(Appearance, Group, GroupSync, Organization, OrganizationSync, RoleSync);
+register!(Appearance, Group, GroupSync, Organization, OrganizationSync, ProvisionerKey, RoleSync);

@@ -5,14 +5,16 @@
 //! Secret, written with the version that was read, is also the fence between two operators and what a crash leaves behind.
 //!
 //! [`machine::next`] decides, one action at a time, from values alone. [`drive`] does the actions. [`ending::end`] says what
-//! is revoked when the manifest goes.
+//! is revoked when the manifest goes. [`foresee`](foresee::foresee) tells beforehand what would be done.
 //!
 //! coderd cannot be fenced: an operator that slept may ask for a key long after its intent was given up. So a name that was
 //! given up stays written down for a while, and one with our suffix is found again whenever it comes.
 
 pub mod coderd;
+pub mod desk;
 pub mod drive;
 pub mod ending;
+pub mod foresee;
 pub mod machine;
 pub mod mirror;
 pub mod names;
@@ -20,8 +22,10 @@ pub mod record;
 pub mod situation;
 
 pub use coderd::{Coderd, Minting};
+pub use desk::{Desk, Holder, Secrets};
 pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Written};
 pub use ending::{Ending, end};
+pub use foresee::{Act, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};
 pub use names::{Names, checksum, tags_hash};
 pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};

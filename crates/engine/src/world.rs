@@ -29,6 +29,7 @@ use self::keys::KeyLists;
 use crate::{
     gate::{self, Gate},
     outcome::{Trouble, Waiting},
+    provisioner_keys::Desk,
 };
 
 type Shared<T> = Mutex<Option<Arc<T>>>;
@@ -47,6 +48,8 @@ pub struct World {
     promises: Promises,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
+    /// The cluster, where there is one.
+    desk: Option<Arc<dyn Desk>>,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.
@@ -77,6 +80,7 @@ impl World {
             keys: KeyLists::default(),
             promises,
             expected: None,
+            desk: None,
         }
     }
 
@@ -84,6 +88,16 @@ impl World {
     #[must_use]
     pub fn expecting(self, deployment: Uuid) -> Self {
         Self { expected: Some(deployment), ..self }
+    }
+
+    /// The same with a cluster beside it, for what is kept in Secrets.
+    #[must_use]
+    pub fn beside(self, desk: Arc<dyn Desk>) -> Self {
+        Self { desk: Some(desk), ..self }
+    }
+
+    pub(crate) fn desk(&self) -> Option<&dyn Desk> {
+        self.desk.as_deref()
     }
 
     pub fn client(&self) -> &Client {

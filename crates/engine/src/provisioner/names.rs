@@ -26,7 +26,7 @@ pub(super) fn account(name: &str) -> String {
 }
 
 /// The Secret with the key.
-pub(super) fn secret(name: &str) -> String {
+pub(crate) fn secret(name: &str) -> String {
     format!("{}{SECRET}", fitting(name, NAME - SECRET.len()))
 }
 

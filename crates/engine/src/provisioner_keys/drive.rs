@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     coderd::{Coderd, Minting, revoke},
+    foresee::{Foreseen, foresee},
     machine::{self, Next, Rest, Value, Write},
     names::checksum,
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
@@ -152,6 +153,11 @@ struct State {
 impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
     /// Goes on until there is nothing to do, or something fails.
     pub async fn run(&self) -> Result<Driven, Trouble> {
+        self.run_revoking(|_| true).await
+    }
+
+    /// The same, and revokes no other keys than these. Those whose values are lost are nobody's, and go in any case.
+    pub async fn run_revoking(&self, goes: impl Fn(&Held) -> bool + Send + Sync) -> Result<Driven, Trouble> {
         let mut state = self.start().await?;
         for _ in 0..MOST_ACTIONS {
             let next = machine::next(self.wanted, &state.seen, self.now);
@@ -176,6 +182,9 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                     let key = self.coderd.prove(value).await?;
                     state.seen.proved(key);
                 }
+                Next::Revoke(retiring) if !retiring.lost && !goes(&retiring.held) => {
+                    state.seen.failed(&retiring.held);
+                }
                 Next::Revoke(retiring) => self.revoke(&mut state, &retiring).await,
                 Next::Remove(place) => {
                     self.secret.remove(&place).await?;
@@ -188,6 +197,19 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             }
         }
         Err(unsettled())
+    }
+
+    /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written.
+    pub async fn look(&self) -> Result<(Foreseen, Option<Proved>), Trouble> {
+        let mut state = self.start().await?;
+        if machine::next(self.wanted, &state.seen, self.now) == Next::Prove
+            && let Some(value) = &state.value
+        {
+            let key = self.coderd.prove(value).await?;
+            state.seen.proved(key);
+        }
+        let foreseen = foresee(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
+        Ok((foreseen, state.proved(&self.wanted.place)))
     }
 
     async fn start(&self) -> Result<State, Trouble> {
@@ -301,14 +323,14 @@ impl State {
         }
     }
 
+    /// Which key the Secret holds, to be remembered.
+    fn proved(&self, place: &Place) -> Option<Proved> {
+        let (version, key) = (self.version.clone()?, self.seen.live()?.clone());
+        Some(Proved { version, place: place.clone(), key })
+    }
+
     fn end(self, rest: Rest, place: &Place) -> Driven {
-        let proved = match self.seen.proof {
-            Proof::Before(key) | Proof::Now(key) => {
-                self.version.map(|version| Proved { version, place: place.clone(), key })
-            }
-            Proof::NotAsked | Proof::Refused => None,
-        };
-        Driven { rest, proved, trouble: self.trouble }
+        Driven { rest, proved: self.proved(place), trouble: self.trouble }
     }
 }
 

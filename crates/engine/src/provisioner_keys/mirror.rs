@@ -3,6 +3,7 @@
 use api::{OtherKey, ProvisionerKeyState, SecretKeyRef};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::record::{Held, Intent, Place, Record, Retiring, SecretPlace};
@@ -76,6 +77,18 @@ pub fn to_status(record: &Record) -> ProvisionerKeyState {
         last_rotation_time: rotated_at.map(Time),
         last_handled_rotate_at: handled_request.clone(),
     }
+}
+
+/// The fields of a status that differ, for a merge: what is no longer there is null.
+pub fn changed(before: &ProvisionerKeyState, next: &ProvisionerKeyState) -> Map<String, Value> {
+    let fields = |state: &ProvisionerKeyState| match serde_json::to_value(state) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let (before, next) = (fields(before), fields(next));
+    let gone = before.keys().filter(|it| !next.contains_key(*it)).map(|it| (it.clone(), Value::Null));
+    let others = next.iter().filter(|(field, value)| before.get(*field) != Some(value));
+    others.map(|(field, value)| (field.clone(), value.clone())).chain(gone).collect()
 }
 
 fn retiring(key: &OtherKey) -> Retiring {

@@ -1,0 +1,325 @@
+//! `CoderProvisionerKey`: a key for daemons that somebody else runs, made once and written into a Secret.
+//!
+//! Somebody else holds copies of the value, so nothing is made again by itself: only when a person asks, or the schedule
+//! says so. The record beside the value says what is ours; the life of keys is that of every other one
+//! ([`provisioner_keys`](crate::provisioner_keys)).
+
+mod work;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::{CoderProvisionerKey, ProvisionerKeyState, annotation, reason};
+use client::organizations::Organization;
+use jiff::SignedDuration;
+use kube::ResourceExt as _;
+use serde_json::Value;
+use uuid::Uuid;
+
+use self::work::Job;
+use crate::{
+    decide::Contact,
+    gate::Gate,
+    kind::{Aside, Invalid, Kind},
+    outcome::{Trouble, Waiting},
+    plan::{Action, Change, Impact, Plan, Step},
+    provisioner::names::secret,
+    provisioner_keys::{
+        Act, Desk, Foreseen, Holder, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+        mirror::{changed, of_status, to_status},
+    },
+    world::World,
+};
+
+#[derive(Debug)]
+pub struct ProvisionerKey;
+
+#[derive(Debug)]
+pub struct Desired {
+    holder: Holder,
+    names: Names,
+    organization: String,
+    tags: BTreeMap<String, String>,
+    control_plane: String,
+    secret: SecretPlace,
+    rotate_every: Option<SignedDuration>,
+    rotate_request: Option<String>,
+    overlap: SignedDuration,
+    /// What the status says of the keys.
+    status: ProvisionerKeyState,
+    is_leaving: bool,
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    job: Arc<Job>,
+    status: ProvisionerKeyState,
+    found: Found,
+}
+
+/// What was looked for.
+#[derive(Debug)]
+enum Found {
+    Keys(Box<Foreseen>),
+    /// For a deletion: what is ours.
+    Ours { keys: Vec<Retiring>, secrets: Vec<SecretPlace> },
+}
+
+#[derive(Debug)]
+pub struct Effect {
+    job: Arc<Job>,
+    what: What,
+    /// Nothing comes after it: it says whether the key is good.
+    is_last: bool,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    /// Everything but the revocation of keys that somebody may have.
+    Settle,
+    Revoke(String),
+    End { keys: Vec<Retiring>, secrets: Vec<SecretPlace> },
+}
+
+impl Kind for ProvisionerKey {
+    type Manifest = CoderProvisionerKey;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const GATE: Gate =
+        Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" };
+    const RANK: u8 = 2;
+    const HAS_SECRETS: bool = true;
+
+    fn target(manifest: &CoderProvisionerKey) -> String {
+        format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
+    }
+
+    fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
+        Names::check(manifest.key_name()).map_err(|message| Invalid::new("spec.name", message))?;
+        let (spec, uid) = (&manifest.spec, manifest.uid().unwrap_or_default());
+        let signed = |it| SignedDuration::try_from(it).unwrap_or(SignedDuration::MAX);
+        Ok(Desired {
+            names: Names::new(manifest.key_name(), &uid),
+            holder: Holder {
+                namespace: manifest.namespace().unwrap_or_default(),
+                name: manifest.name_any(),
+                uid,
+            },
+            organization: manifest.organization().to_owned(),
+            tags: spec.tags.clone().unwrap_or_default(),
+            control_plane: spec.control_plane_ref.name.clone(),
+            secret: place(manifest),
+            rotate_every: spec.rotates_every().map(signed),
+            rotate_request: manifest.annotations().get(annotation::ROTATE_REQUESTED_AT).cloned(),
+            overlap: signed(spec.overlap()),
+            status: manifest.status.as_ref().map(|it| it.key.clone()).unwrap_or_default(),
+            is_leaving: false,
+        })
+    }
+
+    fn refers_to_secret(manifest: &CoderProvisionerKey, secret: &str) -> bool {
+        let recorded = manifest.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
+        place(manifest).name == secret || recorded.is_some_and(|it| it.name == secret)
+    }
+
+    fn has_traces(manifest: &CoderProvisionerKey) -> bool {
+        let uid = manifest.uid().unwrap_or_default();
+        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &uid));
+        recorded.is_some_and(|it| it.intent.is_some() || it.keys().next().is_some())
+    }
+
+    fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
+        Desired { is_leaving: true, ..desired }
+    }
+
+    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+        desk(world)?;
+        let status = desired.status.clone();
+        let place = Place {
+            control_plane: desired.control_plane.clone(),
+            url: world.client().url().as_str().trim_end_matches('/').to_owned(),
+            deployment_id: Some(world.deployment_id().await?),
+        };
+        if desired.is_leaving {
+            let job = job(desired, Uuid::nil(), place);
+            let (keys, secrets) = job.ours(world).await?;
+            return Ok(Observed { job, status, found: Found::Ours { keys, secrets } });
+        }
+        // One that is promised has no keys yet, and no id.
+        let home = world.home(&desired.organization).await?;
+        let job = job(desired, home.map_or(Uuid::nil(), |it| it.id), place);
+        let foreseen = job.look(world).await?;
+        match &foreseen.rest.key {
+            Err(waiting) if foreseen.acts.is_empty() => Err(waiting.clone().into()),
+            _ => Ok(Observed { job, status, found: Found::Keys(Box::new(foreseen)) }),
+        }
+    }
+
+    fn is_default(_: &Observed) -> bool {
+        false
+    }
+
+    fn contact(observed: &Observed, _held: Option<Uuid>) -> Contact {
+        match &observed.found {
+            Found::Ours { keys, secrets } if keys.is_empty() && secrets.is_empty() => Contact::Absent,
+            Found::Ours { .. } => Contact::Held,
+            Found::Keys(foreseen) if foreseen.is_users && foreseen.rest.key.is_ok() => Contact::Foreign,
+            Found::Keys(foreseen) => {
+                let Record { current, intent, .. } = &foreseen.known;
+                if current.is_some() || intent.is_some() { Contact::Held } else { Contact::Absent }
+            }
+        }
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        let Found::Keys(foreseen) = &observed.found else { return None };
+        // What is foreseen has no id yet.
+        let record = if foreseen.acts.is_empty() { &foreseen.rest.record } else { &foreseen.known };
+        record.current.as_ref()?.id
+    }
+
+    fn aside(observed: &Observed) -> Aside {
+        let Observed { job, status, found } = observed;
+        let Found::Keys(foreseen) = found else { return Aside::default() };
+        if !foreseen.acts.is_empty() {
+            // It will be otherwise, or is not to be.
+            return Aside::default();
+        }
+        let record = Record { holder: job.holder.uid.clone(), ..foreseen.rest.record.clone() };
+        Aside { status: changed(status, &to_status(&record)), again_at: foreseen.rest.again_at }
+    }
+
+    fn plan(_: &Desired, observed: &Observed) -> Plan<Effect> {
+        let Observed { job, found, .. } = observed;
+        let Found::Keys(foreseen) = found else { return Plan::empty() };
+        let last = foreseen.acts.len().saturating_sub(1);
+        let steps = foreseen.acts.iter().enumerate();
+        Plan { steps: steps.map(|(index, act)| step(act, job, index == last)).collect() }
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        let Found::Ours { keys, secrets } = &observed.found else { return Plan::empty() };
+        if keys.is_empty() && secrets.is_empty() {
+            return Plan::empty();
+        }
+        let what = What::End { keys: keys.clone(), secrets: secrets.clone() };
+        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true };
+        let mut plan = Plan::deletion(Impact::Disruptive, effect);
+        let keys = keys.iter().map(|it| revoked(&it.held.name));
+        let secrets = secrets.iter().map(|it| Change::new("secretName", it.name.as_str(), Value::Null));
+        plan.steps.iter_mut().for_each(|it| it.changes = keys.clone().chain(secrets.clone()).collect());
+        plan
+    }
+
+    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+        let Effect { job, what, is_last } = effect;
+        let driven = match what {
+            What::End { keys, secrets } => return job.end(keys, secrets, world).await.map(|()| None),
+            What::Settle => job.drive(world, |_| false).await?,
+            What::Revoke(name) => job.drive(world, |it| it.name == *name).await?,
+        };
+        if let Some(trouble) = driven.trouble {
+            return Err(trouble);
+        }
+        match driven.rest.key {
+            Ok(held) => Ok(held.id),
+            // What was to be done is done, and the key is not good all the same.
+            Err(waiting) if *is_last => Err(waiting.into()),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Where the value is, or should be.
+fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
+    let declared = manifest.spec.secret_name.clone();
+    SecretPlace {
+        name: declared.unwrap_or_else(|| secret(&manifest.name_any())),
+        key: manifest.spec.secret_key().to_owned(),
+    }
+}
+
+/// The cluster that the Secret is in.
+fn desk(world: &World) -> Result<&dyn Desk, Waiting> {
+    world.desk().ok_or_else(|| Waiting {
+        reason: reason::NEEDS_CLUSTER,
+        message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
+                  in which the operator runs"
+            .to_owned(),
+    })
+}
+
+fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
+    let Desired { holder, names, organization, tags, secret, .. } = desired;
+    let wanted = Wanted {
+        policy: Policy::OnRequest,
+        names: names.clone(),
+        organization_id,
+        organization_name: organization.clone(),
+        tags: tags.clone(),
+        place,
+        secret: secret.clone(),
+        rotate_every: desired.rotate_every,
+        rotate_request: desired.rotate_request.clone(),
+        grace: desired.overlap,
+    };
+    Arc::new(Job { holder: holder.clone(), wanted, mirror: of_status(&desired.status, &holder.uid) })
+}
+
+/// What is done, in names.
+fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
+    let Wanted { organization_name, tags, secret, .. } = &job.wanted;
+    let effect = |what| Effect { job: Arc::clone(job), what, is_last };
+    let made = |field: &str, value: &str| Change::new(field, Value::Null, value);
+    let SecretPlace { name: secret_name, key: secret_key } = secret;
+    let (action, impact, reason, changes, what) = match act {
+        Act::Mint { before: None, name, .. } => {
+            let mut changes = vec![
+                made("name", name),
+                made("organization", organization_name),
+                made("secretName", secret_name),
+                made("secretKey", secret_key),
+            ];
+            let tags = serde_json::to_value(tags).unwrap_or(Value::Null);
+            changes.push(Change::new("tags", Value::Null, tags));
+            let reason = format!("a key named {name} is made and written into Secret {secret_name}");
+            (Action::Create, Impact::Safe, reason, changes, What::Settle)
+        }
+        Act::Mint { need, before: Some(before), name } => {
+            let reason = format!(
+                "a key named {name} is made and written into Secret {secret_name}, because {}; {before} stays valid until \
+                 the overlap is over",
+                need.words()
+            );
+            let changes = vec![Change::new("name", before.as_str(), name.as_str())];
+            (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
+        }
+        Act::Move { from } => {
+            let before = |part: fn(&SecretPlace) -> &String| {
+                from.as_ref().map_or(Value::Null, |it| Value::from(part(it).as_str()))
+            };
+            let changes = vec![
+                Change::new("secretName", before(|it| &it.name), secret_name.as_str()),
+                Change::new("secretKey", before(|it| &it.key), secret_key.as_str()),
+            ];
+            let changes = changes.into_iter().filter(|it| it.before != it.after).collect();
+            let reason = format!("the value is written into Secret {secret_name}; where it was it stays");
+            (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
+        }
+        Act::Note => {
+            let reason = format!("what is known of the key is written beside its value, in Secret {secret_name}");
+            (Action::Update, Impact::Safe, reason, Vec::new(), What::Settle)
+        }
+        Act::Revoke(held) => {
+            let reason = format!("key {} is revoked: another one has taken its place", held.name);
+            let changes = vec![revoked(&held.name)];
+            (Action::Delete, Impact::Disruptive, reason, changes, What::Revoke(held.name.clone()))
+        }
+    };
+    Step { action, impact, reason, changes, effect: effect(what) }
+}
+
+fn revoked(name: &str) -> Change {
+    Change::new(&format!("keys.{name}"), "valid", "revoked")
+}

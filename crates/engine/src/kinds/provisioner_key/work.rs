@@ -1,0 +1,169 @@
+//! The IO of a key that is only kept in a Secret: looking, doing what is due, and the end.
+
+use std::sync::{Mutex, PoisonError};
+
+use uuid::Uuid;
+
+use super::desk;
+use crate::{
+    outcome::Trouble,
+    provisioner_keys::{
+        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, Place, Record,
+        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, coderd::revoke, desk::SecretsOf, end,
+    },
+    world::World,
+};
+
+/// Everything that is known of an object before anybody is asked.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) holder: Holder,
+    pub(super) wanted: Wanted,
+    /// What the status says.
+    pub(super) mirror: Record,
+}
+
+impl Job {
+    /// What would be done. Nothing is written.
+    pub(super) async fn look(&self, world: &World) -> Result<Foreseen, Trouble> {
+        let desk = desk(world)?;
+        let (secrets, around) = (SecretsOf(desk.secrets(&self.holder)), Around::new(desk, &self.holder));
+        let (foreseen, proved) = self.pass(&self.wanted, world, &secrets, &around).look().await?;
+        desk.remember(&self.holder, proved);
+        Ok(foreseen)
+    }
+
+    /// Does what is due, and revokes none but these of the keys that somebody may have.
+    pub(super) async fn drive(
+        &self,
+        world: &World,
+        goes: impl Fn(&Held) -> bool + Send + Sync,
+    ) -> Result<Driven, Trouble> {
+        let desk = desk(world)?;
+        // When it was planned the organization may have been a promise.
+        let organization_id = world.organization_id(&self.wanted.organization_name).await?;
+        let wanted = Wanted { organization_id, ..self.wanted.clone() };
+        let (secrets, around) = (SecretsOf(desk.secrets(&self.holder)), Around::new(desk, &self.holder));
+        let driven = self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await;
+        around.name_what_is_left().await;
+        let driven = driven?;
+        desk.remember(&self.holder, driven.proved.clone());
+        Ok(driven)
+    }
+
+    fn pass<'a>(
+        &self,
+        wanted: &'a Wanted,
+        world: &'a World,
+        secret: &'a SecretsOf,
+        around: &'a Around<'a>,
+    ) -> Drive<'a, World, SecretsOf, Around<'a>> {
+        Drive {
+            wanted,
+            coderd: world,
+            secret,
+            around,
+            mirror: self.mirror.clone(),
+            pods: None,
+            proved: around.desk.proved(&self.holder),
+            now: around.desk.now(),
+        }
+    }
+
+    /// The keys that are ours, and the Secrets that hold them or did. Names are those of the record and of the status,
+    /// whatever the manifest says by now.
+    pub(super) async fn ours(
+        &self,
+        world: &World,
+    ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
+        let desk = desk(world)?;
+        let store = SecretsOf(desk.secrets(&self.holder));
+        let (names, mirror) = (&self.wanted.names, &self.mirror);
+        let (mut secrets, mut record) = (Vec::new(), None);
+        let elsewhere = mirror.secret.iter().filter(|it| **it != self.wanted.secret);
+        for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
+            let found = store.read(place).await?.and_then(|it| it.record);
+            if let Some(found) = found.filter(|it| it.holder == names.uid) {
+                secrets.push(place.clone());
+                record.get_or_insert(found);
+            }
+        }
+        let current = record.iter().chain([mirror]).find_map(|it| it.current.as_ref());
+        let home = current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
+        let listed = match home {
+            Some(organization) => world.list(organization, false, desk.now()).await?.keys,
+            None => Vec::new(),
+        };
+        let listed = Some((listed.as_slice(), &self.wanted.place));
+        Ok((end(&Ending { names, record: record.as_ref(), mirror, listed }), secrets))
+    }
+
+    /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there.
+    pub(super) async fn end(
+        &self,
+        keys: &[Retiring],
+        secrets: &[SecretPlace],
+        world: &World,
+    ) -> Result<(), Trouble> {
+        let desk = desk(world)?;
+        for retiring in keys {
+            let Held { name, place, .. } = &retiring.held;
+            let done = if self.is_here(place) {
+                revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await?
+            } else {
+                Revoked::OutOfReach
+            };
+            if done == Revoked::OutOfReach {
+                desk.left(&self.holder, &retiring.held).await;
+            }
+        }
+        let store = SecretsOf(desk.secrets(&self.holder));
+        for place in secrets {
+            store.remove(place).await?;
+        }
+        desk.remember(&self.holder, None);
+        Ok(())
+    }
+
+    /// Whether a key is of the deployment that answers. No other one is ever asked.
+    fn is_here(&self, place: &Place) -> bool {
+        place.deployment_id.is_none_or(|it: Uuid| Some(it) == self.wanted.place.deployment_id)
+    }
+}
+
+/// What is around the keys of one object.
+struct Around<'a> {
+    desk: &'a dyn Desk,
+    holder: &'a Holder,
+    left: Mutex<Vec<Held>>,
+}
+
+impl<'a> Around<'a> {
+    fn new(desk: &'a dyn Desk, holder: &'a Holder) -> Self {
+        Self { desk, holder, left: Mutex::default() }
+    }
+
+    async fn name_what_is_left(&self) {
+        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        for held in &left {
+            self.desk.left(self.holder, held).await;
+        }
+    }
+}
+
+impl Surroundings for Around<'_> {
+    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
+        self.desk.mirror(self.holder, record).await
+    }
+
+    /// The control plane cannot be changed, so a key of another deployment is out of everybody's reach.
+    async fn revoke_elsewhere(&self, _: &Retiring) -> Result<Revoked, Trouble> {
+        Ok(Revoked::OutOfReach)
+    }
+
+    fn told(&self, told: &Told<'_>) {
+        if let Told::Left { held } | Told::Revoked { held, how: Revoked::OutOfReach } = told {
+            self.left.lock().unwrap_or_else(PoisonError::into_inner).push((*held).clone());
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What keys need that no deployment has: Secrets, a status, a clock, and a memory. Whoever has a cluster brings it.
+
+use std::fmt::Debug;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use secrecy::SecretString;
+
+use super::{
+    drive::{KeySecret, Proved, SecretRead, Written},
+    record::{Held, Record, SecretPlace},
+};
+use crate::outcome::Trouble;
+
+/// Whose keys they are: an object in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// A cluster, as far as objects are concerned that are only keys.
+pub trait Desk: Debug + Send + Sync {
+    fn now(&self) -> Timestamp;
+
+    /// The Secrets of an object.
+    fn secrets(&self, holder: &Holder) -> Box<dyn Secrets>;
+
+    /// Writes the record into the object's status, at once.
+    fn mirror<'a>(&'a self, holder: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>>;
+
+    /// What was proved before in this process.
+    fn proved(&self, holder: &Holder) -> Option<Proved>;
+
+    fn remember(&self, holder: &Holder, proved: Option<Proved>);
+
+    /// Names a key that stays in coderd and is forgotten.
+    fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()>;
+}
+
+/// [`KeySecret`] for those who do not know its type.
+pub trait Secrets: Send + Sync {
+    fn read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<Option<SecretRead>, Trouble>>;
+
+    fn write<'a>(
+        &'a self,
+        place: &'a SecretPlace,
+        record: &'a Record,
+        value: Option<&'a SecretString>,
+        version: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Written, Trouble>>;
+
+    fn remove<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<(), Trouble>>;
+}
+
+impl<S: KeySecret + Send> Secrets for S {
+    fn read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<Option<SecretRead>, Trouble>> {
+        Box::pin(KeySecret::read(self, place))
+    }
+
+    fn write<'a>(
+        &'a self,
+        place: &'a SecretPlace,
+        record: &'a Record,
+        value: Option<&'a SecretString>,
+        version: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Written, Trouble>> {
+        Box::pin(KeySecret::write(self, place, record, value, version))
+    }
+
+    fn remove<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(KeySecret::remove(self, place))
+    }
+}
+
+/// The way back: what the life of keys works with.
+pub(crate) struct SecretsOf(pub(crate) Box<dyn Secrets>);
+
+impl KeySecret for SecretsOf {
+    async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
+        self.0.read(place).await
+    }
+
+    async fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> Result<Written, Trouble> {
+        self.0.write(place, record, value, version).await
+    }
+
+    async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
+        self.0.remove(place).await
+    }
+}

@@ -1,0 +1,116 @@
+//! What a pass would do, without doing it: the machine is asked, told what would come of each action, and asked again.
+//!
+//! Pure. What comes of it is a plan in names, which is the same for as long as nothing changes.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{
+    machine::{self, Need, Next, Rest, Value, Write},
+    record::{Held, Intent, Record, SecretPlace},
+    situation::{LiveKey, Seen, Wanted},
+};
+
+/// More than the longest way from nothing to a key in the Secret, with a lost one before.
+const MOST_ACTIONS: usize = 24;
+/// Stands for the checksum of a value that nobody has made yet.
+const NOT_MADE: &str = "not made yet";
+
+/// Something that people want to know of before it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// A key is minted and written into the Secret.
+    Mint {
+        need: Need,
+        /// The key whose place it takes.
+        before: Option<String>,
+        name: String,
+    },
+    /// The value is written where it is declared to be.
+    Move { from: Option<SecretPlace> },
+    /// The record beside the value is completed.
+    Note,
+    Revoke(Held),
+}
+
+/// What a pass would do, and where it would end.
+#[derive(Debug, Clone)]
+pub struct Foreseen {
+    pub acts: Vec<Act>,
+    pub rest: Rest,
+    /// What is written down of our keys now.
+    pub known: Record,
+    /// Whether the Secret is somebody else's.
+    pub is_users: bool,
+}
+
+/// Nothing when it would come to no end.
+pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen> {
+    let known = seen.stored(wanted).unwrap_or(&seen.mirror).clone();
+    let is_users = seen.secret.is_users(&wanted.names.uid);
+    let (mut seen, mut acts) = (seen.clone(), Vec::new());
+    for _ in 0..MOST_ACTIONS {
+        match machine::next(wanted, &seen, now) {
+            Next::Rest(rest) => return Some(Foreseen { acts, rest: *rest, known, is_users }),
+            Next::Write(write) => {
+                act_of(&write, &seen, &mut acts);
+                seen.wrote(&write.record, &write.value);
+            }
+            Next::Mirror(record) => seen.mirrored(&record),
+            Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
+            Next::Mint(intent) => {
+                mint(&intent, &known, &mut acts);
+                seen.minted(&intent, NOT_MADE.to_owned());
+            }
+            Next::Prove => seen.proved(Some(would_be(wanted, &seen, now))),
+            Next::Revoke(retiring) => {
+                acts.push(Act::Revoke(retiring.held.clone()));
+                seen.gone(&retiring.held);
+            }
+            Next::Remove(place) => seen.removed(&place),
+        }
+    }
+    None
+}
+
+/// What a write is about. One that only goes with something else is nothing of its own.
+fn act_of(write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
+    let Write { record, value, begins, leaves: _ } = write;
+    match (begins, &record.intent, value) {
+        (Some(need), Some(intent), _) => {
+            let before = record.current.as_ref().map(|it| it.name.clone());
+            acts.retain(|it| !matches!(it, Act::Mint { .. }));
+            acts.push(Act::Mint { need: *need, before, name: intent.name.clone() });
+        }
+        (_, _, Value::Former) => {
+            let recorded = seen.secret.record.iter().chain([&seen.mirror]);
+            acts.push(Act::Move { from: recorded.into_iter().find_map(|it| it.secret.clone()) });
+        }
+        _ if acts.is_empty() => acts.push(Act::Note),
+        _ => {}
+    }
+}
+
+/// A key is minted whose name was written down in an earlier pass.
+fn mint(intent: &Intent, known: &Record, acts: &mut Vec<Act>) {
+    if acts.iter().any(|it| matches!(it, Act::Mint { .. })) {
+        return;
+    }
+    acts.retain(|it| *it != Act::Note);
+    let before = known.current.as_ref().map(|it| it.name.clone());
+    let need = if before.is_some() { Need::Requested } else { Need::First };
+    acts.push(Act::Mint { need, before, name: intent.name.clone() });
+}
+
+/// The key that the value in the Secret would be.
+fn would_be(wanted: &Wanted, seen: &Seen, now: Timestamp) -> LiveKey {
+    let current = seen.secret.record.as_ref().and_then(|it| it.current.as_ref());
+    LiveKey {
+        id: current.and_then(|it| it.id).unwrap_or(Uuid::nil()),
+        name: current.map_or_else(|| wanted.names.base.clone(), |it| it.name.clone()),
+        organization_id: current.and_then(|it| it.organization_id).unwrap_or(wanted.organization_id),
+        tags: wanted.tags.clone(),
+        created_at: now,
+        daemons: 0,
+    }
+}
