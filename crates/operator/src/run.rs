@@ -7,6 +7,8 @@ mod admin;
 mod allowed;
 mod control_plane;
 mod controllers;
+mod desk;
+mod key_secrets;
 mod last_words;
 mod lease;
 mod letting_go;
@@ -22,7 +24,10 @@ mod provisioner;
 mod record;
 mod trigger;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Weak},
+};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
@@ -43,6 +48,7 @@ use crate::{
 };
 use admin::{Addresses, Phase, Progress};
 use controllers::{Controllers, drive};
+use desk::ClusterDesk;
 use lease::Election;
 use memory::Memory;
 use metrics::Metrics;
@@ -60,6 +66,8 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     recorder: Recorder,
+    /// What deployments have beside them.
+    desk: Arc<ClusterDesk>,
     /// Ourselves, where the pod's environment says who that is.
     own_pod: Option<ObjectReference>,
     /// The namespace that is looked at; all of them when absent.
@@ -75,12 +83,13 @@ impl Shared {
         namespace: Option<String>,
         allowed_rules: Vec<PolicyRule>,
         metrics: Arc<Metrics>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let Clients { acting, watching } = clients;
         let reporter = Reporter { controller: "coder-operator".to_owned(), instance: None };
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
-        Self {
+        Arc::new_cyclic(|shared| Self {
             recorder: Recorder::new(acting.clone(), reporter),
+            desk: Arc::new(ClusterDesk::new(acting.clone(), Weak::clone(shared))),
             own_pod: own_pod(),
             client: acting,
             watching,
@@ -91,7 +100,7 @@ impl Shared {
             namespace,
             allowed_rules,
             stop,
-        }
+        })
     }
 
     /// Objects to watch.
@@ -154,7 +163,7 @@ async fn act(args: Run) -> Result<()> {
     };
     if leads {
         metrics.lead(true);
-        let shared = Arc::new(Shared::new(clients, args.namespace, allowed_rules, Arc::clone(&metrics)));
+        let shared = Shared::new(clients, args.namespace, allowed_rules, Arc::clone(&metrics));
         let mut controllers = Controllers::start(&shared);
         progress.set(Phase::Acting);
         tracing::info!("running");

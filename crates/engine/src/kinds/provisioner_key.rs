@@ -61,7 +61,10 @@ pub struct Observed {
 enum Found {
     Keys(Box<Foreseen>),
     /// For a deletion: what is ours.
-    Ours { keys: Vec<Retiring>, secrets: Vec<SecretPlace> },
+    Ours {
+        keys: Vec<Retiring>,
+        secrets: Vec<SecretPlace>,
+    },
 }
 
 #[derive(Debug)]
@@ -77,7 +80,10 @@ enum What {
     /// Everything but the revocation of keys that somebody may have.
     Settle,
     Revoke(String),
-    End { keys: Vec<Retiring>, secrets: Vec<SecretPlace> },
+    End {
+        keys: Vec<Retiring>,
+        secrets: Vec<SecretPlace>,
+    },
 }
 
 impl Kind for ProvisionerKey {
@@ -86,8 +92,7 @@ impl Kind for ProvisionerKey {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate =
-        Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" };
+    const GATE: Gate = Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" };
     const RANK: u8 = 2;
     const HAS_SECRETS: bool = true;
 
@@ -308,7 +313,8 @@ fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
             (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
         }
         Act::Note => {
-            let reason = format!("what is known of the key is written beside its value, in Secret {secret_name}");
+            let reason =
+                format!("what is known of the key is written beside its value, in Secret {secret_name}");
             (Action::Update, Impact::Safe, reason, Vec::new(), What::Settle)
         }
         Act::Revoke(held) => {

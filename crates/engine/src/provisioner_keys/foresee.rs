@@ -27,7 +27,9 @@ pub enum Act {
         name: String,
     },
     /// The value is written where it is declared to be.
-    Move { from: Option<SecretPlace> },
+    Move {
+        from: Option<SecretPlace>,
+    },
     /// The record beside the value is completed.
     Note,
     Revoke(Held),

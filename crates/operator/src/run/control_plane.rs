@@ -224,7 +224,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     };
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
-        shared.planes.admit(&name, proved.into_plane());
+        shared.planes.admit(&name, proved.into_plane(shared));
     }
     Ok(Action::requeue(delay))
 }
@@ -304,7 +304,7 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
             if shared.planes.last_known(&name).is_none()
                 && let Ok(proved) = prove(plane, shared).await
             {
-                shared.planes.remember(&name, proved.into_plane());
+                shared.planes.remember(&name, proved.into_plane(shared));
             }
             licensing::end(plane, shared).await;
             if let Err(why) = access::end(plane, shared).await {
@@ -349,8 +349,8 @@ pub(super) struct Proved {
 }
 
 impl Proved {
-    pub(super) fn into_plane(self) -> Plane {
-        Plane::new(self.place, self.origin, self.client, self.build.deployment_id)
+    pub(super) fn into_plane(self, shared: &Shared) -> Plane {
+        Plane::new(self.place, self.origin, self.client, self.build.deployment_id, Arc::clone(&shared.desk))
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
         return Ok(known);
     }
     match prove(&declared, shared).await {
-        Ok(proved) => Ok(shared.planes.remember(name, proved.into_plane())),
+        Ok(proved) => Ok(shared.planes.remember(name, proved.into_plane(shared))),
         Err(missing) if missing.reason == reason::SECRET_NOT_FOUND => Err(Obstacle::Gone(missing)),
         // Nobody mends the credentials of a control plane that is going.
         Err(refused)

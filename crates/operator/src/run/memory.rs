@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use engine::contention::Mended;
+use engine::{contention::Mended, provisioner_keys::Proved};
 
 use super::{metrics::KindName, pace, pass::About};
 
@@ -24,6 +24,8 @@ pub(super) struct Remembered {
     /// How often they had no end of their own since one had.
     cuts: u32,
     pub(super) mended: Mended,
+    /// Which key its Secret holds, as coderd said: asked once for every version.
+    pub(super) proved: Option<Proved>,
 }
 
 /// What is remembered of all of them.

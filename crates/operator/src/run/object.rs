@@ -9,15 +9,17 @@ use std::{
 
 use api::{AppState, DeletionPolicy, Mode, Status, finalizer, reason};
 use engine::{
-    Assessment, Contact, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict,
+    Aside, Assessment, Contact, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict,
     Waiting,
     ownership::{Claim, keeper_by_id, keeper_by_name},
     status::{self, Pass},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Resource as _, ResourceExt as _,
+    api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
@@ -26,14 +28,14 @@ use kube::{
         watcher,
     },
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{
     Shared,
     control_plane::requested,
     drive, no_error,
-    pace::spread,
+    pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::{Plane, PlaneName, Standing},
     record::{has_finalizer, mark, publish, set_finalizer, writes},
@@ -59,7 +61,7 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         .predicate_filter(trigger::of::<K::Manifest>(), PredicateConfig::default());
     shared.metrics.show(manifests.clone(), |it| it.status().map_or(&[], |it| it.conditions.as_slice()));
     let context = Arc::new(Context::<K> { shared: Arc::clone(&shared), manifests: manifests.clone() });
-    let (of_planes, of_organizations, of_groups) = (manifests.clone(), manifests.clone(), manifests.clone());
+    let [of_planes, of_organizations, of_groups, of_secrets] = std::array::from_fn(|_| manifests.clone());
     let controller = Controller::for_stream(changes, manifests)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
             let belongs =
@@ -73,16 +75,24 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         .watches(shared.api::<api::CoderGroup>(), watcher::Config::default(), move |it| {
             waiting::<K>(&of_groups, it.metadata.namespace.as_deref())
         })
-        .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
-        .run(
-            |object, context: Arc<Context<K>>| {
-                let (plane, objects) = (Some(plane_of::<K>(&object)), context.manifests.clone());
-                let target = Target { object, objects, plane };
-                pass::over(Arc::clone(&context.shared), target, |it| reconcile::<K>(it, context))
-            },
-            no_error,
-            context,
-        );
+        .graceful_shutdown_on(shared.stop.clone().cancelled_owned());
+    let controller = if K::HAS_SECRETS {
+        controller.watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
+            let (namespace, name) = (it.namespace(), it.name_any());
+            those::<K>(&of_secrets, |it| it.namespace() == namespace && K::refers_to_secret(it, &name))
+        })
+    } else {
+        controller
+    };
+    let controller = controller.run(
+        |object, context: Arc<Context<K>>| {
+            let (plane, objects) = (Some(plane_of::<K>(&object)), context.manifests.clone());
+            let target = Target { object, objects, plane };
+            pass::over(Arc::clone(&context.shared), target, |it| reconcile::<K>(it, context))
+        },
+        no_error,
+        context,
+    );
     let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
             let namespace = gone.namespace.as_deref().unwrap_or_default();
@@ -124,7 +134,7 @@ async fn reconcile<K: Kind>(
     }
     if manifest.policy().is_suspended() {
         let next = status::suspended(manifest.status(), manifest.meta().generation, Timestamp::now());
-        write_status(&manifest, next, shared).await?;
+        write_status(&manifest, next, &Map::new(), shared).await?;
         return Ok(Action::await_change());
     }
     let deletes = manifest.policy().deletion_policy() == DeletionPolicy::Delete;
@@ -133,7 +143,7 @@ async fn reconcile<K: Kind>(
         return Ok(Action::await_change());
     }
     if let Some(first) = status::begun(manifest.status(), manifest.meta().generation, Timestamp::now()) {
-        manifest = write_status(&manifest, first, shared).await?;
+        manifest = write_status(&manifest, first, &Map::new(), shared).await?;
     }
     let mut object = Object::<K>::new(manifest);
     let name = plane_of::<K>(&object.manifest);
@@ -161,7 +171,9 @@ async fn conclude<K: Kind>(
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
     let next = next_status(object, assessment.as_ref(), &report);
     // First of all: what was made is ours once that is written.
-    let written = write_status(manifest, next, shared).await;
+    let Aside { status: aside, again_at } =
+        assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
+    let written = write_status(manifest, next, &aside, shared).await;
     tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);
@@ -177,7 +189,8 @@ async fn conclude<K: Kind>(
     shared.memory.succeeded(&about);
     let interval = spread(manifest.policy().interval(), &about.uid);
     let waits = matches!(report.outcome, Outcome::Waiting(_));
-    Ok(Action::requeue(if waits { interval.min(SAFETY_NET) } else { interval }))
+    let interval = if waits { interval.min(SAFETY_NET) } else { interval };
+    Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
 }
 
 /// Counts a pass and tells how it ended.
@@ -222,6 +235,11 @@ async fn pass<K: Kind>(
         }
     }
     let report = object.carry_out(&assessment, plane.world().await).await;
+    if K::HAS_SECRETS && is_to_apply(&assessment) {
+        // It has written into the status itself, and knows more of itself by now.
+        object.manifest = with_status_as_it_is(&object.manifest, &context.shared).await?;
+        assessment.aside = object.assess(plane.world().await, Door::Controller).await.aside;
+    }
     if report.done > 0 {
         let mut done = assessment.plan.clone();
         done.steps.truncate(report.done);
@@ -312,11 +330,23 @@ fn next_status<K: Kind>(object: &Object<K>, assessment: Option<&Assessment>, rep
 }
 
 /// Writes the status, if it is another one, and gives back the object as it is then.
-async fn write_status<M: AppState>(manifest: &M, next: Status, shared: &Shared) -> Result<M, kube::Error> {
-    let mut written = manifest.clone();
-    if manifest.status() == Some(&next) {
-        return Ok(written);
+async fn write_status<M: AppState>(
+    manifest: &M,
+    next: Status,
+    aside: &Map<String, Value>,
+    shared: &Shared,
+) -> Result<M, kube::Error> {
+    if aside.is_empty() && manifest.status() == Some(&next) {
+        return Ok(manifest.clone());
     }
+    let mut written = edited(manifest, |status| {
+        for (field, value) in aside {
+            status[field] = value.clone();
+        }
+        if let Value::Object(fields) = status {
+            fields.retain(|_, it| !it.is_null());
+        }
+    })?;
     if next.id.is_some() && next.id != manifest.status().and_then(|it| it.id.clone()) {
         // What we have just taken or made is ours from now on: the id goes first.
         written.meta_mut().resource_version =
@@ -326,6 +356,25 @@ async fn write_status<M: AppState>(manifest: &M, next: Status, shared: &Shared) 
     // With the version that was read: of two writers one is refused and looks again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
     objects.replace_status(&written.name_any(), &writes(), &written).await
+}
+
+/// The manifest with its status, and the version of that, as they are by now. Everything else stays as it was assessed.
+async fn with_status_as_it_is<M: AppState>(manifest: &M, shared: &Shared) -> Result<M, kube::Error> {
+    let objects = Api::<M>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
+    let now = objects.get(&manifest.name_any()).await?;
+    let version = now.resource_version().filter(|_| now.uid() == manifest.uid());
+    let now = serde_json::to_value(now).map_err(kube::Error::SerdeError)?;
+    let mut known = edited(manifest, |status| *status = now["status"].clone())?;
+    // Another object of the same name is none of ours: nothing of this is written to it.
+    known.meta_mut().resource_version = version.or_else(|| manifest.resource_version());
+    Ok(known)
+}
+
+/// The manifest with another status.
+fn edited<M: AppState>(manifest: &M, edit: impl FnOnce(&mut Value)) -> Result<M, kube::Error> {
+    let mut json = serde_json::to_value(manifest).map_err(kube::Error::SerdeError)?;
+    edit(&mut json["status"]);
+    serde_json::from_value(json).map_err(kube::Error::SerdeError)
 }
 
 /// Events for what was changed, field by field; none when nothing was.

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(2);
 /// The longest pause that a server is granted.
@@ -17,6 +19,12 @@ pub(super) fn back_off(failures: u32, wanted: Option<Duration>) -> Duration {
     let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(failures)).min(LAST_RETRY);
     // A server, or something on the way to it, may ask for any number of seconds.
     delay.max(wanted.unwrap_or_default().min(LONGEST_WISH))
+}
+
+/// How long it is from now until then; a second at least.
+pub(super) fn until(then: Timestamp, now: Timestamp) -> Duration {
+    let left = Duration::try_from(then.duration_since(now)).unwrap_or_default();
+    left.max(Duration::from_secs(1))
 }
 
 /// A time a little shorter or longer, always by as much for the same object.

@@ -18,7 +18,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::control_plane::{given::Heard, licensing::Looked};
+use super::{
+    control_plane::{given::Heard, licensing::Looked},
+    desk::ClusterDesk,
+};
 
 /// How old a list may be that an object is compared with.
 const FRESH: Duration = Duration::from_secs(10);
@@ -58,9 +61,15 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    pub(super) fn new(place: Origin, origin: Origin, client: Client, deployment: Uuid) -> Self {
+    pub(super) fn new(
+        place: Origin,
+        origin: Origin,
+        client: Client,
+        deployment: Uuid,
+        desk: Arc<ClusterDesk>,
+    ) -> Self {
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        let world = World::new(client, Promises::default()).expecting(deployment);
+        let world = World::new(client, Promises::default()).expecting(deployment).beside(desk);
         Self { place, origin, deployment, world, read: Mutex::new(Instant::now()) }
     }
 

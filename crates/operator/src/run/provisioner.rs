@@ -3,23 +3,18 @@
 mod access;
 mod around;
 mod deletion;
-mod secret;
 mod stages;
 
 use std::{
-    collections::HashMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use api::{
     CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvisionerStatus, finalizer, reason,
 };
-use engine::{
-    provisioner::report::{self, Findings, Readiness},
-    provisioner_keys::Proved,
-};
+use engine::provisioner::report::{self, Findings, Readiness};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -46,7 +41,7 @@ pub(super) use self::deletion::patience;
 use self::access::Bootstraps;
 use super::{
     Shared, drive, no_error,
-    pace::spread,
+    pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
     record::{has_finalizer, set_finalizer, writes},
@@ -61,23 +56,7 @@ const SOON: Duration = Duration::from_secs(5);
 struct Context {
     shared: Arc<Shared>,
     provisioners: Store<CoderProvisioner>,
-    /// The keys that coderd knew by their values, with the version of the Secret, by the uid of the object.
-    proved: Mutex<HashMap<String, Proved>>,
     bootstraps: Bootstraps,
-}
-
-impl Context {
-    fn proved(&self, uid: &str) -> Option<Proved> {
-        self.proved.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
-    }
-
-    fn remember(&self, uid: &str, proved: Option<Proved>) {
-        let mut all = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
-        match proved {
-            Some(proved) => all.insert(uid.to_owned(), proved),
-            None => all.remove(uid),
-        };
-    }
 }
 
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -91,7 +70,6 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let context = Arc::new(Context {
         shared: Arc::clone(&shared),
         provisioners: known.clone(),
-        proved: Mutex::default(),
         bootstraps: Bootstraps::default(),
     });
     let (of_planes, of_statuses, of_secrets, of_organizations) =
@@ -216,13 +194,7 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
     shared.memory.succeeded(&about);
     let interval = if is_ready { interval } else { interval.min(SAFETY_NET) };
     let interval = if is_rotating { interval.min(SOON) } else { interval };
-    Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it)))))
-}
-
-/// How long it is until then; a second at least.
-fn until(then: Timestamp) -> Duration {
-    let left = Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default();
-    left.max(Duration::from_secs(1))
+    Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
 }
 
 /// Writes what a pass found out that changed nothing, and gives back the provisioner as it is then.

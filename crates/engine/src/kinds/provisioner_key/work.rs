@@ -72,10 +72,7 @@ impl Job {
 
     /// The keys that are ours, and the Secrets that hold them or did. Names are those of the record and of the status,
     /// whatever the manifest says by now.
-    pub(super) async fn ours(
-        &self,
-        world: &World,
-    ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
+    pub(super) async fn ours(&self, world: &World) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
         let desk = desk(world)?;
         let store = SecretsOf(desk.secrets(&self.holder));
         let (names, mirror) = (&self.wanted.names, &self.mirror);
@@ -89,7 +86,8 @@ impl Job {
             }
         }
         let current = record.iter().chain([mirror]).find_map(|it| it.current.as_ref());
-        let home = current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
+        let home =
+            current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
             Some(organization) => world.list(organization, false, desk.now()).await?.keys,
             None => Vec::new(),

@@ -59,8 +59,7 @@ pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<W
 fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, seen: &Run) -> Workload {
     let known = plane.status.as_ref().and_then(|it| it.database_version.as_deref());
     let started: Vec<String> = seen.started().collect();
-    let grave =
-        [reason::DOWNGRADE_REFUSED, reason::NOT_OURS, reason::NOT_APPLIED, reason::SECRET_NOT_FOUND];
+    let grave = [reason::DOWNGRADE_REFUSED, reason::NOT_OURS, reason::NOT_APPLIED, reason::SECRET_NOT_FOUND];
     let holds_up = |it: &Notice| grave.contains(&it.reason);
     let waiting = |it: Notice| Waiting { reason: it.reason, message: it.message };
     let notices: Vec<Notice> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();

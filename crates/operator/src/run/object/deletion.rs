@@ -39,7 +39,8 @@ pub(super) async fn delete<K: Kind>(
             if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
                 let message = format!("{target} is not taken away yet: {words}");
                 let report = Report { outcome: outcome.clone(), id: None, done: 0 };
-                write_status(&object.manifest, next_status(&object, None, &report), shared).await?;
+                let next = next_status(&object, None, &report);
+                write_status(&object.manifest, next, &serde_json::Map::new(), shared).await?;
                 ended(&about, &outcome, &message, started.elapsed(), shared);
                 return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
             }
@@ -64,16 +65,16 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     if policy.deletion_policy() != DeletionPolicy::Delete || policy.mode() != Mode::Enforce {
         return Ok(Outcome::Equal);
     }
-    let Some(id) = status.id else {
-        if status.creating.is_none() {
-            // There is nothing to take away, so there is nobody to wait for.
-            return Ok(Outcome::Equal);
+    match status.id {
+        Some(id) if is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
+        Some(_) => {}
+        None if K::has_traces(manifest) => {}
+        // There is nothing to take away, so there is nobody to wait for.
+        None if status.creating.is_none() => return Ok(Outcome::Equal),
+        None => {
+            let message = "it was being made, and nobody knows what came of that: look for it".to_owned();
+            return Err(Obstacle::Gone(Waiting { reason: reason::DELETING, message }));
         }
-        let message = "it was being made, and nobody knows what came of that: look for it".to_owned();
-        return Err(Obstacle::Gone(Waiting { reason: reason::DELETING, message }));
-    };
-    if is_kept_by_another::<K>(&id, manifest, context) {
-        return Ok(Outcome::Equal);
     }
     let name = plane_of::<K>(manifest);
     let plane = plane(&name, shared).await?;

@@ -162,7 +162,7 @@ async fn a_pass_is_over_the_object_as_it_is_when_its_turn_comes() {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(config).unwrap();
     let clients = crate::cluster::Clients { acting: client.clone(), watching: client };
-    let shared = Arc::new(Shared::new(clients, None, Vec::new(), Arc::default()));
+    let shared = Shared::new(clients, None, Vec::new(), Arc::default());
     let group = |generation: i64| {
         let manifest = serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup",
             "metadata": {"name": "a", "namespace": "b", "generation": generation},

@@ -132,7 +132,7 @@ async fn bootstrap(
         .with_token(token)
         .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
     client.current_user().await?;
-    let made = Arc::new(Plane::new(place, origin, client, build.deployment_id));
+    let made = Arc::new(Plane::new(place, origin, client, build.deployment_id, Arc::clone(&shared.desk)));
     context.bootstraps.put(&name, secret, &made);
     Ok(made)
 }

@@ -2,21 +2,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use api::{CoderProvisioner, ProvisionerKeyState, reason};
+use api::{CoderProvisioner, reason};
 use engine::{
     Outcome, Trouble, Waiting,
     provisioner_keys::{
         Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told,
         coderd::revoke,
-        mirror::{of_status, to_status},
+        mirror::{changed, of_status, to_status},
     },
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::ListParams, runtime::events::EventType};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::run::{
     Shared,
+    desk::left_behind,
     letting_go::{Obstacle, plane},
     record::{leave_behind, mark, publish},
 };
@@ -63,10 +64,11 @@ impl<'a> Around<'a> {
         let provisioner = self.provisioner();
         let before = provisioner.status.clone().unwrap_or_default().key;
         let next = to_status(record);
-        if before == next {
+        let fields = changed(&before, &next);
+        if fields.is_empty() {
             return Ok(());
         }
-        let marked = mark(&provisioner, &changed(&before, &next), self.shared).await?;
+        let marked = mark(&provisioner, &Value::Object(fields), self.shared).await?;
         let mut current = self.provisioner.lock().unwrap_or_else(PoisonError::into_inner);
         // The manifest stays as it is in this pass; the next one sees whatever has changed in it.
         current.metadata.resource_version = marked.metadata.resource_version;
@@ -159,11 +161,13 @@ impl Surroundings for Around<'_> {
                     }
                     Revoked::Absent => tracing::info!(key = name, "there is no such key any more"),
                     Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
-                    Revoked::OutOfReach => self.tell(News::Left(left(name, &held.place.control_plane))),
+                    Revoked::OutOfReach => {
+                        self.tell(News::Left(left_behind(name, &held.place.control_plane)))
+                    }
                 }
             }
             Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
-            Told::Left { held } => self.tell(News::Left(left(&held.name, &held.place.control_plane))),
+            Told::Left { held } => self.tell(News::Left(left_behind(&held.name, &held.place.control_plane))),
         }
     }
 }
@@ -174,21 +178,4 @@ fn has_key(provisioner: &CoderProvisioner, held: &Held) -> bool {
     let Record { current, intent, .. } = of_status(&status.key, "");
     let keys = current.into_iter().chain(intent.map(|it| it.held()));
     keys.into_iter().any(|it| it.is_called(&held.name, held.organization_id) && it.place.is_same(&held.place))
-}
-
-pub(super) fn left(key: &str, control_plane: &str) -> String {
-    format!(
-        "provisioner key {key} is left behind: nobody reaches the deployment of control plane {control_plane} any more"
-    )
-}
-
-/// The fields that differ, for a merge: what is no longer there is null.
-fn changed(before: &ProvisionerKeyState, next: &ProvisionerKeyState) -> Value {
-    let fields = |state: &ProvisionerKeyState| match serde_json::to_value(state) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    };
-    let (before, next) = (fields(before), fields(next));
-    let gone = before.keys().filter(|it| !next.contains_key(*it)).map(|it| (it.clone(), Value::Null));
-    Value::Object(next.clone().into_iter().chain(gone).collect())
 }

@@ -50,7 +50,6 @@ const LAST_TRIES: Duration = Duration::from_mins(4);
 pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
     if !has_finalizer(provisioner, finalizer::PROVISIONER) {
-        context.remember(&about.uid, None);
         shared.passes.forget(&about);
         return Ok(Action::await_change());
     }
@@ -82,7 +81,6 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
         leave_behind(provisioner, waiting.reason, &note, shared).await;
     }
     set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
-    context.remember(&about.uid, None);
     shared.passes.forget(&about);
     // Control planes may be waiting for just this.
     shared.planes.release(&plane_of(provisioner));

@@ -27,13 +27,15 @@ use kube::{
     core::GroupVersionKind,
 };
 
-use super::{Context, access, around::Around, plane_of, secret::KeySecrets, write_status};
+use super::{Context, access, around::Around, plane_of, write_status};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
         control_plane::requested,
+        key_secrets::KeySecrets,
         objects::{self, Run, as_live},
+        pass::About,
         planes::Plane,
     },
 };
@@ -112,6 +114,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
     let wanted = wanted(&provisioner, &known);
     let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
     let secrets = secrets(&provisioner, &context.shared);
+    let about = About::of(&provisioner);
     let drive = Drive {
         wanted: &wanted,
         coderd: known.plane.world().await,
@@ -119,7 +122,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
         around: &around,
         mirror: around.recorded(),
         pods: Some(pods(&provisioner, &context.shared).await?),
-        proved: context.proved(&wanted.names.uid),
+        proved: context.shared.memory.with(&about, |it| it.proved.clone()),
         now: Timestamp::now(),
     };
     let driven = drive.run().await;
@@ -131,7 +134,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
             None
         }
         Ok(Driven { rest, proved, trouble }) => {
-            context.remember(&wanted.names.uid, proved);
+            context.shared.memory.with(&about, |it| it.proved = proved);
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
             passed.is_rotating = !rest.record.retiring.is_empty();

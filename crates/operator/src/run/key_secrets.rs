@@ -21,10 +21,10 @@ use kube::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::run::record::writes;
+use super::record::writes;
 
 /// The Secrets of one object.
-pub(in crate::run) struct KeySecrets {
+pub(super) struct KeySecrets {
     secrets: Api<Secret>,
     uid: String,
     /// What one that is made gets.
@@ -35,7 +35,7 @@ pub(in crate::run) struct KeySecrets {
 }
 
 impl KeySecrets {
-    pub(in crate::run) fn new(
+    pub(super) fn new(
         client: Client,
         namespace: &str,
         uid: &str,
@@ -48,6 +48,12 @@ impl KeySecrets {
 
     fn is_ours(&self, secret: &Secret) -> bool {
         secret.owner_references().iter().any(|it| it.uid == self.uid)
+    }
+
+    /// Whether it may be taken away: where Secrets have no owner, the record says whose they are.
+    fn is_ours_to_remove(&self, secret: &Secret) -> bool {
+        let holds = || record(secret).is_some_and(|it| it.holder == self.uid);
+        self.is_ours(secret) || (self.owner.is_none() && holds())
     }
 
     fn keep(&self, secret: Secret) {
@@ -79,10 +85,7 @@ impl KeySecret for KeySecrets {
         let read = SecretRead {
             owner: if self.is_ours(&secret) { Owner::Ours } else { Owner::Users },
             value: value(&secret, &place.key),
-            record: secret
-                .annotations()
-                .get(annotation::PROVISIONER_KEY)
-                .and_then(|it| serde_json::from_str(it).ok()),
+            record: record(&secret),
             version: version(&secret),
         };
         self.keep(secret);
@@ -133,7 +136,7 @@ impl KeySecret for KeySecrets {
 
     async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
         let found = self.secrets.get_opt(&place.name).await.map_err(|it| unreadable(&place.name, &it))?;
-        let Some(mut secret) = found.filter(|it| self.is_ours(it)) else { return Ok(()) };
+        let Some(mut secret) = found.filter(|it| self.is_ours_to_remove(it)) else { return Ok(()) };
         let is_alone = secret.data.iter().flatten().all(|(key, _)| *key == place.key);
         let done = if is_alone {
             let preconditions =
@@ -142,6 +145,10 @@ impl KeySecret for KeySecrets {
             self.secrets.delete(&place.name, &params).await.map(drop)
         } else {
             secret.data.iter_mut().for_each(|it| drop(it.remove(&place.key)));
+            if self.owner.is_none() {
+                // What is left is somebody else's.
+                secret.annotations_mut().remove(annotation::PROVISIONER_KEY);
+            }
             self.secrets.replace(&place.name, &writes(), &secret).await.map(drop)
         };
         match done {
@@ -157,6 +164,10 @@ impl KeySecret for KeySecrets {
 /// Whether an answer is about the Secret and not about its namespace: that one is gone when it is missing.
 fn is_about(status: &kube::core::Status, name: &str) -> bool {
     status.details.as_ref().is_none_or(|it| it.name.is_empty() || it.name == name)
+}
+
+fn record(secret: &Secret) -> Option<Record> {
+    secret.annotations().get(annotation::PROVISIONER_KEY).and_then(|it| serde_json::from_str(it).ok())
 }
 
 fn value(secret: &Secret, key: &str) -> Option<SecretString> {

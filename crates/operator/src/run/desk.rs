@@ -1,0 +1,125 @@
+//! The cluster as the engine sees it where keys are kept: Secrets, the status of their object, a clock, a memory.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
+
+use api::{CoderProvisionerKey, label, reason};
+use engine::{
+    Trouble, Waiting,
+    provisioner_keys::{
+        Desk, Held, Holder, Proved, Record, Secrets,
+        mirror::{changed, to_status},
+    },
+};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::Value;
+
+use super::{
+    Shared,
+    key_secrets::KeySecrets,
+    pass::About,
+    record::{leave_behind, mark},
+};
+
+/// The cluster that this operator works in.
+pub(super) struct ClusterDesk {
+    client: kube::Client,
+    /// What it is itself a part of.
+    shared: Weak<Shared>,
+}
+
+impl std::fmt::Debug for ClusterDesk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ClusterDesk")
+    }
+}
+
+impl ClusterDesk {
+    pub(super) fn new(client: kube::Client, shared: Weak<Shared>) -> Self {
+        Self { client, shared }
+    }
+
+    /// The object, if it is still that one.
+    async fn object(&self, holder: &Holder) -> Result<Option<CoderProvisionerKey>, kube::Error> {
+        let objects = Api::<CoderProvisionerKey>::namespaced(self.client.clone(), &holder.namespace);
+        let found = objects.get_opt(&holder.name).await?;
+        Ok(found.filter(|it| it.uid().as_ref() == Some(&holder.uid)))
+    }
+
+    async fn write(&self, holder: &Holder, record: &Record, shared: &Shared) -> Result<(), kube::Error> {
+        let Some(object) = self.object(holder).await? else {
+            let gone = kube::core::Status::failure("the object is gone", "NotFound");
+            return Err(kube::Error::Api(gone.with_code(404).boxed()));
+        };
+        let before = object.status.as_ref().map(|it| it.key.clone()).unwrap_or_default();
+        let fields = changed(&before, &to_status(record));
+        if !fields.is_empty() {
+            mark(&object, &Value::Object(fields), shared).await?;
+        }
+        Ok(())
+    }
+}
+
+fn about(holder: &Holder) -> About {
+    let Holder { namespace, name, uid } = holder.clone();
+    About { kind: CoderProvisionerKey::kind(&()), namespace, name, uid, generation: None }
+}
+
+fn not_written(why: impl std::fmt::Display) -> Trouble {
+    let message = format!("the name of a key cannot be written down: {why}");
+    Waiting { reason: reason::PROGRESSING, message }.into()
+}
+
+impl Desk for ClusterDesk {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn secrets(&self, holder: &Holder) -> Box<dyn Secrets> {
+        let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), "coder-operator".to_owned())]);
+        // It has no owner, so that it stays when the object goes: the record in it says whose it is.
+        let (client, owner) = (self.client.clone(), None);
+        Box::new(KeySecrets::new(client, &holder.namespace, &holder.uid, labels, owner))
+    }
+
+    fn mirror<'a>(&'a self, holder: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            let Some(shared) = self.shared.upgrade() else { return Err(not_written("the operator ends")) };
+            self.write(holder, record, &shared).await.map_err(not_written)
+        })
+    }
+
+    fn proved(&self, holder: &Holder) -> Option<Proved> {
+        let shared: Arc<Shared> = self.shared.upgrade()?;
+        shared.memory.with(&about(holder), |it| it.proved.clone())
+    }
+
+    fn remember(&self, holder: &Holder, proved: Option<Proved>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.memory.with(&about(holder), |it| it.proved = proved);
+        }
+    }
+
+    fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let note = left_behind(&held.name, &held.place.control_plane);
+            match (self.shared.upgrade(), self.object(holder).await) {
+                (Some(shared), Ok(Some(object))) => {
+                    leave_behind(&object, reason::DELETING, &note, &shared).await;
+                }
+                _ => tracing::warn!("{note}"),
+            }
+        })
+    }
+}
+
+/// A key that stays, in words.
+pub(super) fn left_behind(key: &str, control_plane: &str) -> String {
+    format!(
+        "provisioner key {key} is left behind: nobody reaches the deployment of control plane {control_plane} any more"
+    )
+}
