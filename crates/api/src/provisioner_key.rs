@@ -48,7 +48,7 @@ pub struct CoderProvisionerKeySpec {
     #[serde(flatten)]
     pub policy: Policy,
     /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. When it changes, a key is made in the new one first.
+    /// is called. When it changes, that is said; the next key, which somebody has to ask for, is made in the new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name())]
@@ -59,8 +59,8 @@ pub struct CoderProvisionerKeySpec {
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(validation = is_plain(), validation = key::name_is_not_reserved())]
     pub name: Option<String>,
-    /// Which jobs the daemons take: those whose tags are all among these. A key's tags cannot be changed, so that a change
-    /// here makes a new key.
+    /// Which jobs the daemons take: those whose tags are all among these. A key's tags cannot be changed: when these do, that
+    /// is said, and the next key, which somebody has to ask for, has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::tags")]
     #[x_kube(

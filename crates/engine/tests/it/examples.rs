@@ -28,6 +28,10 @@ pub(crate) fn of(kind: &str) -> Value {
             "announcementBanners": [{"message": "UNCLASSIFIED", "backgroundColor": "#007a33"},
                 {"enabled": false, "backgroundColor": "#C8102E"}]})
         }
+        "CoderProvisionerKey" => {
+            json!({"organization": HOME, "name": "alpha-eks", "tags": {"cluster": "alpha-eks"},
+            "secretName": "example-provisioner-key", "secretKey": "key", "rotation": {"every": "2160h", "overlap": "24h"}})
+        }
         _ => panic!("{kind} is registered and has no example"),
     };
     let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind,
@@ -80,7 +84,17 @@ pub(crate) async fn request(owner: &Session, method: Method, path: &str, body: O
     answer
 }
 
-pub(crate) fn by_hand(kind: &str) -> Hand {
+/// Another value of a field, for a manifest that has not made anything yet.
+pub(crate) fn edit(kind: &str) -> (&'static str, Value) {
+    match by_hand(kind) {
+        Some(hand) => (hand.field, hand.value),
+        None => ("name", json!("another")),
+    }
+}
+
+/// Nothing for a key: Coder changes none. What becomes of one that is deleted is told by its own tests, because it is not
+/// made again.
+pub(crate) fn by_hand(kind: &str) -> Option<Hand> {
     let hand = |field, remote_field, path, value, is_document| Hand {
         field,
         remote_field,
@@ -88,7 +102,8 @@ pub(crate) fn by_hand(kind: &str) -> Hand {
         value,
         is_document,
     };
-    match kind {
+    Some(match kind {
+        "CoderProvisionerKey" => return None,
         "CoderOrganization" => {
             hand("description", "description", "/api/v2/organizations/{id}", json!("by hand"), false)
         }
@@ -110,5 +125,5 @@ pub(crate) fn by_hand(kind: &str) -> Hand {
             hand("applicationName", "application_name", "/api/v2/appearance", json!("by hand"), true)
         }
         _ => panic!("{kind} is registered, and nothing says how it is changed by hand"),
-    }
+    })
 }

@@ -12,11 +12,13 @@
 mod bed;
 mod cases;
 mod coder_k8s;
+mod desk;
 mod examples;
 mod holding;
 mod keys;
 mod license;
 mod properties;
 mod provisioner_gate;
+mod provisioner_key;
 mod sheet;
 mod support;

@@ -12,7 +12,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Coder's names of the licensed features that the kinds need.
-const FEATURES: [&str; 4] = ["appearance", "multiple_organizations", "template_rbac", "user_role_management"];
+const FEATURES: [&str; 5] = [
+    "appearance",
+    "external_provisioner_daemons",
+    "multiple_organizations",
+    "template_rbac",
+    "user_role_management",
+];
 
 pub(crate) const DEPLOYMENT: &str = "00000000-0000-4000-8000-00000000dddd";
 
@@ -42,6 +48,7 @@ impl Sheet {
             "groups": {},
             "members": {},
             "roles": {},
+            "keys": {},
             "organization_sync": {"field": "", "mapping": {}, "organization_assign_default": true},
             "group_sync": {},
             "role_sync": {},
@@ -91,7 +98,11 @@ impl Transport for Sheet {
                 body: body.clone(),
             });
         }
-        let (status, answer) = answer(&mut self.state.lock().unwrap(), &method, &path, &body);
+        let shown = request.headers().get("coder-provisioner-daemon-key");
+        let (status, answer) = match shown {
+            Some(value) => prove(&self.state.lock().unwrap(), value.to_str().unwrap()),
+            None => answer(&mut self.state.lock().unwrap(), &method, &path, &body),
+        };
         let bytes = Bytes::from(serde_json::to_vec(&answer).unwrap());
         let response = Response::builder().status(status).body(bytes).unwrap();
         Box::pin(async { Ok(response) })
@@ -128,6 +139,9 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
             (200, json!({"count": members.as_array().unwrap().len(), "members": members}))
         }
         ("GET", ["organizations", id, "members", "roles"]) => (200, list(&state["roles"][*id])),
+        (_, ["organizations", id, "provisionerkeys", rest @ ..]) => {
+            keys(&mut state["keys"][*id], method, id, rest.first().copied(), body)
+        }
         (_, ["settings", "idpsync", "organization"]) => {
             document(&mut state["organization_sync"], method, body, &Value::Null)
         }
@@ -140,6 +154,46 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
         }
         (_, ["appearance"]) => document(&mut state["appearance"], method, body, &Value::Null),
         _ => (404, json!({"message": "Route not found."})),
+    }
+}
+
+/// The keys of an organization: listed, made, deleted by name.
+fn keys(slot: &mut Value, method: &Method, home: &str, name: Option<&str>, body: &Value) -> (u16, Value) {
+    if slot.is_null() {
+        *slot = json!([]);
+    }
+    let all = slot.as_array_mut().unwrap();
+    let is_called = |it: &Value, name: &str| it["name"].as_str().unwrap().eq_ignore_ascii_case(name);
+    match (method.as_str(), name) {
+        ("GET", _) => (200, all.iter().map(|it| json!({"key": it, "daemons": []})).collect()),
+        ("POST", _) if all.iter().any(|it| is_called(it, body["name"].as_str().unwrap())) => {
+            (409, json!({"message": "Provisioner key already exists in organization"}))
+        }
+        ("POST", _) => {
+            let value = format!("{:043}", all.len() + 1 + usize::from(Uuid::new_v4().as_bytes()[0]) * 1000);
+            all.push(json!({"id": Uuid::new_v4(), "name": body["name"], "organization": home,
+                "tags": body["tags"], "created_at": jiff::Timestamp::now(), "value": value}));
+            (201, json!({"key": value}))
+        }
+        (_, Some(name)) => match all.iter().position(|it| is_called(it, name)) {
+            Some(position) => {
+                all.remove(position);
+                (204, Value::Null)
+            }
+            None => {
+                (404, json!({"message": "Resource not found or you do not have access to this resource"}))
+            }
+        },
+        _ => (404, json!({"message": "Route not found."})),
+    }
+}
+
+/// Which key a value is.
+fn prove(state: &Value, value: &str) -> (u16, Value) {
+    let mut all = state["keys"].as_object().unwrap().values().filter_map(Value::as_array).flatten();
+    match all.find(|it| it["value"] == value) {
+        Some(found) => (200, found.clone()),
+        None => (401, json!({"message": "provisioner daemon key invalid"})),
     }
 }
 

@@ -17,6 +17,7 @@ mod operator;
 mod order;
 mod own_plane;
 mod provisioner;
+mod provisioner_key;
 mod proxy;
 mod quarrel;
 mod run;

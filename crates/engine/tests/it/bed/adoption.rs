@@ -33,6 +33,10 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
     let (not_equal, not_ours) = (Decision::Refuse(Refusal::NotEqual), Decision::Refuse(Refusal::NotOurs));
     for (held, id) in one_of_every_kind(&deployment).await {
         let kind = &held["kind"];
+        if kind == "CoderProvisionerKey" {
+            // Nobody can take over a key whose value only its maker has; the record says who that is.
+            continue;
+        }
         let [if_equal, adopt, never] = ["IfEqual", "Adopt", "Never"].map(|it| stranger(&held, it));
         for door in [controller, command_line] {
             assert_eq!(decision(&if_equal, &deployment, door).await, Decision::Nothing, "{kind}");
@@ -43,7 +47,7 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
         assert!(matches!(taken.outcome, Outcome::Equal), "{kind}: {:?}", taken.outcome);
         assert_eq!(taken.id, Some(id), "{kind}");
 
-        by_hand(kind.as_str().unwrap()).change(&coderd.owner, &id.to_string()).await;
+        by_hand(kind.as_str().unwrap()).unwrap().change(&coderd.owner, &id.to_string()).await;
         deployment.asked();
         assert_eq!(decision(&if_equal, &deployment, controller).await, not_equal, "{kind}");
         assert_eq!(decision(&if_equal, &deployment, command_line).await, Decision::Apply, "{kind}");

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::deployment::{Deployment, applied, licensed};
 use crate::{
-    examples::{all, by_hand},
+    examples::{all, by_hand, edit},
     support::{assess, holding, pass},
 };
 
@@ -31,20 +31,22 @@ async fn is_refused(manifest: &Value, deployment: &Deployment) -> String {
 async fn only_the_very_plan_that_was_approved_is_applied() {
     let (coderd, deployment) = licensed().await;
     for mut manifest in all() {
-        let hand = by_hand(manifest["kind"].as_str().unwrap());
-        let declared = manifest["spec"][hand.field].clone();
+        let kind = manifest["kind"].as_str().unwrap().to_owned();
+        let (field, value) = edit(&kind);
+        let declared = manifest["spec"][field].clone();
         manifest["spec"]["approval"] = "Manual".into();
         let first = is_refused(&manifest, &deployment).await;
         assert_eq!(is_refused(&manifest, &deployment).await, first, "the same plan has the same hash");
 
         // The manifest has changed since.
-        manifest["spec"][hand.field] = hand.value.clone();
+        manifest["spec"][field] = value;
         let second = is_refused(&approving(&manifest, &first), &deployment).await;
         assert_ne!(second, first);
         let (_, id): (_, Uuid) = applied(&approving(&manifest, &second), &deployment).await;
 
+        let Some(hand) = by_hand(&kind) else { continue };
         // What was made is held; the way back is a plan of its own, and the approval of another one is none.
-        manifest["spec"][hand.field] = declared.clone();
+        manifest["spec"][field] = declared.clone();
         let held = holding(&manifest, id);
         let third = is_refused(&approving(&held, &second), &deployment).await;
         applied(&approving(&held, &third), &deployment).await;

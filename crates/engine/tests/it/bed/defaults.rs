@@ -42,7 +42,7 @@ async fn documents_of_a_fresh_deployment_and_of_its_default_organization_are_abs
     let organizations = request(&coderd.owner, Method::GET, "/api/v2/organizations", None).await;
     let home = organizations[0]["id"].as_str().unwrap().to_owned();
     for kind in ["CoderAppearance", "CoderOrganizationSync", "CoderGroupSync", "CoderRoleSync"] {
-        let hand = by_hand(kind);
+        let hand = by_hand(kind).unwrap();
         let mut declared = manifest(kind, &json!({}));
         declared["spec"][hand.field] = hand.value;
         assert_eq!(contact(&declared, &deployment).await, Some(Contact::Absent), "{kind}");

@@ -15,6 +15,7 @@ use testbed::{Coderd, Flavour, coderd::sign_license};
 use uuid::Uuid;
 
 use crate::{
+    desk::Paper,
     examples::{self, request},
     support::{holding, pass},
 };
@@ -37,6 +38,7 @@ impl Transport for Watched {
 pub(super) struct Deployment {
     client: Client,
     watched: Arc<Watched>,
+    desk: Arc<Paper>,
 }
 
 impl Deployment {
@@ -46,7 +48,7 @@ impl Deployment {
         let transport: Arc<dyn Transport> = Arc::clone(&watched) as _;
         let token = Some(SecretString::from(token));
         let client = Client::new(ClientOptions { url: url.parse().unwrap(), token, transport }).unwrap();
-        Self { client, watched }
+        Self { client, watched, desk: Arc::default() }
     }
 
     /// A world that has read nothing yet.
@@ -56,7 +58,7 @@ impl Deployment {
 
     /// The same for a set of manifests that count on each other.
     pub(super) fn world_with(&self, promises: Promises) -> World {
-        World::new(self.client.clone(), promises)
+        World::new(self.client.clone(), promises).beside(Arc::clone(&self.desk) as _)
     }
 
     /// What was asked since the last time.

@@ -1,0 +1,109 @@
+//! A cluster on a sheet of paper: the Secrets of keys, and a clock that tests put forward.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use engine::{
+    Trouble,
+    provisioner_keys::{
+        Desk, Held, Holder, KeySecret, Owner, Proved, Record, SecretPlace, SecretRead, Secrets, Written,
+    },
+};
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// A Secret.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stored {
+    pub(crate) data: BTreeMap<String, String>,
+    pub(crate) record: Option<Record>,
+    version: u64,
+}
+
+pub(crate) type All = Arc<Mutex<BTreeMap<String, Stored>>>;
+
+/// The desk.
+#[derive(Debug, Default)]
+pub(crate) struct Paper {
+    pub(crate) secrets: All,
+    /// How far the clock was put forward.
+    pub(crate) later: Mutex<SignedDuration>,
+    /// What the status says.
+    pub(crate) mirror: Mutex<Option<Record>>,
+    proved: Mutex<BTreeMap<String, Proved>>,
+    pub(crate) left: Mutex<Vec<String>>,
+}
+
+impl Desk for Paper {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + *self.later.lock().unwrap()
+    }
+
+    fn secrets(&self, _: &Holder) -> Box<dyn Secrets> {
+        Box::new(Drawer(Arc::clone(&self.secrets)))
+    }
+
+    fn mirror<'a>(&'a self, _: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>> {
+        *self.mirror.lock().unwrap() = Some(record.clone());
+        Box::pin(async { Ok(()) })
+    }
+
+    fn proved(&self, holder: &Holder) -> Option<Proved> {
+        self.proved.lock().unwrap().get(&holder.name).cloned()
+    }
+
+    fn remember(&self, holder: &Holder, proved: Option<Proved>) {
+        let mut all = self.proved.lock().unwrap();
+        match proved {
+            Some(proved) => all.insert(holder.name.clone(), proved),
+            None => all.remove(&holder.name),
+        };
+    }
+
+    fn left<'a>(&'a self, _: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()> {
+        self.left.lock().unwrap().push(held.name.clone());
+        Box::pin(async {})
+    }
+}
+
+struct Drawer(All);
+
+impl KeySecret for Drawer {
+    async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
+        let found = self.0.lock().unwrap().get(&place.name).cloned();
+        Ok(found.map(|it| SecretRead {
+            owner: Owner::Users,
+            value: it.data.get(&place.key).map(|it| SecretString::from(it.as_str())),
+            record: it.record,
+            version: it.version.to_string(),
+        }))
+    }
+
+    async fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> Result<Written, Trouble> {
+        let mut all = self.0.lock().unwrap();
+        if all.get(&place.name).map(|it| it.version.to_string()).as_deref() != version {
+            return Ok(Written::Conflict);
+        }
+        let stored = all.entry(place.name.clone()).or_default();
+        stored.version += 1;
+        stored.record = Some(record.clone());
+        if let Some(value) = value {
+            stored.data.insert(place.key.clone(), value.expose_secret().to_owned());
+        }
+        Ok(Written::Done(stored.version.to_string()))
+    }
+
+    async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
+        self.0.lock().unwrap().remove(&place.name);
+        Ok(())
+    }
+}

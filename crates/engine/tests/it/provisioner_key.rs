@@ -1,0 +1,267 @@
+//! Keys for daemons that run elsewhere, on paper: what is planned, what is asked of coderd, and what never happens by itself.
+
+use std::sync::Arc;
+
+use engine::{Assessment, Contact, Outcome, Report, Verdict, World, world::Promises};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::{
+    desk::Paper,
+    examples,
+    sheet::Sheet,
+    support::{assess, holding, pass, subject},
+};
+
+const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
+const SECRET: &str = "example-provisioner-key";
+const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
+
+/// A coderd and a cluster on paper, and a manifest.
+struct Scene {
+    sheet: Arc<Sheet>,
+    desk: Arc<Paper>,
+    manifest: Value,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let home = json!([{"id": HOME, "name": "alpha", "display_name": "Alpha", "is_default": false}]);
+        let mut manifest = examples::of("CoderProvisionerKey");
+        manifest["metadata"]["uid"] = UID.into();
+        Self { sheet: Sheet::new(&json!({"organizations": home})), desk: Arc::default(), manifest }
+    }
+
+    /// What a pass that begins now sees.
+    fn world(&self) -> World {
+        World::new(self.sheet.client(), Promises::default()).beside(Arc::clone(&self.desk) as _)
+    }
+
+    async fn look(&self) -> Assessment {
+        assess(&self.manifest, &self.world()).await
+    }
+
+    async fn pass(&self) -> Report {
+        pass(&self.manifest, &self.world()).await
+    }
+
+    /// One pass that has to change something; the manifest holds what came of it.
+    async fn applied(&mut self) {
+        let report = self.pass().await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+        self.manifest = holding(&self.manifest, report.id.unwrap());
+        let aside = self.look().await.aside;
+        self.manifest["status"].as_object_mut().unwrap().extend(aside.status);
+    }
+
+    /// The reason for which a pass waits, having written nothing.
+    async fn waits(&self) -> String {
+        let before = self.sheet.writes().len();
+        let report = self.pass().await;
+        assert_eq!(self.sheet.writes().len(), before);
+        match report.outcome {
+            Outcome::Waiting(waiting) => waiting.reason.to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ask(&mut self, when: &str) {
+        self.manifest["metadata"]["annotations"] = json!({"coder.com/rotate-requested-at": when});
+    }
+
+    fn later(&self, by: SignedDuration) {
+        *self.desk.later.lock().unwrap() += by;
+    }
+
+    /// The names of the keys in coderd.
+    fn keys(&self) -> Vec<String> {
+        let state = self.sheet.state();
+        let keys = state["keys"][HOME].as_array().cloned().unwrap_or_default();
+        keys.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn value(&self) -> Option<String> {
+        self.desk.secrets.lock().unwrap().get(SECRET)?.data.get("key").cloned()
+    }
+}
+
+/// What a plan shows: an action and the fields that it changes, for each step.
+fn shown(assessment: &Assessment) -> Vec<(String, String)> {
+    let step = |it: &engine::plan::StepView| {
+        let changes = it.changes.iter().map(|it| format!("{} {} {}", it.field, it.before, it.after));
+        (format!("{:?}", it.action), changes.collect::<Vec<_>>().join("; "))
+    };
+    assessment.plan.steps.iter().map(step).collect()
+}
+
+#[tokio::test]
+async fn a_key_is_made_once_and_its_plan_names_it() {
+    let mut scene = Scene::new();
+    let first = scene.look().await;
+    assert_eq!(first.contact, Some(Contact::Absent));
+    assert_eq!(first.plan.summary, "1 to create");
+    assert!(first.plan.steps[0].reason.contains("a key named alpha-eks is made and written into Secret"));
+    assert_eq!(scene.look().await.plan.hash, first.plan.hash, "the same plan has the same hash");
+    scene.applied().await;
+    assert_eq!(scene.keys(), ["alpha-eks"]);
+    assert_eq!(scene.manifest["status"]["provisionerKeyName"], "alpha-eks");
+    let value = scene.value().unwrap();
+    assert!(!scene.manifest.to_string().contains(&value));
+    for _ in 0..2 {
+        let report = scene.pass().await;
+        assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
+        assert!(scene.look().await.aside.status.is_empty(), "the status is as it should be");
+    }
+    assert_eq!(scene.sheet.writes().len(), 1);
+    // A status that was lost is filled again, and nothing else happens.
+    scene.manifest.as_object_mut().unwrap().remove("status");
+    let again = scene.look().await;
+    assert_eq!((again.contact, again.plan.steps.len()), (Some(Contact::Held), 0));
+    assert_eq!(again.aside.status["provisionerKeyName"], "alpha-eks");
+}
+
+#[tokio::test]
+async fn a_lost_secret_and_a_revoked_key_wait_for_somebody_who_asks() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    scene.desk.secrets.lock().unwrap().clear();
+    assert_eq!(scene.waits().await, "SecretMissing");
+    assert_eq!(scene.keys(), ["alpha-eks"]);
+    scene.ask("one");
+    let plan = shown(&scene.look().await);
+    assert_eq!(plan, [("Update".to_owned(), r#"name "alpha-eks" "alpha-eks-1a2b-2""#.to_owned())]);
+    scene.applied().await;
+    assert_eq!(scene.keys(), ["alpha-eks", "alpha-eks-1a2b-2"]);
+
+    scene.sheet.set("keys", json!({}));
+    assert_eq!(scene.waits().await, "KeyRevoked");
+    scene.ask("two");
+    scene.applied().await;
+    assert_eq!(scene.keys(), ["alpha-eks-1a2b-3"]);
+    let report = scene.pass().await;
+    assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
+}
+
+#[tokio::test]
+async fn both_keys_are_valid_until_the_overlap_is_over() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    scene.later(SignedDuration::from_hours(2160));
+    let plan = scene.look().await;
+    assert!(plan.plan.steps[0].reason.contains("the rotation is due"), "{:?}", plan.plan);
+    scene.applied().await;
+    assert_eq!(scene.keys(), ["alpha-eks", "alpha-eks-1a2b-2"]);
+    let rests = scene.look().await;
+    assert!(rests.plan.is_empty());
+    let overlap =
+        rests.aside.again_at.unwrap().duration_since(engine::provisioner_keys::Desk::now(&*scene.desk));
+    assert!(
+        overlap > SignedDuration::from_hours(23) && overlap <= SignedDuration::from_hours(24),
+        "{overlap}"
+    );
+    scene.later(SignedDuration::from_hours(24));
+    let plan = shown(&scene.look().await);
+    assert_eq!(plan, [("Delete".to_owned(), r#"keys.alpha-eks "valid" "revoked""#.to_owned())]);
+    scene.applied().await;
+    assert_eq!(scene.keys(), ["alpha-eks-1a2b-2"]);
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_left_to_whoever_has_it() {
+    let scene = Scene::new();
+    let theirs = json!({"id": UID, "name": "alpha-eks", "organization": HOME, "tags": {},
+        "created_at": "2026-01-01T00:00:00Z", "value": "x".repeat(43)});
+    scene.sheet.set("keys", json!({HOME: [theirs]}));
+    assert_eq!(scene.waits().await, "NameTaken");
+    let mut deleted = scene.manifest.clone();
+    deleted["spec"]["deletionPolicy"] = "Delete".into();
+    let mut deleted = subject(&holding(&deleted, UID));
+    let assessment = deleted.assess_deletion(&scene.world()).await;
+    deleted.carry_out(&assessment, &scene.world()).await;
+    assert_eq!(scene.keys(), ["alpha-eks"]);
+}
+
+#[tokio::test]
+async fn a_deletion_takes_every_key_of_ours_and_the_secret_and_knows_them_without_it() {
+    for has_secret in [true, false] {
+        let mut scene = Scene::new();
+        scene.applied().await;
+        scene.ask("one");
+        scene.applied().await;
+        let theirs = json!({"id": UID, "name": "other", "organization": HOME, "tags": {},
+            "created_at": "2026-01-01T00:00:00Z", "value": "x".repeat(43)});
+        let mut keys = scene.sheet.state()["keys"].clone();
+        keys[HOME].as_array_mut().unwrap().push(theirs);
+        scene.sheet.set("keys", keys);
+        if !has_secret {
+            scene.desk.secrets.lock().unwrap().clear();
+        }
+        scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
+        let mut deleted = subject(&scene.manifest);
+        let assessment = deleted.assess_deletion(&scene.world()).await;
+        assert_eq!(assessment.plan.summary, "1 to delete");
+        let report = deleted.carry_out(&assessment, &scene.world()).await;
+        assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+        assert_eq!(scene.keys(), ["other"]);
+        assert!(scene.desk.secrets.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_was_begun_is_taken_away_though_no_id_was_ever_written_down() {
+    let mut scene = Scene::new();
+    let report = scene.pass().await;
+    assert!(report.outcome.is_ready());
+    // The operator died before the status was written; the name was written down before the key was made.
+    let pending = scene.desk.mirror.lock().unwrap().clone().unwrap();
+    assert_eq!(pending.intent.as_ref().unwrap().name, "alpha-eks");
+    let status = engine::provisioner_keys::mirror::to_status(&pending);
+    scene.manifest["status"] = serde_json::to_value(status).unwrap();
+    scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
+    let mut deleted = subject(&scene.manifest);
+    let assessment = deleted.assess_deletion(&scene.world()).await;
+    deleted.carry_out(&assessment, &scene.world()).await;
+    assert_eq!(scene.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn without_a_cluster_it_says_where_it_belongs_and_asks_for_nothing() {
+    let scene = Scene::new();
+    let world = World::new(scene.sheet.client(), Promises::default());
+    let assessment = assess(&scene.manifest, &world).await;
+    let Verdict::Stopped(Outcome::Waiting(waiting)) = assessment.verdict else {
+        panic!("{:?}", assessment.verdict)
+    };
+    assert_eq!(waiting.reason, "NeedsCluster");
+    assert!(waiting.message.contains("apply the manifest to a cluster"), "{}", waiting.message);
+    assert!(!scene.sheet.asked().iter().any(|it| it.contains("provisionerkeys")));
+}
+
+#[tokio::test]
+async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
+    let scene = Scene::new();
+    let manifests: Vec<Value> = (0..20)
+        .map(|number| {
+            let mut manifest = scene.manifest.clone();
+            manifest["metadata"]["name"] = format!("key-{number}").into();
+            manifest["metadata"]["uid"] = format!("{number:04}0000-0000-4000-8000-000000000000").into();
+            manifest["spec"]["name"] = format!("key-{number}").into();
+            manifest["spec"]["secretName"] = format!("key-{number}").into();
+            manifest
+        })
+        .collect();
+    for manifest in &manifests {
+        assert!(pass(manifest, &scene.world()).await.outcome.is_ready());
+    }
+    let mut costs = Vec::new();
+    for count in [1, 20] {
+        let before = scene.sheet.asked().len();
+        let world = scene.world();
+        for manifest in &manifests[..count] {
+            let report = pass(manifest, &world).await;
+            assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
+        }
+        costs.push(scene.sheet.asked()[before..].to_vec());
+    }
+    assert_eq!(costs[0], costs[1]);
+}
