@@ -181,6 +181,30 @@ fn every_single_field_of_the_status_is_filled_again() {
 }
 
 #[test]
+fn every_single_field_of_the_record_is_filled_again() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&world);
+    let record = world.lock().unwrap().record().unwrap().clone();
+    assert!(record.handled_request.is_some() && record.rotated_at.is_some(), "{record:?}");
+    let whole = serde_json::to_value(&record).unwrap();
+    let names: Vec<&String> = whole.as_object().unwrap().keys().collect();
+    let all = [names.clone()].into_iter().chain(names.iter().map(|it| vec![*it]));
+    for lost in all {
+        let mut left = whole.clone();
+        left.as_object_mut().unwrap().retain(|name, _| !lost.contains(&name));
+        {
+            let mut world = world.lock().unwrap();
+            let secret = world.secrets.values_mut().next().unwrap();
+            secret.record = Some(serde_json::from_value(left).unwrap());
+            secret.version += 1;
+        }
+        settle(&world);
+        let world = world.lock().unwrap();
+        assert_eq!((world.minted, world.record()), (2, Some(&record)), "without {lost:?}");
+    }
+}
+
+#[test]
 fn a_renamed_secret_takes_the_value_along_and_the_old_one_goes_after_the_pods() {
     for disturbance in [Disturbance::RenameSecret, Disturbance::RenameEntry] {
         let world = after(Policy::Recreate, &[disturbance]);
