@@ -109,7 +109,8 @@ fn what_comes_after_a_failure_is_unknown_whatever_it_was_before() {
 
 #[test]
 fn the_first_stage_that_fails_is_the_reason() {
-    let stages: [(fn(&mut Findings) -> &mut Stage, &str); 6] = [
+    type Pick = fn(&mut Findings) -> &mut Stage;
+    let stages: [(Pick, &str); 6] = [
         (|it| &mut it.control_plane, CONTROL_PLANE_READY),
         (|it| &mut it.access, OPERATOR_ACCESS),
         (|it| &mut it.entitled, PROVISIONERS_ENTITLED),

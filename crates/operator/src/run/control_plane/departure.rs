@@ -171,7 +171,8 @@ mod tests {
     async fn a_kind_that_the_cluster_does_not_know_holds_nobody_up() {
         let name = ("platform".to_owned(), "main".to_owned());
         let found = dependents(&cluster().await, &name).await.unwrap();
-        let alpha = Dependent { name: "CoderOrganization alpha".to_owned(), is_leaving: false };
+        let (name, patience) = ("CoderOrganization alpha".to_owned(), DEADLINE);
+        let alpha = Dependent { name, is_leaving: false, patience };
         assert_eq!(found, [alpha]);
     }
 
