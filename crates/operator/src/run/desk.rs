@@ -107,11 +107,10 @@ impl Desk for ClusterDesk {
     fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let note = left_behind(&held.name, &held.place.control_plane);
-            match (self.shared.upgrade(), self.object(holder).await) {
-                (Some(shared), Ok(Some(object))) => {
-                    leave_behind(&object, reason::DELETING, &note, &shared).await;
-                }
-                _ => tracing::warn!("{note}"),
+            if let (Some(shared), Ok(Some(object))) = (self.shared.upgrade(), self.object(holder).await) {
+                leave_behind(&object, reason::DELETING, &note, &shared).await;
+            } else {
+                tracing::warn!("{note}");
             }
         })
     }

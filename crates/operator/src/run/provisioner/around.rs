@@ -162,7 +162,7 @@ impl Surroundings for Around<'_> {
                     Revoked::Absent => tracing::info!(key = name, "there is no such key any more"),
                     Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
                     Revoked::OutOfReach => {
-                        self.tell(News::Left(left_behind(name, &held.place.control_plane)))
+                        self.tell(News::Left(left_behind(name, &held.place.control_plane)));
                     }
                 }
             }

@@ -178,7 +178,6 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         return pass(parts, body, &shared).await.map(whole);
     }
     match mood {
-        Mood::Passing => pass(parts, body, &shared).await.map(whole),
         Mood::Down => Err(Gone),
         Mood::Html => Ok(said(200, "text/html", "<html><h1>Welcome to nginx</h1></html>")),
         Mood::Truncated => pass(parts, body, &shared).await.map(half),
@@ -211,7 +210,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mood::Failing(method, status) if method == seen.method => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
-        Mood::Failing(..) => pass(parts, body, &shared).await.map(whole),
+        Mood::Passing | Mood::Failing(..) => pass(parts, body, &shared).await.map(whole),
         Mood::HoldingWrites => {
             let passed = pass(parts, body, &shared).await?;
             if seen.method != Method::GET {

@@ -88,7 +88,7 @@ async fn without_a_licence_nothing_is_made_nobody_is_asked_and_the_licence_opens
         assert!(says(&made, "ExternalProvisionersEntitled", "True", "Entitled"), "{made:#}");
     }
     assert!(
-        begun.elapsed() < Duration::from_secs(60),
+        begun.elapsed() < Duration::from_mins(1),
         "by a watch and not by the clock: {:?}",
         begun.elapsed()
     );
@@ -124,7 +124,7 @@ async fn a_licence_that_is_lost_leaves_the_daemons_or_takes_them_away_until_it_c
     };
     let since = Instant::now();
     while pods("goes").await > 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "the pods stay");
+        assert!(since.elapsed() < Duration::from_mins(1), "the pods stay");
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     assert_eq!(pods("stays").await, 1);

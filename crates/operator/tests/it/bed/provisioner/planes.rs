@@ -65,7 +65,7 @@ async fn a_key_follows_to_another_control_plane_and_each_token_stays_with_its_ow
     assert_eq!(two.scene.ours().await, [Value::Null; 0], "the old key is revoked where it was");
     let value = two.scene.value(&moved["status"]).await;
     let key = prove(&two.other, &value).await.unwrap();
-    assert_eq!(listed(&two.other, "default").await, [key.clone()]);
+    assert_eq!(listed(&two.other, "default").await, std::slice::from_ref(&key));
     assert_eq!(key["id"], moved["status"]["provisionerKeyID"]);
     for _ in 0..2 {
         two.scene.stage.look_again("CoderProvisioner", "alpha").await;

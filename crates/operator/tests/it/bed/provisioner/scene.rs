@@ -146,7 +146,7 @@ impl Scene {
         let key = prove(&self.stage.coderd, &value).await.unwrap();
         assert_eq!(key["id"], status["provisionerKeyID"]);
         assert_eq!(key["name"], status["provisionerKeyName"]);
-        assert_eq!(self.ours().await, [key.clone()], "there is one key");
+        assert_eq!(self.ours().await, std::slice::from_ref(&key), "there is one key");
         Key { name: key["name"].as_str().unwrap().to_owned(), id: key["id"].clone(), value }
     }
 
