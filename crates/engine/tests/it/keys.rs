@@ -173,6 +173,46 @@ fn two_operators_are_harmless_however_they_take_turns() {
     assert!(most <= 3, "{most}");
 }
 
+#[test]
+fn a_label_on_the_secret_between_mint_and_write_costs_no_second_key() {
+    let world = World::new(Policy::Recreate);
+    let mut process = Process::new("", &world);
+    process.begin();
+    while world.lock().unwrap().minted == 0 {
+        process.step();
+    }
+    disturb(&world, Disturbance::TouchSecret);
+    while process.is_busy() {
+        process.step();
+    }
+    assert_eq!(world.lock().unwrap().minted, 1);
+    ends_well(&world);
+}
+
+#[test]
+fn an_operator_that_slept_takes_back_what_it_mints_too_late() {
+    let world = World::new(Policy::Recreate);
+    world.lock().unwrap().disturbances += 1;
+    let mut sleeper = Process::new("sleeper", &world);
+    sleeper.begin();
+    while world.lock().unwrap().status.intent.is_none() {
+        sleeper.step();
+    }
+    // Its key is made, rotated and revoked by another one before it wakes.
+    settle(&world);
+    world.lock().unwrap().roll();
+    disturb(&world, Disturbance::Rotate);
+    settle(&world);
+    assert_eq!(world.lock().unwrap().ours().count(), 1);
+    world.lock().unwrap().checks_names = false;
+    while sleeper.is_busy() {
+        sleeper.step();
+    }
+    world.lock().unwrap().checks_names = true;
+    assert!(world.lock().unwrap().log.contains(&"sleeper: mint Alpha".to_owned()));
+    ends_well(&world);
+}
+
 fn turns(longest: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let pairs = (0..longest).flat_map(move |one| (1..longest).map(move |two| (one, two)));
     pairs.flat_map(move |(one, two)| [0, 3, 8].map(move |three| (one, two, three)))

@@ -22,7 +22,7 @@ pub(super) fn keep_what_was_minted(
     record: &Record,
     now: Timestamp,
 ) -> Option<Next> {
-    let minted @ Minted { intent, checksum: _ } = seen.minted.as_ref()?;
+    let minted @ Minted { intent, checksum } = seen.minted.as_ref()?;
     let (name, organization) = (&intent.name, intent.organization_id);
     if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
         return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, now));
@@ -30,9 +30,9 @@ pub(super) fn keep_what_was_minted(
     if record.names_key(name, organization) {
         return None;
     }
-    // Somebody else went on without us: the key that we made is nobody's.
+    // Somebody else went on without us, maybe long ago: the key that we made is nobody's.
     let mut record = record.clone();
-    record.retire_lost(intent);
+    record.retire(Held { checksum: checksum.clone(), ..intent.held() }, now);
     Some(write(wanted, seen, record, Value::Keep, now))
 }
 
