@@ -9,12 +9,12 @@ mod stories;
 
 use std::sync::{Arc, Mutex};
 
-use engine::provisioner_keys::Policy;
+use engine::provisioner_keys::{Coderd as _, Policy};
 
 use self::{
     disturb::{Disturbance, disturb},
     model::{Fault, Shared, World},
-    run::{Process, finish, settle},
+    run::{Process, finish, settle, to_the_end},
 };
 
 /// Everything that may be going on when an operator dies.
@@ -171,6 +171,39 @@ fn two_operators_are_harmless_however_they_take_turns() {
         }
     }
     assert!(most <= 3, "{most}");
+}
+
+#[test]
+fn deletion_leaves_nothing_wherever_the_last_operator_died() {
+    for scene in scenes() {
+        for stop in 0.. {
+            let world = shared(&scene);
+            let died = dies_at(&world, stop);
+            finish(&world);
+            let world = world.lock().unwrap();
+            assert_eq!(world.ours().count(), 0, "{world:#?}");
+            if !died {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_is_not_free_because_an_old_list_does_not_have_it() {
+    let world = World::new(Policy::Recreate);
+    let mut process = Process::new("", &world);
+    let home = world.lock().unwrap().wanted.organization_id;
+    let now = world.lock().unwrap().now;
+    to_the_end(process.operator.list(home, false, now)).unwrap();
+    // A person makes the very key that is about to be declared.
+    let tags = world.lock().unwrap().wanted.tags.clone();
+    world.lock().unwrap().foreign("alpha", &tags, 0);
+    disturb(&world, Disturbance::Seconds(60));
+    process.pass().0.unwrap();
+    assert_eq!(world.lock().unwrap().live().unwrap().key.name, "alpha-1a2b-1");
+    assert_eq!(world.lock().unwrap().minted, 1);
+    ends_well(&world);
 }
 
 #[test]
