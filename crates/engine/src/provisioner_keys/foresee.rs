@@ -66,7 +66,11 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
             }
             Next::Prove => seen.proved(Some(would_be(wanted, &seen, now))),
             Next::Revoke(retiring) => {
-                acts.push(Act::Revoke(retiring.held.clone()));
+                // A lost one may have come to nothing: its name is looked at for a while, and there is nothing to do.
+                let is_home = retiring.held.organization_id == Some(wanted.organization_id);
+                if !(retiring.lost && is_home && seen.find(&retiring.held.name).is_none()) {
+                    acts.push(Act::Revoke(retiring.held.clone()));
+                }
                 seen.gone(&retiring.held);
             }
             Next::Remove(place) => seen.removed(&place),

@@ -265,3 +265,22 @@ async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
     }
     assert_eq!(costs[0], costs[1]);
 }
+
+#[tokio::test]
+async fn a_name_that_was_given_up_is_kept_in_mind_and_is_no_step_of_a_plan() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    let lost = scene.desk.mirror.lock().unwrap().clone().unwrap().intent.unwrap();
+    if let Some(stored) = scene.desk.secrets.lock().unwrap().get_mut(SECRET) {
+        let held = engine::provisioner_keys::Held { name: "given-up".to_owned(), ..lost.held() };
+        let retiring = engine::provisioner_keys::Retiring { held, since: lost.since, lost: true };
+        stored.record.as_mut().unwrap().retiring.push(retiring);
+    }
+    let assessment = scene.look().await;
+    assert_eq!(assessment.plan.steps, []);
+    assert_eq!(assessment.aside.status["retiringKeys"][0]["name"], "given-up");
+    scene.later(SignedDuration::from_mins(16));
+    scene.applied().await;
+    assert!(scene.look().await.plan.is_empty());
+    assert_eq!(scene.keys(), ["alpha-eks"]);
+}
