@@ -73,7 +73,7 @@ fn is_recent(it: Timestamp, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Action, Change, Impact, Plan, Step};
+    use crate::plan::{Action, Impact, Plan, Step};
 
     fn plan(field: &str) -> PlanView {
         let changes = vec![Change::new(field, 1, 2)];
