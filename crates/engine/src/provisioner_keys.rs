@@ -18,6 +18,7 @@ pub mod foresee;
 pub mod machine;
 pub mod mirror;
 pub mod names;
+pub mod own;
 pub mod record;
 pub mod situation;
 
@@ -28,6 +29,7 @@ pub use ending::{Ending, end};
 pub use foresee::{Act, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};
 pub use names::{Names, checksum, tags_hash};
+pub use own::OwnIntents;
 pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
 pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Wanted};
 

@@ -29,7 +29,7 @@ use self::keys::KeyLists;
 use crate::{
     gate::{self, Gate},
     outcome::{Trouble, Waiting},
-    provisioner_keys::Desk,
+    provisioner_keys::{Desk, OwnIntents},
 };
 
 type Shared<T> = Mutex<Option<Arc<T>>>;
@@ -45,6 +45,7 @@ pub struct World {
     members: SharedByOrganization<Vec<MemberRef>>,
     roles: SharedByOrganization<Vec<AssignableRole>>,
     keys: KeyLists,
+    own_intents: OwnIntents,
     promises: Promises,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
@@ -78,6 +79,7 @@ impl World {
             members: Mutex::default(),
             roles: Mutex::default(),
             keys: KeyLists::default(),
+            own_intents: OwnIntents::default(),
             promises,
             expected: None,
             desk: None,
@@ -199,6 +201,11 @@ impl World {
     /// The same, read after this was called.
     pub async fn keys_anew(&self, organization: Uuid, now: Timestamp) -> Result<KeyList, Error> {
         self.keys.get_anew(&self.client, organization, now).await
+    }
+
+    /// What this process wrote down before it asked for keys.
+    pub(crate) fn own_intents(&self) -> &OwnIntents {
+        &self.own_intents
     }
 
     pub(crate) async fn note_key(&self, key: &ProvisionerKey) {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{
     drive::Revoked,
+    own::OwnIntents,
     record::Retiring,
     situation::{Fate, LiveKey, fate},
 };
@@ -35,12 +36,14 @@ pub enum Minting {
 pub struct Listing {
     pub keys: Vec<LiveKey>,
     pub at: Timestamp,
+    /// Whether coderd showed it. To somebody who may not see the organization it says the same as when there is none.
+    pub is_shown: bool,
 }
 
 /// A deployment, as far as keys are concerned.
 pub trait Coderd: Sync {
-    /// The keys of an organization: as they were read by whomever, or read after this call. An organization that is gone
-    /// has none.
+    /// The keys of an organization: as they were read by whomever, or read after this call. An organization that is not
+    /// there, or not for us to see, has none.
     fn list(
         &self,
         organization: Uuid,
@@ -60,6 +63,12 @@ pub trait Coderd: Sync {
 
     /// Which key a value is.
     fn prove(&self, value: &SecretString) -> impl Future<Output = Result<Option<LiveKey>, Trouble>> + Send;
+
+    /// Whether there is such an organization now, and we may see it.
+    fn has_organization(&self, organization: Uuid) -> impl Future<Output = Result<bool, Trouble>> + Send;
+
+    /// What this process knows of its own intents.
+    fn own_intents(&self) -> &OwnIntents;
 }
 
 /// Revokes a key, if it is still the one that is meant. A name that says by itself that it is ours needs no look at the list.
@@ -74,25 +83,39 @@ pub async fn revoke(
     let look = async |is_anew| {
         let listing = coderd.list(organization, is_anew, now).await?;
         let found = listing.keys.into_iter().find(|it| it.name.eq_ignore_ascii_case(&held.name));
-        Ok::<_, Trouble>(fate(retiring, found.as_ref()))
+        Ok::<_, Trouble>(listing.is_shown.then(|| fate(retiring, found.as_ref())))
     };
     match look(!is_ours_by_name).await? {
-        Fate::NotOurs => return Ok(Revoked::NotOurs),
-        Fate::Gone if !is_ours_by_name => return Ok(Revoked::Absent),
-        Fate::Gone | Fate::Delete => {}
+        None => return unseen(coderd, organization, &held.name).await,
+        Some(Fate::NotOurs) => return Ok(Revoked::NotOurs),
+        Some(Fate::Gone) if !is_ours_by_name => return Ok(Revoked::Absent),
+        Some(Fate::Gone | Fate::Delete) => {}
     }
     if coderd.delete(organization, &held.name).await? {
         return Ok(Revoked::Done);
     }
     // To an account that may not delete it coderd says the same as when it is gone.
     match look(true).await? {
-        Fate::Gone => Ok(Revoked::Absent),
-        Fate::NotOurs => Ok(Revoked::NotOurs),
-        Fate::Delete => Err(Trouble::Waiting(Waiting {
+        None => unseen(coderd, organization, &held.name).await,
+        Some(Fate::Gone) => Ok(Revoked::Absent),
+        Some(Fate::NotOurs) => Ok(Revoked::NotOurs),
+        Some(Fate::Delete) => Err(Trouble::Waiting(Waiting {
             reason: reason::FORBIDDEN,
             message: format!("key {} is there and cannot be deleted: the account has no right to", held.name),
         })),
     }
+}
+
+/// The keys of the organization are not shown, so the key may well be there. A deleted organization still shows its keys; one
+/// that nobody shows us at all is out of reach, and waiting would not change that.
+async fn unseen(coderd: &impl Coderd, organization: Uuid, name: &str) -> Result<Revoked, Trouble> {
+    if !coderd.has_organization(organization).await? {
+        return Ok(Revoked::OutOfReach);
+    }
+    let message = format!(
+        "whether key {name} is there cannot be seen: the account has no right to the keys of its organization"
+    );
+    Err(Trouble::Waiting(Waiting { reason: reason::FORBIDDEN, message }))
 }
 
 impl Coderd for World {
@@ -105,10 +128,10 @@ impl Coderd for World {
         match read {
             Ok(list) => {
                 let keys = list.keys.iter().map(|it| live(&it.key, it.daemons.len())).collect();
-                Ok(Listing { keys, at: list.read_at })
+                Ok(Listing { keys, at: list.read_at, is_shown: true })
             }
             Err(error) if error.class() == Class::Missing && !error.route_missing() => {
-                Ok(Listing { keys: Vec::new(), at: now })
+                Ok(Listing { keys: Vec::new(), at: now, is_shown: false })
             }
             Err(error) => Err(error.into()),
         }
@@ -118,7 +141,10 @@ impl Coderd for World {
         match self.client().create_provisioner_key(organization, name, tags).await {
             Ok(value) => Minting::Minted(value),
             Err(error) if error.class() == Class::Conflict => Minting::Taken,
-            Err(error) if error.nothing_was_done() => Minting::Refused(error.into()),
+            // coderd says 500 here to an account that may not, and has done nothing.
+            Err(error) if error.nothing_was_done() || error.class() == Class::Forbidden => {
+                Minting::Refused(error.into())
+            }
             Err(error) => Minting::Unclear(error.into()),
         }
     }
@@ -140,6 +166,15 @@ impl Coderd for World {
             self.note_key(key).await;
         }
         Ok(key.map(|it| live(&it, 0)))
+    }
+
+    async fn has_organization(&self, organization: Uuid) -> Result<bool, Trouble> {
+        self.forget_organizations().await;
+        Ok(self.organization_by_id(organization).await?.is_some())
+    }
+
+    fn own_intents(&self) -> &OwnIntents {
+        self.own_intents()
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     foresee::{Foreseen, foresee},
     machine::{self, Next, Rest, Value, Write},
     names::checksum,
+    own::Came,
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
     situation::{LiveKey, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
 };
@@ -24,6 +25,8 @@ pub struct SecretRead {
     pub record: Option<Record>,
     /// What a write gives back: uid and version.
     pub version: String,
+    /// Whether its values are as they are for ever.
+    pub is_immutable: bool,
 }
 
 /// What came of a write.
@@ -148,6 +151,10 @@ struct State {
     former: Option<SecretString>,
     minted: Option<SecretString>,
     trouble: Option<Trouble>,
+    /// The key that may have been made when coderd was last asked, and what it said.
+    unclear: Option<(String, Trouble)>,
+    /// Whether coderd has failed to say so once.
+    was_unclear: bool,
 }
 
 impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
@@ -175,6 +182,12 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                     let secret = self.secret.read(&self.wanted.secret).await?;
                     let secret = state.read(secret);
                     state.seen.looked(listing.keys, secret, listing.at);
+                    // It was not made, and asking again at once would do the same.
+                    if let Some((name, trouble)) = state.unclear.take()
+                        && state.seen.find(&name).is_none()
+                    {
+                        return Err(trouble);
+                    }
                 }
                 Next::Mint(intent) => self.mint(&mut state, &intent).await?,
                 Next::Prove => {
@@ -216,7 +229,8 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         let read = self.secret.read(&self.wanted.secret).await?;
         let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
         let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), listing.keys, listing.at);
-        let mut state = State { seen, value: None, version: None, former: None, minted: None, trouble: None };
+        let mut state = State::new(seen);
+        state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
         let secret = state.read(read);
         let own = secret.record.iter().chain([&self.mirror]);
         let former = own.into_iter().find_map(|it| it.secret.clone()).filter(|it| *it != self.wanted.secret);
@@ -253,11 +267,12 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 state.value = put.or_else(|| state.value.take());
                 state.seen.wrote(&record, &value);
                 state.drop_given_up();
+                self.remember(state);
             }
             Written::Conflict => {
                 let secret = self.secret.read(&self.wanted.secret).await?;
                 let secret = state.read(secret);
-                state.seen.reread(secret);
+                state.seen.overtaken(secret);
             }
         }
         Ok(())
@@ -265,6 +280,11 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     async fn mint(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
         let Wanted { organization_id, tags, .. } = self.wanted;
+        let before = state.seen.own_intent.clone();
+        let was_asked = state.seen.came(intent) != Some(Came::Nothing);
+        // A pass may be given up while coderd is asked.
+        state.seen.unclear();
+        self.remember(state);
         match self.coderd.mint(*organization_id, &intent.name, tags).await {
             Minting::Minted(value) => {
                 state.seen.minted(intent, checksum(&value));
@@ -272,10 +292,29 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 self.around.told(&Told::Minted { name: &intent.name });
             }
             // What became of it is seen when it is looked; if that fails too, in the next pass.
-            Minting::Taken | Minting::Unclear(_) => state.seen.unclear(),
-            Minting::Refused(trouble) => return Err(trouble),
+            Minting::Taken if was_asked => {}
+            Minting::Unclear(trouble) if !state.was_unclear => {
+                state.was_unclear = true;
+                state.unclear = Some((intent.name.clone(), trouble));
+            }
+            Minting::Unclear(trouble) => return Err(trouble),
+            // Nobody but us could have asked for it on our behalf, and we had not.
+            Minting::Taken => {
+                state.seen.taken();
+                self.remember(state);
+            }
+            Minting::Refused(trouble) => {
+                state.seen.own_intent = before;
+                self.remember(state);
+                return Err(trouble);
+            }
         }
         Ok(())
+    }
+
+    /// For the passes after this one.
+    fn remember(&self, state: &State) {
+        self.coderd.own_intents().set(&self.wanted.names.uid, state.seen.own_intent.clone());
     }
 
     /// One that cannot be revoked now is in nobody's way.
@@ -308,6 +347,19 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 }
 
 impl State {
+    fn new(seen: Seen) -> Self {
+        Self {
+            seen,
+            value: None,
+            version: None,
+            former: None,
+            minted: None,
+            trouble: None,
+            unclear: None,
+            was_unclear: false,
+        }
+    }
+
     /// Takes a Secret in.
     fn read(&mut self, read: Option<SecretRead>) -> SecretSeen {
         let seen = read.as_ref().map(SecretRead::seen).unwrap_or_default();
@@ -340,6 +392,7 @@ impl SecretRead {
             owner: Some(self.owner),
             checksum: self.value.as_ref().filter(|it| !it.expose_secret().is_empty()).map(checksum),
             record: self.record.clone(),
+            is_immutable: self.is_immutable,
         }
     }
 }

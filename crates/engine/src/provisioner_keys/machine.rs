@@ -72,6 +72,13 @@ pub struct Rest {
     pub again_at: Option<Timestamp>,
 }
 
+impl Rest {
+    /// Whether a key is on its way out that goes as soon as the last of its pods has. Nothing tells when that is.
+    pub fn is_rotating(&self) -> bool {
+        self.key.is_ok() && self.record.retiring.iter().any(|it| !it.lost)
+    }
+}
+
 /// Decides.
 pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     // A status keeps whole seconds, and what it gives back is compared with what was written.
@@ -99,9 +106,20 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     }
     match need::of(wanted, seen, &record, now) {
         need::Verdict::Look => Next::Look,
+        need::Verdict::Mint(_) if seen.secret.is_immutable => {
+            retiring::next(wanted, seen, record, Some(immutable(wanted)), now)
+        }
         need::Verdict::Mint(need) => minting::next(wanted, seen, record, need, now),
         need::Verdict::Enough(waiting) => retiring::next(wanted, seen, record, waiting, now),
     }
+}
+
+/// A key whose value cannot be written would be minted and lost, over and over.
+fn immutable(wanted: &Wanted) -> Waiting {
+    let secret = &wanted.secret.name;
+    let message =
+        format!("a new key is needed, and Secret {secret} is immutable: delete it to have another one made");
+    waiting(api::reason::SECRET_NOT_WRITTEN, message)
 }
 
 fn must_prove(seen: &Seen) -> bool {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     machine::Value,
     names::{Names, tags_hash},
+    own::{Came, OwnIntent},
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
 };
 
@@ -58,6 +59,8 @@ pub struct SecretSeen {
     /// Of the value, if there is one.
     pub checksum: Option<String>,
     pub record: Option<Record>,
+    /// It takes no other value; what is written about it can still change.
+    pub is_immutable: bool,
 }
 
 /// A key in coderd.
@@ -93,6 +96,8 @@ pub struct Pods {
     pub secrets: BTreeSet<SecretPlace>,
     /// Whether there should be any.
     pub are_wanted: bool,
+    /// How long any of them may take to end: those that are there may have more time than is declared now.
+    pub grace: SignedDuration,
 }
 
 /// A key that was minted in this pass. Its value is with whoever does the actions.
@@ -116,8 +121,8 @@ pub struct Seen {
     pub proof: Proof,
     /// Nothing where the pods are not ours.
     pub pods: Option<Pods>,
-    /// The name of an intent that we wrote in this pass and have not asked coderd for yet.
-    pub(super) own_intent: Option<String>,
+    /// The intent that this process wrote last.
+    pub(super) own_intent: Option<OwnIntent>,
     /// Whether list and Secret were read, in this order, since we last asked for a key.
     pub(super) has_looked: bool,
     pub(super) minted: Option<Minted>,
@@ -166,6 +171,12 @@ impl Seen {
         self.reread(secret);
     }
 
+    /// The Secret is not as it was: somebody else has written it, or made it.
+    pub fn overtaken(&mut self, secret: SecretSeen) {
+        self.has_looked = false;
+        self.reread(secret);
+    }
+
     /// The Secret was read anew.
     pub fn reread(&mut self, secret: SecretSeen) {
         if secret.checksum != self.secret.checksum {
@@ -176,14 +187,7 @@ impl Seen {
 
     /// A record was written, with a value or without.
     pub fn wrote(&mut self, record: &Record, value: &Value) {
-        let intent = record.intent.as_ref().map(|it| it.name.clone());
-        let was_known = |name: &String| {
-            let stored = self.secret.record.iter().chain([&self.mirror]).filter_map(|it| it.intent.as_ref());
-            stored.into_iter().any(|it| it.name == *name)
-        };
-        if intent.as_ref().is_some_and(|name| !was_known(name)) {
-            self.own_intent.clone_from(&intent);
-        }
+        self.own_intent = self.own_after(record);
         match value {
             Value::Keep => {}
             Value::Minted => {
@@ -206,6 +210,29 @@ impl Seen {
         self.secret.record = Some(record.clone());
     }
 
+    /// The intent that is ours when that record is written. One that stays as somebody else wrote it stays theirs.
+    fn own_after(&self, record: &Record) -> Option<OwnIntent> {
+        let intent = record.intent.as_ref()?;
+        let stored = self.secret.record.as_ref().and_then(|it| it.intent.as_ref());
+        if stored == Some(intent) {
+            return self.own_intent.clone();
+        }
+        let is_it = |it: &Intent| it.is_called(&intent.name, intent.organization_id);
+        let former = self.former.iter().filter_map(|it| it.record.as_ref());
+        let records = self.secret.record.iter().chain(former).chain([&self.mirror]);
+        let came = match &self.own_intent {
+            Some(own) if stored == Some(&own.intent) && is_it(&own.intent) => own.came,
+            _ if records.filter_map(|it| it.intent.as_ref()).any(is_it) => Came::Maybe,
+            _ => Came::Nothing,
+        };
+        Some(OwnIntent { intent: intent.clone(), came })
+    }
+
+    /// What came of an intent, if this process wrote it last.
+    pub(super) fn came(&self, intent: &Intent) -> Option<Came> {
+        self.own_intent.as_ref().filter(|it| it.intent == *intent).map(|it| it.came)
+    }
+
     pub fn mirrored(&mut self, record: &Record) {
         let is_given_up = |it: &Minted| {
             record.retiring.iter().any(|one| one.held.is_called(&it.intent.name, it.intent.organization_id))
@@ -219,9 +246,19 @@ impl Seen {
         self.unclear();
     }
 
-    /// Whether a key was minted is not known, or somebody else has minted it.
+    /// Whether a key was minted is not known.
     pub fn unclear(&mut self) {
-        (self.own_intent, self.has_looked) = (None, false);
+        self.has_looked = false;
+        if let Some(own) = &mut self.own_intent {
+            own.came = Came::Maybe;
+        }
+    }
+
+    /// Somebody else has the name of our intent.
+    pub fn taken(&mut self) {
+        if let Some(own) = &mut self.own_intent {
+            own.came = Came::Others;
+        }
     }
 
     pub fn proved(&mut self, key: Option<LiveKey>) {

@@ -1,6 +1,7 @@
 //! The life of provisioner keys on a model of coderd and the cluster: whatever happens, whenever an operator dies, and with
 //! two of them at once, no key is lost, no foreign one is touched, and it ends with one key whose value is in the Secret.
 
+mod adversity;
 mod cases;
 mod disturb;
 mod model;

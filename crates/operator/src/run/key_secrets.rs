@@ -87,6 +87,7 @@ impl KeySecret for KeySecrets {
             value: value(&secret, &place.key),
             record: record(&secret),
             version: version(&secret),
+            is_immutable: secret.immutable.unwrap_or_default(),
         };
         self.keep(secret);
         Ok(Some(read))

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     super::{
         names::tags_hash,
+        own::Came,
         record::{Held, Intent, Record},
         situation::{Minted, Seen, Wanted},
     },
@@ -43,26 +44,42 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
     };
     if seen.stored(wanted).and_then(|it| it.intent.as_ref()) != Some(&intent) {
         // Only the status knew it: the fence comes first.
-        return write(wanted, seen, record, Value::Keep, now);
+        return write(wanted, seen, claimed(record, intent, now), Value::Keep, now);
     }
-    let is_own = seen.own_intent.as_ref() == Some(&intent.name);
-    if !is_own && !seen.has_looked {
-        return Next::Look;
+    let is_there = seen.find(&intent.name).is_some();
+    let came = seen.came(&intent);
+    match came {
+        Some(Came::Nothing) if !is_there => {}
+        // Somebody else has a key of that name: it is none of our business, and another name is next.
+        Some(Came::Nothing | Came::Others) => {
+            return begin(wanted, seen, Record { intent: None, ..record }, need, now);
+        }
+        Some(Came::Maybe) | None if !seen.has_looked => return Next::Look,
+        // It was minted, and its value is lost, as far as anybody can tell. Another name is next, and that is written down
+        // before anything is revoked: whoever is slow finds the Secret changed.
+        Some(Came::Maybe) | None if is_there => return begin(wanted, seen, record, need, now),
+        Some(Came::Maybe) | None => {}
     }
-    if seen.find(&intent.name).is_some() {
-        // It was minted, and its value is lost; or somebody else has a key of that name. Either way another name is next,
-        // and that is written down before anything is revoked: whoever is slow finds the Secret changed.
-        return begin(wanted, seen, record, need, now);
-    }
-    if now.duration_since(intent.since).abs() > INTENT_IS_FRESH {
-        let record = Record { intent: Some(Intent { since: now, ..intent }), ..record };
-        return write(wanted, seen, record, Value::Keep, now);
+    if came.is_none() || is_stale(&intent, now) {
+        return write(wanted, seen, claimed(record, intent, now), Value::Keep, now);
     }
     if let Some(lost) = record.retiring.iter().find(|it| it.lost && !seen.was_tried(&it.held)) {
         return Next::Revoke(Box::new(lost.clone()));
     }
     let is_mirrored = seen.mirror.intent.as_ref() == Some(&intent);
     if is_mirrored { Next::Mint(Box::new(intent)) } else { Next::Mirror(Box::new(record)) }
+}
+
+/// Whoever is about to ask for the key of an intent that somebody else wrote makes it theirs, by another time in it. The one
+/// before finds the Secret changed, and does not take the key for a stranger's.
+fn claimed(record: Record, intent: Intent, now: Timestamp) -> Record {
+    let later = intent.since.checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
+    let since = if is_stale(&intent, now) { now } else { now.max(later) };
+    Record { intent: Some(Intent { since, ..intent }), ..record }
+}
+
+fn is_stale(intent: &Intent, now: Timestamp) -> bool {
+    now.duration_since(intent.since).abs() > INTENT_IS_FRESH
 }
 
 /// Writes down what is about to be minted.

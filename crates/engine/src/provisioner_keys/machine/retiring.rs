@@ -6,7 +6,7 @@ use super::{
     super::{
         reason,
         record::{Held, Record, Retiring, SecretPlace},
-        situation::{AROUND_INTENT, LiveKey, Pods, Seen, Wanted},
+        situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Wanted, fate},
     },
     Next, Rest, Value, Write, need,
     settle::held,
@@ -16,6 +16,8 @@ use crate::outcome::Waiting;
 
 /// How often it is looked whether daemons have come.
 const POLL: SignedDuration = SignedDuration::from_secs(15);
+/// How often it is looked whether a key has come that was given up.
+const LOST_POLL: SignedDuration = SignedDuration::from_mins(1);
 
 /// The next action when the key is good, or is to be left as it is.
 pub(super) fn next(
@@ -26,9 +28,13 @@ pub(super) fn next(
     now: Timestamp,
 ) -> Next {
     let stored = seen.stored(wanted);
+    let rest = |record: Record, trouble| {
+        let scheduled = need::due_at(wanted, seen, &record);
+        rest(wanted, seen, record, trouble, scheduled, now)
+    };
     if stored.is_none() && (seen.secret.owner.is_none() || trouble.is_some()) {
         // Without a record in a Secret there is no fence, and nothing is revoked.
-        return rest(wanted, seen, record, trouble, now);
+        return rest(record, trouble);
     }
     sweep(wanted, seen, &mut record, now);
     let mut cleared = record.clone();
@@ -47,7 +53,7 @@ pub(super) fn next(
     if let Some(former) = cleared.former.iter().find(|it| !is_read(it)) {
         return Next::Remove(former.clone());
     }
-    if stored == Some(&cleared) { rest(wanted, seen, cleared, trouble, now) } else { write(cleared) }
+    if stored == Some(&cleared) { rest(cleared, trouble) } else { write(cleared) }
 }
 
 /// Takes out of a record what is done with. Gives the keys that nobody can reach any more, to be named.
@@ -66,6 +72,14 @@ pub(super) fn leave(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Time
 /// by itself that it is ours.
 fn may_still_come(retiring: &Retiring, wanted: &Wanted, now: Timestamp) -> bool {
     retiring.lost && !wanted.names.is_ours(&retiring.held.name) && now < comes_until(retiring)
+}
+
+/// A name that may still come is looked for in the list that everybody shares. Every other lost key is looked for itself.
+fn has_come(lost: &Retiring, wanted: &Wanted, seen: &Seen, now: Timestamp) -> bool {
+    let held = &lost.held;
+    let is_listed = held.organization_id == Some(wanted.organization_id) && held.place.is_same(&wanted.place);
+    let is_waited_for = is_listed && may_still_come(lost, wanted, now);
+    !is_waited_for || fate(lost, seen.find(&held.name)) == Fate::Delete
 }
 
 fn comes_until(retiring: &Retiring) -> Timestamp {
@@ -102,7 +116,10 @@ pub(super) fn due<'a>(
 
 /// Whether a key may go now.
 fn is_due(retiring: &Retiring, wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) -> bool {
-    let Some(current) = &record.current else { return retiring.lost };
+    if retiring.lost {
+        return has_come(retiring, wanted, seen, now);
+    }
+    let Some(current) = &record.current else { return false };
     let is_replaced = |pods: &Pods| {
         let is_carried = |it: &String| match retiring.held.checksum.as_str() {
             // Nobody knows what its pods carry, so it may be anything but the current one.
@@ -111,11 +128,13 @@ fn is_due(retiring: &Retiring, wanted: &Wanted, seen: &Seen, record: &Record, no
         };
         !pods.carried.iter().any(is_carried) && (!pods.are_wanted || has_daemons(seen, current))
     };
-    retiring.lost || deadline(retiring, wanted) <= now || seen.pods.as_ref().is_some_and(is_replaced)
+    deadline(retiring, wanted, seen) <= now || seen.pods.as_ref().is_some_and(is_replaced)
 }
 
-fn deadline(retiring: &Retiring, wanted: &Wanted) -> Timestamp {
-    retiring.since.checked_add(wanted.grace).unwrap_or(Timestamp::MAX)
+/// Pods that are there may have been given more time than is declared now.
+fn deadline(retiring: &Retiring, wanted: &Wanted, seen: &Seen) -> Timestamp {
+    let grace = seen.pods.as_ref().map_or(wanted.grace, |it| it.grace.max(wanted.grace));
+    retiring.since.checked_add(grace).unwrap_or(Timestamp::MAX)
 }
 
 fn has_daemons(seen: &Seen, current: &Held) -> bool {
@@ -123,21 +142,26 @@ fn has_daemons(seen: &Seen, current: &Held) -> bool {
     seen.listed.iter().any(is_it)
 }
 
+/// `scheduled` is when the next key is minted, where we mint.
 pub(super) fn rest(
     wanted: &Wanted,
     seen: &Seen,
     record: Record,
     trouble: Option<Waiting>,
+    scheduled: Option<Timestamp>,
     now: Timestamp,
 ) -> Next {
-    let waits = record.retiring.iter().filter(|it| !seen.was_tried(&it.held));
-    let mut times: Vec<Timestamp> = waits.map(|it| deadline(it, wanted)).collect();
-    if !times.is_empty() && seen.pods.is_some() {
+    let waits = record.retiring.iter().filter(|it| !it.lost && !seen.was_tried(&it.held));
+    let mut times: Vec<Timestamp> = waits.map(|it| deadline(it, wanted, seen)).collect();
+    if !times.is_empty() && seen.pods.is_some() && trouble.is_none() {
         times.extend(now.checked_add(POLL).ok());
     }
-    times.extend(record.retiring.iter().filter(|it| may_still_come(it, wanted, now)).map(comes_until));
-    times.extend(need::due_at(wanted, seen, &record));
-    let again_at = times.into_iter().min().map(|it| it.max(now));
+    let lost = record.retiring.iter().filter(|it| may_still_come(it, wanted, now));
+    let poll = now.checked_add(LOST_POLL).unwrap_or(Timestamp::MAX);
+    times.extend(lost.map(|it| comes_until(it).min(poll)));
+    times.extend(scheduled);
+    // Whatever is over and still stands there waits for something else than time.
+    let again_at = times.into_iter().filter(|it| *it > now).min();
     let concern = record.current.as_ref().and_then(|it| unseen(wanted, seen, &record, it, now));
     let key = match (trouble, &record.current) {
         (Some(trouble), _) => Err(trouble),

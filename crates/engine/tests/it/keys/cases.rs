@@ -11,7 +11,7 @@ use super::{
 };
 
 /// What a pass wrote, minted, proved and deleted, and how it ended.
-fn pass(world: &Shared) -> Vec<String> {
+pub(super) fn pass(world: &Shared) -> Vec<String> {
     let from = world.lock().unwrap().log.len();
     let mut process = Process::new("", world);
     let driven = process.pass().0.unwrap();
@@ -34,7 +34,7 @@ fn pass(world: &Shared) -> Vec<String> {
 }
 
 /// A world with a key, at rest.
-fn settled(policy: Policy) -> Shared {
+pub(super) fn settled(policy: Policy) -> Shared {
     let world = World::new(policy);
     settle(&world);
     world.lock().unwrap().roll();
@@ -42,7 +42,7 @@ fn settled(policy: Policy) -> Shared {
 }
 
 /// The same after something has happened.
-fn after(policy: Policy, disturbances: &[Disturbance]) -> Shared {
+pub(super) fn after(policy: Policy, disturbances: &[Disturbance]) -> Shared {
     let world = settled(policy);
     for disturbance in disturbances {
         disturb(&world, *disturbance);
@@ -334,11 +334,11 @@ fn a_value_of_somebody_else_is_kept_if_it_would_do_and_replaced_if_not() {
 }
 
 /// A Secret that a person made, with that value.
-fn brought(world: &Shared, value: Option<&str>) {
+pub(super) fn brought(world: &Shared, value: Option<&str>) {
     let mut world = world.lock().unwrap();
     let wanted = world.wanted.secret.clone();
     let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
-    let secret = Stored { owner: Owner::Users, data, record: None, version: 1 };
+    let secret = Stored { owner: Owner::Users, data, record: None, version: 1, is_immutable: false };
     world.secrets.insert(wanted.name, secret);
 }
 

@@ -12,8 +12,8 @@ use std::{
 use engine::{
     outcome::{Trouble, Waiting},
     provisioner_keys::{
-        Coderd, KeySecret, LiveKey, Minting, Names, Owner, Place, Pods, Policy, Record, Retiring, Revoked,
-        SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
+        Coderd, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record, Retiring,
+        Revoked, SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
         coderd::{Listing, revoke},
     },
 };
@@ -40,6 +40,7 @@ pub(crate) struct Stored {
     pub(crate) data: BTreeMap<String, String>,
     pub(crate) record: Option<Record>,
     pub(crate) version: u64,
+    pub(crate) is_immutable: bool,
 }
 
 /// What goes wrong with one call.
@@ -49,6 +50,17 @@ pub(crate) enum Fault {
     Refused,
     /// It is done, and nobody hears of it.
     LostAnswer,
+}
+
+/// What is the matter with every request for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ailing {
+    /// Nothing is done, and nobody can tell.
+    Fails,
+    /// Nothing is done, and that is certain.
+    Refuses,
+    /// It is done once, and nobody hears of it.
+    Mute,
 }
 
 /// Everything that survives an operator.
@@ -72,6 +84,14 @@ pub(crate) struct World {
     /// How much was done to us: each may cost one key.
     pub(crate) disturbances: usize,
     pub(crate) faults: BTreeMap<usize, Fault>,
+    pub(crate) ailing: Option<Ailing>,
+    /// How often a key was asked for.
+    pub(crate) posts: usize,
+    /// Organizations whose keys are not shown, and such as are not shown at all.
+    pub(crate) unreadable: BTreeSet<Uuid>,
+    pub(crate) hidden: BTreeSet<Uuid>,
+    /// How long the pods that are there may take to end.
+    pub(crate) pods_grace: SignedDuration,
     pub(crate) calls: usize,
     /// Whether a key that is written down nowhere is a failure at once.
     pub(crate) checks_names: bool,
@@ -127,6 +147,11 @@ impl World {
             writes: 0,
             disturbances: 0,
             faults: BTreeMap::new(),
+            ailing: None,
+            posts: 0,
+            unreadable: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            pods_grace: SignedDuration::ZERO,
             calls: 0,
             checks_names: true,
             log: Vec::new(),
@@ -248,6 +273,7 @@ pub(crate) struct Operator {
     pub(crate) deployment: Uuid,
     /// The version of the object that the pass began with.
     pub(crate) status_version: Arc<Mutex<u64>>,
+    pub(crate) own: Arc<OwnIntents>,
 }
 
 pub(crate) fn broken(what: &str) -> Trouble {
@@ -304,15 +330,29 @@ impl Coderd for Operator {
         let read = |world: &mut World| {
             let is_here =
                 |it: &&Row| it.deployment == self.deployment && it.key.organization_id == organization;
-            world.rows.iter().filter(is_here).map(|it| it.key.clone()).collect()
+            let keys = world.rows.iter().filter(is_here).map(|it| it.key.clone()).collect();
+            (!world.unreadable.contains(&organization)).then_some(keys)
         };
         let keys = self.call("list".to_owned(), read).await?;
-        let listing = Listing { keys, at: now };
+        let Some(keys) = keys else { return Ok(Listing { keys: Vec::new(), at: now, is_shown: false }) };
+        let listing = Listing { keys, at: now, is_shown: true };
         self.cache.lock().unwrap().insert(organization, listing.clone());
         Ok(listing)
     }
 
     async fn mint(&self, organization: Uuid, name: &str, tags: &BTreeMap<String, String>) -> Minting {
+        let ailing = {
+            let mut world = self.lock();
+            world.posts += 1;
+            let ailing = world.ailing;
+            world.ailing = ailing.filter(|it| *it != Ailing::Mute);
+            ailing
+        };
+        match ailing {
+            Some(Ailing::Fails) => return Minting::Unclear(broken("500")),
+            Some(Ailing::Refuses) => return Minting::Refused(broken("403")),
+            Some(Ailing::Mute) | None => {}
+        }
         let mint = |world: &mut World| {
             if world.taken(self.deployment, organization, name) {
                 return None;
@@ -324,6 +364,7 @@ impl Coderd for Operator {
             Some(row.value)
         };
         match self.call(format!("mint {name}"), mint).await {
+            Ok(Some(_)) if ailing == Some(Ailing::Mute) => Minting::Unclear(broken("502")),
             Ok(Some(value)) => Minting::Minted(SecretString::from(value)),
             Ok(None) => Minting::Taken,
             Err(Trouble::Waiting(it)) if it.message == "refused" => Minting::Refused(Trouble::Waiting(it)),
@@ -374,6 +415,14 @@ impl Coderd for Operator {
         }
         Ok(key)
     }
+
+    async fn has_organization(&self, organization: Uuid) -> Result<bool, Trouble> {
+        self.call("organizations".to_owned(), |world| !world.hidden.contains(&organization)).await
+    }
+
+    fn own_intents(&self) -> &OwnIntents {
+        &self.own
+    }
 }
 
 impl KeySecret for Operator {
@@ -384,6 +433,7 @@ impl KeySecret for Operator {
                 value: it.data.get(&place.key).map(|it| SecretString::from(it.clone())),
                 record: it.record.clone(),
                 version: it.version.to_string(),
+                is_immutable: it.is_immutable,
             })
         };
         self.call(format!("read {}", place.name), read).await
@@ -399,12 +449,21 @@ impl KeySecret for Operator {
         let write = |world: &mut World| {
             let found = world.secrets.get(&place.name).map(|it| it.version.to_string());
             if found.as_deref() != version {
-                return Written::Conflict;
+                return Ok(Written::Conflict);
+            }
+            if value.is_some() && world.secrets.get(&place.name).is_some_and(|it| it.is_immutable) {
+                return Err(broken("immutable"));
             }
             world.writes += 1;
             world.versions += 1;
             let versions = world.versions;
-            let new = Stored { owner: Owner::Ours, data: BTreeMap::new(), record: None, version: 0 };
+            let new = Stored {
+                owner: Owner::Ours,
+                data: BTreeMap::new(),
+                record: None,
+                version: 0,
+                is_immutable: false,
+            };
             let secret = world.secrets.entry(place.name.clone()).or_insert(new);
             assert!(
                 secret.owner == Owner::Ours || secret.record.is_some() || version.is_none(),
@@ -415,7 +474,7 @@ impl KeySecret for Operator {
             if let Some(value) = value {
                 secret.data.insert(place.key.clone(), value.expose_secret().to_owned());
             }
-            Written::Done(versions.to_string())
+            Ok(Written::Done(versions.to_string()))
         };
         let what = format!(
             "write {} intent {:?} current {:?} retiring {:?}",
@@ -424,7 +483,7 @@ impl KeySecret for Operator {
             record.current.as_ref().map(|it| &it.name),
             record.retiring.iter().map(|it| &it.held.name).collect::<Vec<_>>(),
         );
-        self.call(what, write).await
+        self.call(what, write).await?
     }
 
     async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
@@ -491,12 +550,13 @@ impl Operator {
     pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
         let deployment = world.lock().unwrap().wanted.place.deployment_id.unwrap();
         let (world, cache, status_version) = (Arc::clone(world), Arc::default(), Arc::default());
-        Self { name, world, cache, deployment, status_version }
+        Self { name, world, cache, deployment, status_version, own: Arc::default() }
     }
 
     pub(crate) fn pods(&self) -> Option<Pods> {
         let world = self.lock();
-        let World { carried, read, has_pods, .. } = &*world;
-        has_pods.then(|| Pods { carried: carried.clone(), secrets: read.clone(), are_wanted: true })
+        let World { carried, read, has_pods, pods_grace, .. } = &*world;
+        let (carried, secrets) = (carried.clone(), read.clone());
+        has_pods.then(|| Pods { carried, secrets, are_wanted: true, grace: *pods_grace })
     }
 }

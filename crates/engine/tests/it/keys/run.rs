@@ -56,6 +56,7 @@ impl Process {
                 now,
             };
             let driven = drive.run().await?;
+            assert!(driven.rest.again_at.is_none_or(|it| it > now), "a hot loop: {driven:#?}");
             let is_same = operator.lock().status == driven.rest.record;
             if !is_same {
                 operator.mirror(&driven.rest.record).await?;
@@ -91,7 +92,7 @@ impl Process {
     /// The process dies where it is; the one after it knows nothing.
     pub(crate) fn crash(&mut self) {
         (self.pass, self.proved) = (None, None);
-        self.operator.cache = Arc::default();
+        (self.operator.cache, self.operator.own) = (Arc::default(), Arc::default());
     }
 
     /// A whole pass. Gives how many stops it had.
@@ -139,6 +140,16 @@ fn quiet(process: &mut Process) {
     let world = process.operator.lock();
     assert_eq!(world.writes, writes, "{world:#?}");
     assert!(world.calls <= calls + 2, "{} calls\n{world:#?}", world.calls - calls);
+}
+
+/// Waits for something that nobody else has to do anything for.
+pub(crate) fn wait<T>(work: impl Future<Output = T>) -> T {
+    let mut work = Box::pin(work);
+    loop {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+    }
 }
 
 /// Deletes the manifest: every key of ours goes, and no other.

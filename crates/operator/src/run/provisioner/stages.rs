@@ -137,7 +137,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
             context.shared.memory.with(&about, |it| it.proved = proved);
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
-            passed.is_rotating = !rest.record.retiring.is_empty();
+            passed.is_rotating = rest.is_rotating();
             // What is left behind is told before its name is forgotten.
             around.publish().await;
             around.hold(&rest.record);
@@ -294,10 +294,12 @@ async fn pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Pods, k
     let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
     let variables = variables.flat_map(|it| it.env.iter().flatten());
     let read = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
+    let longest = found.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds).max();
     Ok(Pods {
         carried: carried.collect(),
         secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
         are_wanted: provisioner.spec.replicas() > 0,
+        grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
     })
 }
 
