@@ -79,6 +79,7 @@ impl KeySecret for Drawer {
             value: it.data.get(&place.key).map(|it| SecretString::from(it.as_str())),
             record: it.record,
             version: it.version.to_string(),
+            is_immutable: false,
         }))
     }
 
