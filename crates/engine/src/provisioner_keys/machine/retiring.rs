@@ -28,13 +28,9 @@ pub(super) fn next(
     now: Timestamp,
 ) -> Next {
     let stored = seen.stored(wanted);
-    let rest = |record: Record, trouble| {
-        let scheduled = need::due_at(wanted, seen, &record);
-        rest(wanted, seen, record, trouble, scheduled, now)
-    };
     if stored.is_none() && (seen.secret.owner.is_none() || trouble.is_some()) {
         // Without a record in a Secret there is no fence, and nothing is revoked.
-        return rest(record, trouble);
+        return rest(wanted, seen, record, trouble, now);
     }
     sweep(wanted, seen, &mut record, now);
     let mut cleared = record.clone();
@@ -53,7 +49,7 @@ pub(super) fn next(
     if let Some(former) = cleared.former.iter().find(|it| !is_read(it)) {
         return Next::Remove(former.clone());
     }
-    if stored == Some(&cleared) { rest(cleared, trouble) } else { write(cleared) }
+    if stored == Some(&cleared) { rest(wanted, seen, cleared, trouble, now) } else { write(cleared) }
 }
 
 /// Takes out of a record what is done with. Gives the keys that nobody can reach any more, to be named.
@@ -142,13 +138,11 @@ fn has_daemons(seen: &Seen, current: &Held) -> bool {
     seen.listed.iter().any(is_it)
 }
 
-/// `scheduled` is when the next key is minted, where we mint.
 pub(super) fn rest(
     wanted: &Wanted,
     seen: &Seen,
     record: Record,
     trouble: Option<Waiting>,
-    scheduled: Option<Timestamp>,
     now: Timestamp,
 ) -> Next {
     let waits = record.retiring.iter().filter(|it| !it.lost && !seen.was_tried(&it.held));
@@ -159,7 +153,9 @@ pub(super) fn rest(
     let lost = record.retiring.iter().filter(|it| may_still_come(it, wanted, now));
     let poll = now.checked_add(LOST_POLL).unwrap_or(Timestamp::MAX);
     times.extend(lost.map(|it| comes_until(it).min(poll)));
-    times.extend(scheduled);
+    if !seen.secret.is_users(&wanted.names.uid) {
+        times.extend(need::due_at(wanted, seen, &record));
+    }
     // Whatever is over and still stands there waits for something else than time.
     let again_at = times.into_iter().filter(|it| *it > now).min();
     let concern = record.current.as_ref().and_then(|it| unseen(wanted, seen, &record, it, now));

@@ -43,7 +43,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         return Next::Revoke(Box::new(due.clone()));
     }
     if is_mirrored(&cleared) {
-        rest(wanted, seen, cleared, judged.err(), None, now)
+        rest(wanted, seen, cleared, judged.err(), now)
     } else {
         Next::Mirror(Box::new(cleared))
     }
