@@ -15,7 +15,7 @@ use engine::provisioner_keys::{Coderd as _, Policy};
 use self::{
     disturb::{Disturbance, disturb},
     model::{Fault, Shared, World},
-    run::{Process, finish, settle, to_the_end},
+    run::{Process, finish, settle, wait},
 };
 
 /// Everything that may be going on when an operator dies.
@@ -196,7 +196,7 @@ fn a_name_is_not_free_because_an_old_list_does_not_have_it() {
     let mut process = Process::new("", &world);
     let home = world.lock().unwrap().wanted.organization_id;
     let now = world.lock().unwrap().now;
-    to_the_end(process.operator.list(home, false, now)).unwrap();
+    wait(process.operator.list(home, false, now)).unwrap();
     // A person makes the very key that is about to be declared.
     let tags = world.lock().unwrap().wanted.tags.clone();
     world.lock().unwrap().foreign("alpha", &tags, 0);

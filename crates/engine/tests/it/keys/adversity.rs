@@ -1,7 +1,7 @@
 //! What coderd, others and the cluster do to us at the worst of times: nothing of anybody else's is touched, and nothing is
 //! asked over and over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{
     outcome::Trouble,
@@ -36,7 +36,7 @@ fn twin(world: &Shared) {
 fn words(trouble: &Trouble) -> &str {
     match trouble {
         Trouble::Waiting(it) => &it.message,
-        other => panic!("{other:?}"),
+        other @ Trouble::Remote(_) => panic!("{other:?}"),
     }
 }
 
@@ -100,7 +100,7 @@ fn a_refusal_does_not_cost_the_declared_name_and_writes_nothing_when_it_is_repea
 /// What belongs to one of two holders that share a deployment: the same manifest in two clusters.
 struct Holder {
     wanted: Wanted,
-    secrets: std::collections::BTreeMap<String, Stored>,
+    secrets: BTreeMap<String, Stored>,
     status: Record,
     status_version: u64,
     carried: BTreeSet<String>,
@@ -128,7 +128,7 @@ fn two_holders_with_one_name_and_old_lists_leave_each_other_their_keys() {
         wanted.names = Names::new("Alpha", "ffff0000-0000-0000-0000-000000000000");
         let mut other = Holder {
             wanted,
-            secrets: Default::default(),
+            secrets: BTreeMap::default(),
             status: Record::default(),
             status_version: 0,
             carried: BTreeSet::new(),

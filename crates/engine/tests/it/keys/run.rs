@@ -177,15 +177,5 @@ pub(crate) fn finish(world: &Shared) {
     };
     // The value in the Secret is dead from here on, and should be.
     operator.lock().secrets.values_mut().for_each(|it| it.data.clear());
-    to_the_end(work).unwrap();
-}
-
-/// Goes over every stop.
-pub(crate) fn to_the_end<T>(work: impl Future<Output = T>) -> T {
-    let mut work = Box::pin(work);
-    loop {
-        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return done;
-        }
-    }
+    wait(work).unwrap();
 }
