@@ -7,6 +7,7 @@ mod disturb;
 mod model;
 mod run;
 mod stories;
+mod wire;
 
 use std::sync::{Arc, Mutex};
 
@@ -221,6 +222,34 @@ fn a_label_on_the_secret_between_mint_and_write_costs_no_second_key() {
     }
     assert_eq!(world.lock().unwrap().minted, 1);
     ends_well(&world);
+}
+
+#[test]
+fn a_name_that_was_given_up_is_found_when_somebody_who_slept_asks_for_it() {
+    for call in 1..16 {
+        let world = World::new(Policy::Recreate);
+        world.lock().unwrap().disturbances += 2;
+        let mut sleeper = Process::new("sleeper", &world);
+        sleeper.begin();
+        while world.lock().unwrap().status.intent.is_none() {
+            sleeper.step();
+        }
+        {
+            let mut world = world.lock().unwrap();
+            let call = world.calls + call;
+            world.faults.insert(call, Fault::LostAnswer);
+        }
+        // Another one mints that name, hears no answer, gives it up and revokes it.
+        let mut other = Process::new("other", &world);
+        other.pass().0.ok();
+        other.pass().0.ok();
+        let minted = world.lock().unwrap().minted;
+        while sleeper.is_busy() && world.lock().unwrap().minted == minted {
+            sleeper.step();
+        }
+        sleeper.crash();
+        ends_well(&world);
+    }
 }
 
 #[test]
