@@ -164,7 +164,8 @@ fn key_state() -> Value {
     json!({"organizationID": "1", "organizationName": "alpha", "provisionerKeyID": "3",
         "provisionerKeyName": "alpha-1a2b-1", "provisionerKeyIsOurs": true, "tagsHash": "0a1b2c3d",
         "controlPlaneRefName": "main", "controlPlaneURL": "https://coder.example.com", "deploymentID": "2",
-        "secretRef": {"name": "alpha-provisioner-key", "key": "key"}, "pendingKeyName": "alpha-1a2b-2",
+        "secretRef": {"name": "alpha-provisioner-key", "key": "key"}, "pendingKey": retiring, "provisionerKeyChecksum": "bf9cf968",
+        "formerSecretRefs": [{"name": "before", "key": "key"}], "usedKeyNames": ["alpha"],
         "retiringKeys": [retiring], "keyGeneration": 2, "lastRotationTime": TIME, "lastHandledRotateAt": "now"})
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
     World,
-    provisioner_keys::{Drive, Names, Policy, coderd::revoke},
+    provisioner_keys::{Drive, Held, Names, Policy, Proved, Retiring, Revoked, coderd::revoke},
     world::Promises,
 };
 use http::{Method, Request, Response};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     model::{self, Operator},
-    run::to_the_end,
+    run::wait,
 };
 
 const KEY_HEADER: &str = "coder-provisioner-daemon-key";
@@ -85,49 +85,113 @@ impl Keys {
     }
 }
 
+/// Objects with a key each, and the deployment that they share.
+struct Many {
+    keys: Arc<Keys>,
+    world: World,
+    operators: Vec<Operator>,
+    proved: Vec<Option<Proved>>,
+}
+
+impl Many {
+    fn new(count: usize) -> Self {
+        let keys = Arc::new(Keys::default());
+        let world = World::new(keys.client(), Promises::default());
+        let operator = |number: usize| {
+            let shared = model::World::new(Policy::Recreate);
+            let uid = format!("{number:04}0000-0000-4000-8000-000000000000");
+            shared.lock().unwrap().wanted.names = Names::new(&format!("key-{number}"), &uid);
+            Operator::new("wire", &shared)
+        };
+        Self { keys, world, operators: (0..count).map(operator).collect(), proved: vec![None; count] }
+    }
+
+    /// One pass over each of them; gives back the keys.
+    fn pass(&mut self) -> Vec<Held> {
+        let world = World::new(self.keys.client(), Promises::default());
+        let world = std::mem::replace(&mut self.world, world);
+        let held = self.pass_over(|_| &world);
+        self.world = world;
+        held
+    }
+
+    /// The first pass, with a client each: one alone would take its time, as it should.
+    fn make(&mut self) {
+        let worlds: Vec<World> =
+            self.operators.iter().map(|_| World::new(self.keys.client(), Promises::default())).collect();
+        self.pass_over(|number| &worlds[number]);
+    }
+
+    fn pass_over<'a>(&mut self, world: impl Fn(usize) -> &'a World) -> Vec<Held> {
+        let passes = self.operators.iter().zip(&mut self.proved).enumerate();
+        let held = passes.map(|(number, (operator, proved))| {
+            let (wanted, mirror) = {
+                let known = operator.lock();
+                (known.wanted.clone(), known.status.clone())
+            };
+            *operator.status_version.lock().unwrap() = operator.lock().status_version;
+            let drive = Drive {
+                wanted: &wanted,
+                coderd: world(number),
+                secret: operator,
+                around: operator,
+                mirror,
+                pods: None,
+                proved: proved.clone(),
+                now: model::start(),
+            };
+            let driven = wait(drive.run()).unwrap();
+            *proved = driven.proved;
+            driven.rest.key.unwrap()
+        });
+        held.collect()
+    }
+
+    fn asked(&self) -> usize {
+        self.keys.asked.lock().unwrap().len()
+    }
+
+    fn writes(&self) -> usize {
+        self.operators.iter().map(|it| it.lock().writes).sum()
+    }
+}
+
+/// Everything that a client needs of a runtime but somebody who runs it.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 #[test]
 fn many_new_keys_and_their_end_share_one_list() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = runtime();
     let _entered = runtime.enter();
-    let keys = Arc::new(Keys::default());
-    let world = World::new(keys.client(), Promises::default());
-    let mut operators = Vec::new();
-    for number in 0..20 {
-        let shared = model::World::new(Policy::Recreate);
-        let uid = format!("{number:04}0000-0000-4000-8000-000000000000");
-        shared.lock().unwrap().wanted.names = Names::new(&format!("key-{number}"), &uid);
-        operators.push(Operator::new("wire", &shared));
-    }
-    let pass = |operator: &Operator| {
-        let (wanted, mirror) = {
-            let world = operator.lock();
-            (world.wanted.clone(), world.status.clone())
-        };
-        *operator.status_version.lock().unwrap() = operator.lock().status_version;
-        let drive = Drive {
-            wanted: &wanted,
-            coderd: &world,
-            secret: operator,
-            around: operator,
-            mirror,
-            pods: None,
-            proved: None,
-            now: model::start(),
-        };
-        to_the_end(drive.run()).unwrap()
-    };
-    let held: Vec<_> = operators.iter().map(|it| pass(it).rest.key.unwrap()).collect();
+    let mut many = Many::new(20);
+    let held = many.pass();
+    let keys = Arc::clone(&many.keys);
     assert_eq!((keys.count("POST"), keys.count("GET own"), keys.count("GET daemons")), (20, 20, 1));
     assert!(held.iter().all(|it| it.is_ours && it.id.is_some()));
-    for operator in &operators {
-        pass(operator);
-    }
+    many.pass();
     assert_eq!((keys.count("POST"), keys.count("GET daemons")), (20, 1));
 
     // A bare name is looked up before it is deleted, and what is gone is no trouble.
-    let retiring = engine::provisioner_keys::Retiring { held: held[3].clone(), ..Default::default() };
-    for expected in [engine::provisioner_keys::Revoked::Done, engine::provisioner_keys::Revoked::Absent] {
-        assert_eq!(to_the_end(revoke(&world, &retiring, false, model::start())).unwrap(), expected);
+    let retiring = Retiring { held: held[3].clone(), ..Retiring::default() };
+    for expected in [Revoked::Done, Revoked::Absent] {
+        assert_eq!(wait(revoke(&many.world, &retiring, false, model::start())).unwrap(), expected);
     }
     assert_eq!((keys.count("DELETE"), keys.rows.lock().unwrap().len()), (1, 19));
+}
+
+#[test]
+fn a_pass_with_nothing_to_do_asks_as_much_for_two_hundred_as_for_one_hundred_and_writes_nothing() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let asked = |count: usize| {
+        let mut many = Many::new(count);
+        many.make();
+        let (asked, writes) = (many.asked(), many.writes());
+        many.pass();
+        assert_eq!(many.writes(), writes);
+        many.asked() - asked
+    };
+    assert_eq!((asked(100), asked(200)), (1, 1));
 }
