@@ -115,11 +115,14 @@ async fn what_is_deleted_behind_our_back_is_created_again_and_what_pointed_at_it
     // And the whole organization, which takes its documents with it.
     let home = id_of(&again, "CoderOrganization");
     request(&coderd.owner, Method::DELETE, &format!("/api/v2/groups/{remade}"), None).await;
+    // Coder deletes no organization that has a key.
+    let key = format!("/api/v2/organizations/{home}/provisionerkeys/alpha-eks");
+    request(&coderd.owner, Method::DELETE, &key, None).await;
     request(&coderd.owner, Method::DELETE, &format!("/api/v2/organizations/{home}"), None).await;
     for (manifest, id) in &again {
         let report = pass(manifest, &deployment.world()).await;
         if manifest["kind"] == "CoderProvisionerKey" {
-            // It went with its organization, and nobody has asked for another one.
+            // Nobody has asked for another one.
             let is_said = matches!(&report.outcome, Outcome::Waiting(it) if it.reason == "KeyRevoked");
             assert!(is_said, "{:?}", report.outcome);
             continue;
