@@ -156,6 +156,8 @@ impl Scene {
             let name = self.status().await["secretRef"]["name"].as_str().unwrap().to_owned();
             self.stage.api::<Secret>().get(&name).await.unwrap().metadata.resource_version
         };
+        // What the last pass has still to write is written when the next one is over.
+        self.stage.look_again("CoderProvisioner", "alpha").await;
         let before = version().await;
         for _ in 0..2 {
             self.stage.look_again("CoderProvisioner", "alpha").await;
