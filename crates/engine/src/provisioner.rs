@@ -46,3 +46,30 @@ pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> Strin
     let tag = version.and_then(|it| it.split('+').next()).filter(|it| it.starts_with('v'));
     api::published_image(tag.unwrap_or("latest"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> String {
+        let provisioner = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": {"name": "a"},
+            "spec": {"controlPlaneRef": {"name": "main"}, "image": declared}});
+        let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"},
+            "spec": plane, "status": {"version": version}});
+        image(&serde_json::from_value(provisioner).unwrap(), &serde_json::from_value(plane).unwrap())
+    }
+
+    #[test]
+    fn daemons_have_the_declared_image_or_the_control_planes_or_the_published_one_of_its_build() {
+        let ours = json!({"image": "mirror.example.com/coder:v2.36.0"});
+        let external =
+            json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "t"}}});
+        assert_eq!(of(&json!("own:v1"), &ours, None), "own:v1");
+        assert_eq!(of(&Value::Null, &ours, Some("v2.37.0")), "mirror.example.com/coder:v2.36.0");
+        let published = api::published_image("v2.36.0");
+        assert_eq!(of(&Value::Null, &external, Some("v2.36.0+abc")), published);
+        assert_eq!(of(&Value::Null, &external, None), api::published_image("latest"));
+    }
+}

@@ -258,3 +258,35 @@ fn resource_of(key: &Key) -> ApiResource {
     let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &key.kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::Impact;
+
+    use super::*;
+
+    fn answered(code: u16) -> Result<Notice, kube::Error> {
+        let key = Key::new("apps/v1", "Deployment", "platform", "main");
+        let step = Step {
+            action: Action::Create,
+            impact: Impact::Safe,
+            reason: "Deployment platform/main is declared and missing".to_owned(),
+            changes: Vec::new(),
+            effect: ChildEffect::Apply { key, object: Value::Null },
+        };
+        let status = kube::core::Status::failure("denied by policy", "Forbidden").with_code(code);
+        refusal(&step, kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_told_and_what_may_pass_is_tried_again() {
+        for code in [400, 403, 422] {
+            let notice = answered(code).unwrap();
+            assert_eq!(notice.reason, "NotApplied");
+            assert!(notice.message.contains("platform/main") && notice.message.contains("denied by policy"));
+        }
+        for code in [409, 429, 500, 503] {
+            assert!(answered(code).is_err(), "{code}");
+        }
+    }
+}
