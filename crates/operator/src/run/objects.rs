@@ -10,6 +10,7 @@ use engine::{
         rollout::{Rollout, Seen, rollout},
     },
 };
+use futures::future::try_join_all;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -43,16 +44,37 @@ where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     live.extend(namesakes(children, &live, shared).await?);
-    let namespace = keeper.namespace().unwrap_or_default();
-    let uid = keeper.uid();
-    let read = || Run::read(&namespace, deployment, uid.as_deref(), pods, shared);
-    let seen = read().await?;
-    let rolled_out = seen.rollout() == Some(Rollout::Done);
+    let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
+    let listed = live.iter().find(is_it).and_then(|it| serde_json::from_value(it.object.clone()).ok());
+    let mut run = Run::of(keeper, listed, pods, shared).await?;
+    let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children, live: &live, rolled_out });
     planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
-    let mut seen = if planned.plan.is_empty() { seen } else { read().await? };
-    seen.listen(&namespace, shared).await;
-    Ok((seen, planned.refused))
+    if !planned.plan.is_empty() {
+        run = seen(keeper, deployment, pods, shared).await?;
+    }
+    run.listen(&keeper.namespace().unwrap_or_default(), shared).await;
+    Ok((run, planned.refused))
+}
+
+/// Every object of these kinds that has these labels, in one namespace or wherever we look.
+pub(super) async fn labelled(
+    kinds: &[(&str, &str, &str)],
+    namespace: Option<&str>,
+    labels: &str,
+    shared: &Shared,
+) -> Result<Vec<Live>, kube::Error> {
+    let ours = ListParams::default().labels(labels);
+    let lists = kinds.iter().map(async |(group, version, kind)| {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let objects: Api<DynamicObject> = match namespace.or(shared.namespace.as_deref()) {
+            Some(namespace) => Api::namespaced_with(shared.client.clone(), namespace, &resource),
+            None => Api::all_with(shared.client.clone(), &resource),
+        };
+        let found = objects.list(&ours).await?.items;
+        Ok::<Vec<Live>, kube::Error>(found.into_iter().filter_map(|it| as_live(it, &resource)).collect())
+    });
+    Ok(try_join_all(lists).await?.into_iter().flatten().collect())
 }
 
 /// What the API server says against a step, in words. Everything that may pass by itself stays an error.
@@ -73,8 +95,9 @@ pub(super) async fn seen(
     pods: &str,
     shared: &Shared,
 ) -> Result<Run, kube::Error> {
-    let (namespace, uid) = (keeper.namespace().unwrap_or_default(), keeper.uid());
-    Run::read(&namespace, deployment, uid.as_deref(), pods, shared).await
+    let namespace = keeper.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
+    Run::of(keeper, deployments.get_opt(deployment).await?, pods, shared).await
 }
 
 /// Takes all pods of a Deployment away and leaves the rest as it is.
@@ -105,18 +128,16 @@ pub(super) struct Run {
 }
 
 impl Run {
-    async fn read(
-        namespace: &str,
-        deployment: &str,
-        owner: Option<&str>,
+    async fn of(
+        keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        deployment: Option<Deployment>,
         pods: &str,
         shared: &Shared,
     ) -> Result<Self, kube::Error> {
-        let client = &shared.client;
-        let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
         // One of that name that is somebody else's says nothing of ours.
-        let is_its = |it: &Deployment| it.owner_references().iter().any(|it| Some(it.uid.as_str()) == owner);
-        let deployment = deployments.get_opt(deployment).await?.filter(is_its);
+        let uid = keeper.uid();
+        let is_its = |it: &Deployment| it.owner_references().iter().any(|it| Some(&it.uid) == uid.as_ref());
+        let deployment = deployment.filter(is_its);
         let is_done = |it: &Deployment| {
             let none = BTreeMap::new();
             let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };
@@ -127,9 +148,11 @@ impl Run {
             let (replica_sets, pods, last_lines) = Default::default();
             return Ok(Self { deployment, replica_sets, pods, last_lines });
         }
-        let ours = ListParams::default().labels(pods);
-        let replica_sets = Api::<ReplicaSet>::namespaced(client.clone(), namespace).list(&ours).await?.items;
-        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ours).await?.items;
+        let (ours, namespace) = (ListParams::default().labels(pods), keeper.namespace().unwrap_or_default());
+        let replica_sets = Api::<ReplicaSet>::namespaced(shared.client.clone(), &namespace);
+        let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
+        let (replica_sets, pods) = futures::try_join!(replica_sets.list(&ours), pods.list(&ours))?;
+        let (replica_sets, pods) = (replica_sets.items, pods.items);
         Ok(Self { deployment, replica_sets, pods, last_lines: BTreeMap::new() })
     }
 
@@ -168,17 +191,16 @@ async fn namesakes(children: &[Child], live: &[Live], shared: &Shared) -> Result
     let mut found = Vec::new();
     for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
         let object = objects(&child.key, shared).get_opt(&child.key.name).await?;
-        found.extend(object.and_then(|it| as_live(it, &resource_of(&child.key))).map(|(_, it)| it));
+        found.extend(object.and_then(|it| as_live(it, &resource_of(&child.key))));
     }
     Ok(found)
 }
 
 /// Items of a list do not say what they are.
-pub(super) fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Option<(Key, Live)> {
+fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Option<Live> {
     let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
     object.types = Some(kube::core::TypeMeta { api_version, kind });
-    let live = Live::new(serde_json::to_value(object).ok()?)?;
-    Some((live.key.clone(), live))
+    Live::new(serde_json::to_value(object).ok()?)
 }
 
 /// Does the steps, and tells of those that were done. What is made is told at once: it comes together, and is one news.

@@ -16,18 +16,14 @@ use engine::{
     objects::{Key, Live, Notice, rollout::Rollout},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
-};
+use kube::{Api, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
 use super::vault::TokenSecret;
 use crate::run::{
     Shared,
-    objects::{self, Run, as_live},
+    objects::{self, Run, labelled},
 };
 
 /// One more where the cluster has it.
@@ -167,15 +163,9 @@ async fn consenting(plane: &CoderControlPlane, shared: &Shared) -> Result<BTreeS
 /// The routes that have our labels; nothing where the cluster does not know such objects. That may change at any time, so it is
 /// asked each time, also when none is declared: one that no longer is has to go.
 async fn routes(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<Vec<Live>>, kube::Error> {
-    let (group, version, kind) = GATEWAY;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let namespace = plane.namespace().unwrap_or_default();
-    let routes = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
     let is_declared = plane.spec.expose.as_ref().is_some_and(|it| it.gateway.is_some());
-    match routes.list(&ListParams::default().labels(&selector(plane))).await {
-        Ok(found) => Ok(Some(
-            found.items.into_iter().filter_map(|it| as_live(it, &resource)).map(|(_, it)| it).collect(),
-        )),
+    match labelled(&[GATEWAY], plane.namespace().as_deref(), &selector(plane), shared).await {
+        Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         // Who was never meant to make routes has none.
         Err(kube::Error::Api(status)) if status.code == 403 && !is_declared => Ok(None),
@@ -185,21 +175,13 @@ async fn routes(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<Vec
 
 /// Every object that has our labels and is of a kind that every cluster knows.
 async fn live(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Live>, kube::Error> {
-    let namespace = plane.namespace().unwrap_or_default();
-    let mut found: BTreeMap<Key, Live> = BTreeMap::new();
-    for (group, version, kind) in KINDS {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let here = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
-        let mut objects = here.list(&ListParams::default().labels(&selector(plane))).await?.items;
-        if kind.starts_with("Role") {
-            let everywhere = match &shared.namespace {
-                Some(only) => Api::namespaced_with(shared.client.clone(), only, &resource),
-                None => Api::<DynamicObject>::all_with(shared.client.clone(), &resource),
-            };
-            let ours = ListParams::default().labels(&workspace_selector(plane));
-            objects.extend(everywhere.list(&ours).await?.items);
-        }
-        found.extend(objects.into_iter().filter_map(|it| as_live(it, &resource)));
-    }
+    let (namespace, here, elsewhere) = (plane.namespace(), selector(plane), workspace_selector(plane));
+    let roles: Vec<_> = KINDS.into_iter().filter(|(_, _, kind)| kind.starts_with("Role")).collect();
+    let (here, elsewhere) = futures::try_join!(
+        labelled(&KINDS, namespace.as_deref(), &here, shared),
+        labelled(&roles, None, &elsewhere, shared)
+    )?;
+    let found: BTreeMap<Key, Live> =
+        here.into_iter().chain(elsewhere).map(|it| (it.key.clone(), it)).collect();
     Ok(found.into_values().collect())
 }

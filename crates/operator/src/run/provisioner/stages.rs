@@ -1,11 +1,7 @@
 //! One pass over a provisioner, stage by stage. What a stage needs is there when its turn comes; what stops one stops those
 //! after it, and is said in its condition.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{
     CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, annotation, reason,
@@ -15,17 +11,13 @@ use engine::{
     Trouble, Waiting, World,
     control_plane::version::check_daemon,
     endpoint::place,
-    objects::{Keeper as _, Live, Notice, rollout::Rollout},
+    objects::{Keeper as _, Notice, rollout::Rollout},
     provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
     provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Rest, SecretPlace, Wanted},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
-};
+use kube::{Api, ResourceExt as _, api::ListParams};
 
 use super::{Context, access, around::Around, plane_of, write_status};
 use crate::{
@@ -34,7 +26,7 @@ use crate::{
         Shared,
         control_plane::requested,
         key_secrets::KeySecrets,
-        objects::{self, Run, as_live},
+        objects::{self, Run},
         pass::About,
         planes::Plane,
     },
@@ -81,9 +73,9 @@ pub(super) async fn pass(
     let written = provisioner.status.clone();
     let mut passed =
         Passed { provisioner, written, findings, trouble: None, again_at: None, is_rotating: false };
-    let key = Box::pin(keyed(&mut passed, context)).await?;
-    let ended = match key {
-        Some((held, plane)) => run(&mut passed, &held, &plane, context).await,
+    let keyed = Box::pin(keyed(&mut passed, context)).await?;
+    let ended = match keyed {
+        Some(keyed) => run(&mut passed, &keyed, context).await,
         None => look_on(&mut passed, context).await,
     };
     if let Err(error) = ended {
@@ -102,8 +94,15 @@ struct Known {
     organization: Organization,
 }
 
+/// A key that works, and what was seen on the way to it.
+struct Keyed {
+    held: Held,
+    known: Known,
+    pods: Vec<Pod>,
+}
+
 /// Everything up to the key. Nothing when something stops it, which is then among the findings.
-async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, Known)>, kube::Error> {
+async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<Keyed>, kube::Error> {
     let Some(known) = reached(passed, context).await? else { return Ok(None) };
     let provisioner = passed.provisioner.clone();
     if let Err(message) = Names::check(provisioner.key_name()) {
@@ -114,14 +113,14 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
     let wanted = wanted(&provisioner, &known);
     let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
     let secrets = secrets(&provisioner, &context.shared);
-    let about = About::of(&provisioner);
+    let (about, pods) = (About::of(&provisioner), list_pods(&provisioner, &context.shared).await?);
     let drive = Drive {
         wanted: &wanted,
         coderd: known.plane.world().await,
         secret: &secrets,
         around: &around,
         mirror: around.recorded(),
-        pods: Some(pods(&provisioner, &context.shared).await?),
+        pods: Some(carried(&pods, &provisioner)),
         proved: context.shared.memory.with(&about, |it| it.proved.clone()),
         now: Timestamp::now(),
     };
@@ -146,7 +145,7 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<(Held, K
     };
     around.publish().await;
     passed.provisioner = around.provisioner();
-    Ok(held.map(|it| (it, known)))
+    Ok(held.map(|held| Keyed { held, known, pods }))
 }
 
 /// What is said of the key and of the Secret.
@@ -287,24 +286,24 @@ pub(super) async fn list_pods(
 }
 
 /// What the pods carry of keys.
-async fn pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Pods, kube::Error> {
-    let found = list_pods(provisioner, shared).await?;
+fn carried(found: &[Pod], provisioner: &CoderProvisioner) -> Pods {
     let carried =
         found.iter().filter_map(|it| it.annotations().get(annotation::PROVISIONER_KEY_CHECKSUM).cloned());
     let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
     let variables = variables.flat_map(|it| it.env.iter().flatten());
     let read = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
     let longest = found.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds).max();
-    Ok(Pods {
+    Pods {
         carried: carried.collect(),
         secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
         are_wanted: provisioner.spec.replicas() > 0,
         grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
-    })
+    }
 }
 
 /// The daemons, with a key that works.
-async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context) -> Result<(), kube::Error> {
+async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<(), kube::Error> {
+    let Keyed { held, known, pods } = keyed;
     let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
     let version = known.declared.status.as_ref().and_then(|it| it.version.as_deref());
     let image = image(&provisioner, &known.declared);
@@ -323,8 +322,8 @@ async fn run(passed: &mut Passed, held: &Held, known: &Known, context: &Context)
         }
     };
     keep(passed, held, Facts { image, authority, replicas }, shared).await?;
-    let pods: BTreeSet<String> =
-        list_pods(&provisioner, shared).await?.iter().map(kube::ResourceExt::name_any).collect();
+    // Pods that have come since then change the Deployment's status, and that brings us back.
+    let pods: BTreeSet<String> = pods.iter().map(kube::ResourceExt::name_any).collect();
     let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
@@ -383,8 +382,8 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
             return Ok(());
         }
     };
-    let live = live(provisioner, shared).await?;
     let (workload, selector) = (names::workload(provisioner), names::selector(provisioner));
+    let live = objects::labelled(&KINDS, provisioner.namespace().as_deref(), &selector, shared).await?;
     let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
     let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
     passed.findings.replicas = Some(counted(&seen));
@@ -439,18 +438,4 @@ fn standing(seen: &Run) -> Result<(), Waiting> {
             Err(Waiting { reason: reason::NO_REPLICAS_READY, message })
         }
     }
-}
-
-/// Every object that has our labels.
-async fn live(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Live>, kube::Error> {
-    let namespace = provisioner.namespace().unwrap_or_default();
-    let ours = ListParams::default().labels(&names::selector(provisioner));
-    let mut found = BTreeMap::new();
-    for (group, version, kind) in KINDS {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let objects = Api::<DynamicObject>::namespaced_with(shared.client.clone(), &namespace, &resource);
-        let items = objects.list(&ours).await?.items;
-        found.extend(items.into_iter().filter_map(|it| as_live(it, &resource)));
-    }
-    Ok(found.into_values().collect())
 }
