@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use futures::{StreamExt as _, stream::BoxStream};
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::Secret,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -12,6 +13,7 @@ use kube::{
     runtime::{
         conditions::is_crd_established,
         wait::{await_condition, conditions::is_deleted},
+        watcher::{self, Event},
     },
 };
 use serde_json::{Value, json};
@@ -110,12 +112,21 @@ impl<C> Stage<C> {
         let (kind, name) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
         let gone = is_deleted(made["metadata"]["uid"].as_str().unwrap());
         if timeout(LIMIT, await_condition(self.kind(kind), name, gone)).await.is_err() {
-            let now = self.kind(kind).get_opt(name).await.unwrap();
+            let now = self.kind(kind).get_opt(name).await.unwrap().map(shown);
             unreachable!("{kind} {name} did not go: {now:#?}\n{:#?}", self.operator.said())
         }
     }
 
-    /// Waits until an object says that; panics with what it says instead.
+    /// Begins to watch an object. What it says for a moment only is not missed, if the watch begins before the cause.
+    pub(super) async fn watch(&self, kind: &str, name: &str) -> Watch<'_> {
+        let this_one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut events = watcher::watcher(self.kind(kind), this_one).boxed();
+        let began = async { while !matches!(events.next().await.unwrap(), Ok(Event::InitDone)) {} };
+        assert!(timeout(LIMIT, began).await.is_ok(), "{kind} {name} cannot be watched");
+        Watch { of: format!("{kind} {name}"), events, operator: &self.operator }
+    }
+
+    /// Waits until an object says that, and goes on saying it; panics with what it says instead.
     pub(super) async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -135,11 +146,47 @@ impl<C> Stage<C> {
         let condition = |object: Option<&DynamicObject>| object.is_some_and(|it| is(&json(it)));
         let waited = timeout(LIMIT, await_condition(self.kind(kind), name, condition)).await;
         let Ok(found) = waited else {
-            let now = self.kind(kind).get_opt(name).await.unwrap().map(|it| json(&it));
+            let now = self.kind(kind).get_opt(name).await.unwrap().map(shown);
             unreachable!("{kind} {name} never was {what}: {now:#?}\n{:#?}", self.operator.said())
         };
         json(&found.unwrap().unwrap())
     }
+}
+
+/// Every version of an object since the watch began.
+pub(super) struct Watch<'a> {
+    of: String,
+    events: BoxStream<'a, watcher::Result<Event<DynamicObject>>>,
+    operator: &'a Operator,
+}
+
+impl Watch<'_> {
+    /// Waits until a version says that; panics with those that were instead.
+    pub(super) async fn until(mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let mut seen = Vec::new();
+        let found = async {
+            loop {
+                // The watch goes on by itself after a failure.
+                let event = self.events.next().await.unwrap();
+                let Ok(Event::Apply(version) | Event::InitApply(version)) = event else { continue };
+                let version = serde_json::to_value(version).unwrap();
+                if is(&version) {
+                    return version;
+                }
+                seen.push(version["status"].clone());
+            }
+        };
+        let Ok(found) = timeout(LIMIT, found).await else {
+            unreachable!("{} never was {what}: {seen:#?}\n{:#?}", self.of, self.operator.said())
+        };
+        found
+    }
+}
+
+/// An object for somebody to read: who wrote which field is long, and hides the rest.
+fn shown(mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    serde_json::to_value(object).unwrap()
 }
 
 pub(super) async fn install(client: &Client) {
