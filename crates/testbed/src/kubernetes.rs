@@ -179,6 +179,8 @@ async fn start_apiserver(
         flag("service-cluster-ip-range", "10.0.0.0/16"),
         flag("audit-policy-file", files.audit_policy.display()),
         flag("audit-log-path", audit_log.display()),
+        // In megabytes: whoever counts from some line on must find the lines before it in the same file.
+        flag("audit-log-maxsize", 100_000),
         // Nobody installs extensions of the API server here, and the default grace for requests slows its end.
         flag("shutdown-delay-duration", "0s"),
     ];

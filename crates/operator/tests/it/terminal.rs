@@ -14,8 +14,8 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-/// Far more than anything here takes; only a failure ever waits this long.
-const LIMIT: Duration = Duration::from_secs(90);
+/// Far more than anything here takes, also where everything is slow; only a failure ever waits this long.
+const LIMIT: Duration = Duration::from_mins(4);
 
 /// A command whose standard input and error are a terminal.
 pub(crate) struct Terminal {

@@ -75,7 +75,7 @@ pub(super) async fn pass(
         Passed { provisioner, written, findings, trouble: None, again_at: None, is_rotating: false };
     let keyed = Box::pin(keyed(&mut passed, context)).await?;
     let ended = match keyed {
-        Some(keyed) => run(&mut passed, &keyed, context).await,
+        Some(keyed) => Box::pin(run(&mut passed, &keyed, context)).await,
         None => look_on(&mut passed, context).await,
     };
     if let Err(error) = ended {

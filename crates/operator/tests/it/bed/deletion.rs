@@ -230,6 +230,5 @@ async fn what_may_have_been_made_before_a_crash_is_named_when_its_manifest_goes(
     let unknown = as_left_by_a_pass(&stage, "unknown", &json!({"creating": "0123456789abcdef"})).await;
     stage.delete("CoderGroup", "unknown").await;
     stage.gone(&unknown).await;
-    let named = |it: &Value| it["message"].as_str().unwrap().contains("group default/unknown is left behind");
-    assert!(stage.operator.said().iter().any(named), "{:#?}", stage.operator.said());
+    stage.operator.says(&["group default/unknown is left behind"]).await;
 }

@@ -103,7 +103,7 @@ async fn a_failure_that_stays_the_same_is_written_once() {
     let told = stage.wait_for("CoderGroup", "developers", "failed", is_held_up("Unreachable")).await;
     assert!(!told.to_string().contains("request-"), "what is different each time is not told: {told}");
     let failures = || proxy.reads("/groups");
-    let (before, written) = (failures(), writes(&stage.namespace).len());
+    let (before, written) = (failures(), writes(&stage.namespace).await.len());
     until("tried three times more", || failures() >= before + 3).await;
     let after = stage.wait_for("CoderGroup", "developers", "failed", is_held_up("Unreachable")).await;
     assert_eq!(after["metadata"]["resourceVersion"], told["metadata"]["resourceVersion"]);
@@ -115,7 +115,7 @@ async fn a_failure_that_stays_the_same_is_written_once() {
     until("tried three times more", || proxy.reads("/buildinfo") >= before + 3).await;
     let after = stage.wait_for("CoderControlPlane", "main", "failed", is_held_up("Unreachable")).await;
     assert_eq!(after["metadata"]["resourceVersion"], told["metadata"]["resourceVersion"]);
-    let more: Vec<Value> = writes(&stage.namespace).split_off(written);
+    let more: Vec<Value> = writes(&stage.namespace).await.split_off(written);
     assert!(more.len() <= 3, "the plane's status and the group's, once each: {more:#?}");
 }
 
@@ -283,6 +283,11 @@ async fn of_three_control_planes_a_dead_one_delays_nobody_else() {
 #[tokio::test]
 async fn a_control_plane_that_fails_is_asked_again_after_growing_pauses_and_not_sooner() {
     let (stage, proxy, _) = settled().await;
+    // Nobody but us asks for a pass.
+    let mut slow = plane("main", &proxy.url);
+    slow["spec"]["interval"] = json!("1h");
+    stage.apply(&slow).await;
+    stage.look_again("CoderControlPlane", "main").await;
     proxy.set_on("/users/me", Mood::RepeatingTheToken);
     let before = proxy.reads("/users/me");
     stage.look_again("CoderControlPlane", "main").await;
@@ -299,8 +304,10 @@ async fn a_control_plane_that_fails_is_asked_again_after_growing_pauses_and_not_
 #[tokio::test]
 async fn an_address_that_was_changed_to_one_that_does_not_answer_is_not_served_at_the_old_one() {
     let (stage, proxy, _) = settled().await;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    stage.apply(&plane("main", &format!("http://{nobody}"))).await;
+    // A port that nobody listens at, and that nobody else is given as long as we have it.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    stage.apply(&plane("main", &format!("http://{}", nobody.local_addr().unwrap()))).await;
     stage.wait_for("CoderControlPlane", "main", "silent", is_held_up("Unreachable")).await;
     stage
         .wait_for("CoderGroup", "developers", "without a plane", |it| {
@@ -319,8 +326,9 @@ async fn a_control_plane_does_not_look_healthy_before_it_has_answered() {
     stage.write_token(&stage.coderd.owner.token).await;
     // Takes connections and never says a word.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let watch = stage.watch("CoderControlPlane", "main").await;
     stage.apply(&plane("main", &format!("http://{}", mute.local_addr().unwrap()))).await;
     let is_begun = |it: &Value| says(it, "Ready", "Unknown", "Progressing");
-    let seen = stage.wait_for("CoderControlPlane", "main", "begun", is_begun).await;
+    let seen = watch.until("begun", is_begun).await;
     assert_eq!(seen["status"]["operatorAccessReady"], false);
 }

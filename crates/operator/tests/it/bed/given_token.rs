@@ -93,7 +93,8 @@ async fn a_token_that_has_ended_is_named_as_the_reason() {
     let coderd = testbed::shared().unwrap().coderd(Flavour::Shipped).await.unwrap();
     let url = coderd.owner.url.clone();
     let stage = Stage::bare(coderd).await;
-    stage.write_token(&mint(&stage, "brief", Duration::from_secs(20)).await).await;
+    // Long enough that it is used once before, also where everything is slow.
+    stage.write_token(&mint(&stage, "brief", Duration::from_secs(45)).await).await;
     stage.apply(&plane("main", &url)).await;
     stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     let ended = stage

@@ -65,11 +65,15 @@ async fn of_two_operators_one_leads_and_the_other_follows_when_it_dies() {
     let mut dead = operators.remove(first);
     let waits = operators.remove(0);
     let held = holder(&client, &namespace).await;
+    let since = Instant::now();
+    while !waits.stands_by().await {
+        assert!(since.elapsed() < LIMIT, "who waits never is ready to act");
+        sleep(Duration::from_millis(50)).await;
+    }
     // Longer than the lease lasts: it is renewed.
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(17) {
         assert!(dead.leads().await && !waits.leads().await, "one leads, and it is the same one");
-        assert!(waits.stands_by().await, "who waits is ready to act");
         sleep(Duration::from_millis(250)).await;
     }
     assert_eq!(waits.get("/healthz").await.unwrap().0, 200, "who waits is in good health");

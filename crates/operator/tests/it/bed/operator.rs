@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -126,14 +128,35 @@ fn user(namespace: &str) -> String {
     format!("operator-of-{namespace}")
 }
 
-/// The writes that the operators of a namespace have sent to the API server, Leases left out.
-pub(super) fn writes(namespace: &str) -> Vec<Value> {
-    let log = std::fs::read_to_string(&testbed::shared().unwrap().audit_log).unwrap();
-    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+/// The writes that the operators of a namespace have sent to the API server, Leases left out: all of those whose effect
+/// somebody can have seen by now.
+pub(super) async fn writes(namespace: &str) -> Vec<Value> {
+    let log = audit_log(namespace).await;
+    let user = user(namespace);
+    let lines = log.lines().filter(|it| it.contains(&user));
+    let entries = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let is_write = |it: &Value| {
-        it["impersonatedUser"]["username"] == user(namespace)
+        it["impersonatedUser"]["username"] == user
             && ["create", "update", "patch", "delete"].iter().any(|verb| it["verb"] == *verb)
             && it["objectRef"]["resource"] != "leases"
     };
     entries.filter(is_write).collect()
+}
+
+/// The audit log up to a request of now. A request has its line only when it is over, which those who watch its effect do
+/// not wait for.
+async fn audit_log(namespace: &str) -> String {
+    let bed = testbed::shared().unwrap();
+    let maps = Api::<ConfigMap>::namespaced(bed.client().await.unwrap(), namespace);
+    let mark = uuid::Uuid::new_v4().to_string();
+    assert!(maps.get_metadata_opt(&mark).await.unwrap().is_none());
+    let since = Instant::now();
+    loop {
+        let log = std::fs::read_to_string(&bed.audit_log).unwrap();
+        if log.contains(&mark) {
+            return log;
+        }
+        assert!(since.elapsed() < LIMIT, "a request is not in the audit log");
+        sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -9,7 +9,7 @@ use super::{
     get, licensed,
     operator::{Operator, writes},
     proxy::Proxy,
-    stage::{Stage, group, group_named, is_held_up, is_ready, plane, until, words},
+    stage::{Stage, group, group_named, is_held_up, is_ready, plane, words},
 };
 
 #[tokio::test]
@@ -26,8 +26,20 @@ async fn a_token_that_comes_late_is_noticed_when_it_comes() {
     stage.wait::<CoderGroup>("developers", "waiting", is_held_up("ControlPlaneNotReady")).await;
     stage.write_secret("coder-automation", &json!({"another": "value"})).await;
     stage.write_token(&stage.coderd.owner.token).await;
-    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    stage.is_noticed("CoderGroup", "developers", "ready", is_ready).await;
     stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+}
+
+/// Waits until an operator has looked at each of so many groups that are as declared.
+async fn look_at_all(operator: &Operator, groups: usize) {
+    let passes = |text: &str| {
+        let counts = "coder_operator_reconciles_total{kind=\"CoderGroup\",reason=\"UpToDate\"} ";
+        let count = text.lines().find_map(|it| it.strip_prefix(counts));
+        count.map_or(0, |it| it.parse::<usize>().unwrap())
+    };
+    let before = passes(&operator.get("/metrics").await.unwrap().1);
+    // All of them have much the same interval: after two rounds every one had its turn.
+    operator.shows("looked at", |text| passes(text) >= before + 2 * groups).await;
 }
 
 #[tokio::test]
@@ -46,14 +58,14 @@ async fn two_operators_without_an_election_come_to_the_same_end_and_do_not_quarr
     let found = get(&stage.coderd, "/api/v2/organizations/default/groups").await;
     let found: Vec<&str> = found.as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
     assert_eq!(found.len(), names.len() + 1, "one of each, and Everyone: {found:?}");
-    // Everybody has looked at everything once more, and nobody had anything to do.
-    let reads = proxy.reads("/groups");
-    until("looked at", || proxy.reads("/groups") >= reads + 2).await;
-    let (coder, kubernetes) = (proxy.writes(), writes(&stage.namespace).len());
-    let reads = proxy.reads("/groups");
-    until("looked at by both", || proxy.reads("/groups") >= reads + 4).await;
+    // Both have looked at everything once more, and what they had still to write is written.
+    let both =
+        async || tokio::join!(look_at_all(&stage.operator, names.len()), look_at_all(&second, names.len()));
+    both().await;
+    let (coder, kubernetes) = (proxy.writes(), writes(&stage.namespace).await.len());
+    both().await;
     assert_eq!(proxy.writes(), coder);
-    let written = writes(&stage.namespace);
+    let written = writes(&stage.namespace).await;
     assert_eq!(written.len(), kubernetes, "{:#?}", written.last());
     for name in names {
         let made = stage.wait::<CoderGroup>(name, "ready", is_ready).await;
@@ -72,13 +84,15 @@ async fn an_operator_that_died_in_the_middle_goes_on_where_it_was() {
     let mut stage = Stage::at(coderd, &proxy.url).await;
     stage.apply(&group(&json!({"quotaAllowance": 1}))).await;
     let made = stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    // An Event comes after the status that it belongs to; when the next pass is over, it has been sent.
+    stage.look_again("CoderGroup", "developers").await;
     stage.operator.process.kill().unwrap();
     stage.operator.ended().await;
-    let (coder, kubernetes) = (proxy.writes(), writes(&stage.namespace).len());
+    let (coder, kubernetes) = (proxy.writes(), writes(&stage.namespace).await.len());
     stage.operator = Operator::start(&stage.namespace, &[]);
     stage.look_again("CoderGroup", "developers").await;
     assert_eq!(proxy.writes(), coder, "what is as declared is not written again");
-    assert!(writes(&stage.namespace).len() <= kubernetes + 1, "but for the request that was handled");
+    assert!(writes(&stage.namespace).await.len() <= kubernetes + 1, "but for the request that was handled");
     stage.apply(&group(&json!({"quotaAllowance": 2}))).await;
     let after = stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
     assert_eq!(after["status"]["id"], made["status"]["id"]);
@@ -111,11 +125,11 @@ async fn a_mapping_with_a_name_that_means_nothing_is_told_with_its_claim_and_not
     assert_eq!(proxy.writes(), Vec::<String>::new());
     // Once it means something, it is written, and not by the clock.
     stage.apply(&group_named("ghost", &json!({}))).await;
-    stage.wait_for("CoderGroupSync", "sync", "ready", is_ready).await;
+    stage.is_noticed("CoderGroupSync", "sync", "ready", is_ready).await;
     let organization = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization",
         "metadata": {"name": "ghost"}, "spec": {"controlPlaneRef": {"name": "main"}}});
     stage.apply(&organization).await;
-    stage.wait_for("CoderOrganizationSync", "sync", "ready", is_ready).await;
+    stage.is_noticed("CoderOrganizationSync", "sync", "ready", is_ready).await;
 }
 
 #[tokio::test]

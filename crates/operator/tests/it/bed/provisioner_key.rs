@@ -83,11 +83,11 @@ async fn a_key_is_made_once_and_its_value_is_in_the_secret_and_nowhere_else() {
     assert_eq!(proxy.writes(), coder);
     assert_eq!(keys(&stage.coderd).await, ["alpha"]);
     // By now the value was shown to coderd; from here on it is not any more, and nobody writes.
-    let kubernetes = writes(&stage.namespace).len();
+    let kubernetes = writes(&stage.namespace).await.len();
     let (lists, proofs) = (proxy.reads("/provisionerkeys/daemons"), proxy.reads("/provisionerkeys/own"));
     until("looked at", || proxy.reads("/provisionerkeys/daemons") >= lists + 2).await;
     assert_eq!(proxy.reads("/provisionerkeys/own"), proofs);
-    let written = writes(&stage.namespace);
+    let written = writes(&stage.namespace).await;
     assert_eq!(written.len(), kubernetes, "{:#?}", written.last());
 
     let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap();

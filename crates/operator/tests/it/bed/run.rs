@@ -198,9 +198,9 @@ async fn what_is_converged_costs_no_write_to_either_side() {
         proxy.reads("/groups") >= groups + more && proxy.reads("/appearance") >= appearances + more
     };
     until("looked at", || passes(1)).await;
-    let (kubernetes, coder) = (writes(&stage.namespace).len(), proxy.writes());
+    let (kubernetes, coder) = (writes(&stage.namespace).await.len(), proxy.writes());
     until("looked at four times", || passes(4)).await;
     assert_eq!(proxy.writes(), coder);
-    let written = writes(&stage.namespace);
+    let written = writes(&stage.namespace).await;
     assert_eq!(written.len(), kubernetes, "{:#?}", written.last());
 }

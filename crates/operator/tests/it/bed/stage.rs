@@ -22,8 +22,10 @@ use tokio::time::timeout;
 
 use super::operator::Operator;
 
-/// Far more than anything here takes; only a failure ever waits this long.
-pub(super) const LIMIT: Duration = Duration::from_secs(90);
+/// Far more than anything here takes, also where everything is slow; only a failure ever waits this long.
+pub(super) const LIMIT: Duration = Duration::from_mins(4);
+/// Less than the time after which whatever waits is looked at in any case.
+const BEFORE_THE_CLOCK: Duration = Duration::from_secs(100);
 
 /// The Secret that holds the token of the control plane `main`.
 pub(super) const CREDENTIALS: &str = "coder-automation";
@@ -142,9 +144,30 @@ impl<C> Stage<C> {
         what: &str,
         is: impl Fn(&Value) -> bool,
     ) -> Value {
+        self.wait_within(LIMIT, (kind, name), what, is).await
+    }
+
+    /// The same for what somebody has to have noticed: by the clock alone it would come later.
+    pub(super) async fn is_noticed(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        self.wait_within(BEFORE_THE_CLOCK, (kind, name), what, is).await
+    }
+
+    async fn wait_within(
+        &self,
+        limit: Duration,
+        (kind, name): (&str, &str),
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
         let json = |object: &DynamicObject| serde_json::to_value(object).unwrap();
         let condition = |object: Option<&DynamicObject>| object.is_some_and(|it| is(&json(it)));
-        let waited = timeout(LIMIT, await_condition(self.kind(kind), name, condition)).await;
+        let waited = timeout(limit, await_condition(self.kind(kind), name, condition)).await;
         let Ok(found) = waited else {
             let now = self.kind(kind).get_opt(name).await.unwrap().map(shown);
             unreachable!("{kind} {name} never was {what}: {now:#?}\n{:#?}", self.operator.said())

@@ -194,9 +194,12 @@ impl Installed {
         let seen = Arc::<Mutex<Vec<Option<String>>>>::default();
         let heard = Arc::clone(&seen);
         tokio::spawn(watcher(secrets, config).applied_objects().for_each(move |secret| {
-            let token = secret.ok().and_then(|it| it.data?.remove("token"));
-            let id = token.and_then(|it| Some(str::from_utf8(&it.0).ok()?.split('-').next()?.to_owned()));
-            heard.lock().unwrap().push(id);
+            // A watch that failed goes on by itself, and that is no version.
+            if let Ok(secret) = secret {
+                let token = secret.data.and_then(|mut it| it.remove("token"));
+                let id = token.and_then(|it| Some(str::from_utf8(&it.0).ok()?.split('-').next()?.to_owned()));
+                heard.lock().unwrap().push(id);
+            }
             std::future::ready(())
         }));
         seen

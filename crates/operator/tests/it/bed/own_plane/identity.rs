@@ -1,7 +1,8 @@
 //! Who a Coder of ours is: another database under it, and a status that was lost.
 
 use api::CoderControlPlane;
-use kube::api::PostParams;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testbed::Session;
@@ -50,14 +51,22 @@ async fn another_database_is_not_touched_until_a_person_accepts_it_and_then_has_
     assert_eq!(&told["status"]["deploymentID"], known, "what was known stays known");
     assert!(says(&told, "Stalled", "True", "DeploymentChanged"), "{told:#}");
     give_licence(&stage).await;
-    let written = writes(&stage.namespace).len();
+    // The pod of before is gone. When the Deployment has counted that, nothing is left to be said.
+    let deployments = stage.api::<Deployment>();
+    let counts = async || deployments.get("main").await.unwrap().status.unwrap();
+    eventually("counted", counts, |it| {
+        (it.replicas, it.updated_replicas, it.ready_replicas) == (Some(1), Some(1), Some(1))
+    })
+    .await;
+    stage.look_again("CoderControlPlane", "main").await;
+    let written = writes(&stage.namespace).await.len();
     for _ in 0..3 {
         let told = stage.look_again("CoderControlPlane", "main").await;
         assert!(is_held_up("DeploymentChanged")(&told), "{told:#}");
     }
     assert!(!has_users(&stage).await, "nothing was written there");
     assert_eq!(token(&stage).await, held, "the token of the one before is kept");
-    let written = writes(&stage.namespace).split_off(written);
+    let written = writes(&stage.namespace).await.split_off(written);
     assert_eq!(written.len(), 3, "the echo of each annotation and nothing else: {written:#?}");
 
     let id = words(&told).rsplit(' ').next().unwrap().to_owned();
@@ -73,10 +82,8 @@ async fn another_database_is_not_touched_until_a_person_accepts_it_and_then_has_
 
     // A status that is lost, as by a backup that does not hold it, is filled again and nothing is done twice.
     let same = (had, licences(&owner).await, running(&stage, "main").await, process(&stage, "main").await);
-    let planes = stage.api::<CoderControlPlane>();
-    let mut plane = planes.get("main").await.unwrap();
-    plane.status = Some(api::CoderControlPlaneStatus::default());
-    planes.replace_status("main", &PostParams::default(), &plane).await.unwrap();
+    let nothing = Patch::Merge(json!({"status": null}));
+    stage.kind("CoderControlPlane").patch_status("main", &PatchParams::default(), &nothing).await.unwrap();
     let filled = stage.wait::<CoderControlPlane>("main", "filled again", is_ready).await;
     for field in ["deploymentID", "operatorAccountID", "version", "databaseVersion", "licenseTier", "url"] {
         let now = &filled["status"][field];

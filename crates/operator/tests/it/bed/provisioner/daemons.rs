@@ -167,12 +167,12 @@ async fn a_number_of_daemons_can_be_set_from_outside_and_a_suspended_one_is_left
         })
         .await;
     assert!(says(&held, "DaemonsConnected", "Unknown", "NotObserved"), "{held:#}");
-    let before = writes(&stage.namespace).len();
+    let before = writes(&stage.namespace).await.len();
     stage.annotate("CoderProvisioner", "alpha", "somebody", Some("was here")).await;
     let deployment = stage.api::<Deployment>().get("provisioner-alpha").await.unwrap();
     assert_eq!(deployment.spec.unwrap().replicas, Some(1));
     assert_eq!(keys(&stage.coderd).await, ["alpha"]);
-    assert_eq!(writes(&stage.namespace).len(), before);
+    assert_eq!(writes(&stage.namespace).await.len(), before);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use super::{
         get, licensed,
         operator::Operator,
         proxy::Proxy,
-        stage::{CREDENTIALS, Stage, is_held_up, is_ready, plane, says, until, words},
+        stage::{CREDENTIALS, LIMIT, Stage, is_held_up, is_ready, plane, says, until, words},
     },
     keys, provisioner,
 };
@@ -71,8 +71,10 @@ async fn without_a_licence_nothing_is_made_nobody_is_asked_and_the_licence_opens
     let seen = proxy.reads("/buildinfo");
     until("two intervals", || proxy.reads("/buildinfo") >= seen + 2).await;
     assert_eq!(asked(&proxy, since, "provisionerkeys"), Vec::<String>::new());
-    assert!(asked(&proxy, since, "entitlements").len() <= 3, "{:?}", asked(&proxy, since, ""));
-    assert!(asked(&proxy, since, "").len() < 20, "{:?}", asked(&proxy, since, ""));
+    // However long it took: four questions of the control plane's own in each of its passes, one of which is under way.
+    let passes = asked(&proxy, since, "buildinfo").len() + 1;
+    assert!(asked(&proxy, since, "entitlements").len() <= passes, "{:?}", asked(&proxy, since, ""));
+    assert!(asked(&proxy, since, "").len() <= 4 * passes, "{:?}", asked(&proxy, since, ""));
     let deployments = stage.api::<Deployment>().list(&ListParams::default()).await.unwrap();
     assert!(deployments.items.is_empty());
 
@@ -82,18 +84,12 @@ async fn without_a_licence_nothing_is_made_nobody_is_asked_and_the_licence_opens
     }
     let since = proxy.requests().len();
     write_license(&stage, &json!({"feature_set": "premium"})).await;
-    let begun = Instant::now();
     for name in &names {
-        let made = stage.wait::<CoderProvisioner>(name, "ready", is_ready).await;
+        let made = stage.is_noticed("CoderProvisioner", name, "ready", is_ready).await;
         assert!(says(&made, "ExternalProvisionersEntitled", "True", "Entitled"), "{made:#}");
     }
-    assert!(
-        begun.elapsed() < Duration::from_mins(1),
-        "by a watch and not by the clock: {:?}",
-        begun.elapsed()
-    );
     let entitlements = asked(&proxy, since, "entitlements");
-    assert!(entitlements.len() <= 4, "not one for each: {entitlements:?}");
+    assert!(entitlements.len() < names.len(), "not one for each: {entitlements:?}");
     assert_eq!(keys(&stage.coderd).await.len(), 10);
 }
 
@@ -124,7 +120,7 @@ async fn a_licence_that_is_lost_leaves_the_daemons_or_takes_them_away_until_it_c
     };
     let since = Instant::now();
     while pods("goes").await > 0 {
-        assert!(since.elapsed() < Duration::from_mins(1), "the pods stay");
+        assert!(since.elapsed() < LIMIT, "the pods stay");
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     assert_eq!(pods("stays").await, 1);
@@ -240,7 +236,7 @@ async fn an_organization_that_comes_later_is_waited_for_and_not_by_the_clock() {
     let team = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization",
         "metadata": {"name": "team"}, "spec": {"controlPlaneRef": {"name": "main"}}});
     stage.apply(&team).await;
-    let made = stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+    let made = stage.is_noticed("CoderProvisioner", "alpha", "ready", is_ready).await;
     let organization = get(&stage.coderd, "/api/v2/organizations/team").await;
     assert_eq!(made["status"]["organizationID"], organization["id"]);
 }
