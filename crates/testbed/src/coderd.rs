@@ -2,7 +2,7 @@
 
 mod template;
 
-use std::{io::Write as _, time::Duration};
+use std::io::Write as _;
 
 use anyhow::{Context as _, Result, bail};
 use reqwest::Method;
@@ -17,7 +17,7 @@ use crate::{
     kubernetes::{answers, http},
     parts::Parts,
     postgres::create_database,
-    process::{Launch, Process},
+    process::{Launch, Process, READY_WITHIN},
     run::Run,
 };
 
@@ -247,10 +247,13 @@ async fn start_licensed(run: &Run, parts: &Parts, database: &str) -> Result<(Pro
             line.clear();
         }
     });
-    match tokio::time::timeout(Duration::from_mins(2), announced).await {
+    match tokio::time::timeout(READY_WITHIN, announced).await {
         Ok(Ok(addresses)) => Ok((process, addresses)),
         Ok(Err(_)) => bail!("the licensed coderd ended while it started:\n{}", process.last_words()),
-        Err(_) => bail!("the licensed coderd was not there after two minutes:\n{}", process.last_words()),
+        Err(_) => {
+            let waited = READY_WITHIN.as_secs();
+            bail!("the licensed coderd was not there after {waited} s:\n{}", process.last_words())
+        }
     }
 }
 

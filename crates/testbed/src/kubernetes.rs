@@ -256,11 +256,11 @@ pub(crate) async fn answers(url: &str) -> bool {
     }
 }
 
-/// A client for this machine: no proxy, and no patience.
+/// A client for this machine: no proxy, and the patience that a machine with too much to do asks for.
 pub(crate) fn http() -> Result<reqwest::Client> {
     reqwest::Client::builder()
         .no_proxy()
-        .timeout(Duration::from_secs(10))
+        .timeout(Duration::from_mins(1))
         .build()
         .context("make an HTTP client")
 }

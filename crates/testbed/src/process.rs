@@ -16,7 +16,7 @@ use crate::run::{MARKER, Run};
 /// How often a server that is starting is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// How long a server may take to become ready: far more than it needs on a busy machine.
-const READY_WITHIN: Duration = Duration::from_mins(2);
+pub(crate) const READY_WITHIN: Duration = Duration::from_mins(5);
 
 /// What to start.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 use std::{
     sync::{LazyLock, OnceLock, mpsc},
     thread,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow};
@@ -14,6 +13,7 @@ use crate::{
     bed::{Bed, BedInfo, Options},
     coderd::{Coderd, Flavour, FreshCoderd},
     parts::Parts,
+    process::READY_WITHIN,
     run::Run,
 };
 
@@ -62,9 +62,9 @@ impl BedInfo {
         // Pods need the default service account, which the controller manager makes a moment later.
         let accounts = Api::<ServiceAccount>::namespaced(client, &name);
         let is_there = |account: Option<&ServiceAccount>| account.is_some();
-        tokio::time::timeout(Duration::from_mins(1), await_condition(accounts, "default", is_there))
+        tokio::time::timeout(READY_WITHIN, await_condition(accounts, "default", is_there))
             .await
-            .with_context(|| format!("namespace {name} got no default service account within a minute"))?
+            .with_context(|| format!("namespace {name} got no default service account"))?
             .with_context(|| format!("wait for the default service account of {name}"))?;
         Ok(name)
     }

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::timeout};
 
 /// Far more than anything here takes; only a failure ever waits this long.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_mins(4);
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// A control plane in a namespace of its own. Its manifest is there because owners have to be; what it declares is `spec`.

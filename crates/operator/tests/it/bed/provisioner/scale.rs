@@ -87,7 +87,8 @@ struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     async fn start(stage: &'a Stage, proxy: &'a Proxy) -> Self {
-        let since = (proxy.requests().len(), writes(&stage.namespace).await.len(), Instant::now());
+        let written = writes(&stage.namespace).await.len();
+        let since = (proxy.requests().len(), written, Instant::now());
         Self { stage, proxy, since }
     }
 
