@@ -1,20 +1,14 @@
 //! Deletions that end: with a namespace, with a control plane, with everything at once.
 
 use api::{CoderControlPlane, CoderGroup};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-    runtime::wait::await_condition,
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::{
     get, licensed,
     operator::Operator,
     proxy::{Mood, Proxy},
-    stage::{CREDENTIALS, LIMIT, Stage, group, group_named, is_held_up, is_ready, says},
+    stage::{CREDENTIALS, Stage, group, group_named, is_held_up, is_ready, says},
 };
 
 /// Groups of the default organization, by name.
@@ -33,24 +27,13 @@ async fn made(stage: &Stage, name: &str) -> Value {
     stage.wait_for("CoderGroup", name, "ready", is_ready).await
 }
 
-/// Deletes the namespace, and waits until it is gone.
-async fn delete_namespace(stage: &Stage) {
-    let namespaces = Api::<Namespace>::all(stage.client.clone());
-    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
-    let is_gone = |it: Option<&Namespace>| it.is_none();
-    if timeout(LIMIT, await_condition(namespaces, &stage.namespace, is_gone)).await.is_err() {
-        let left = stage.api::<CoderGroup>().list(&ListParams::default()).await.unwrap();
-        unreachable!("the namespace did not go: {left:#?}\n{:#?}", stage.operator.said())
-    }
-}
-
 #[tokio::test]
 async fn a_namespace_with_objects_that_hold_finalizers_goes() {
     let stage = Stage::new(licensed().await).await;
     for name in ["a", "b"] {
         made(&stage, name).await;
     }
-    delete_namespace(&stage).await;
+    stage.delete_namespace().await;
 }
 
 #[tokio::test]
@@ -60,7 +43,7 @@ async fn a_namespace_whose_coderd_does_not_answer_goes_and_what_was_left_is_name
     let stage = Stage::at(coderd, &proxy.url).await;
     made(&stage, "a").await;
     proxy.set(Mood::Down);
-    delete_namespace(&stage).await;
+    stage.delete_namespace().await;
     stage.operator.says(&["group default/a", "left behind"]).await;
 }
 

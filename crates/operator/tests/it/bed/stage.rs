@@ -4,7 +4,8 @@ use std::{fmt::Debug, time::Duration};
 
 use futures::{StreamExt as _, stream::BoxStream};
 use k8s_openapi::{
-    NamespaceResourceScope, api::core::v1::Secret,
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, Secret},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -112,10 +113,24 @@ impl<C> Stage<C> {
     /// Waits until an object that is being deleted, or will be, is gone; panics with what it says instead.
     pub(super) async fn gone(&self, made: &Value) {
         let (kind, name) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
-        let gone = is_deleted(made["metadata"]["uid"].as_str().unwrap());
-        if timeout(LIMIT, await_condition(self.kind(kind), name, gone)).await.is_err() {
+        let uid = made["metadata"]["uid"].as_str().unwrap();
+        // A watch that the API server ends, as one does that has too much to do, says nothing of the object.
+        let gone = async { while await_condition(self.kind(kind), name, is_deleted(uid)).await.is_err() {} };
+        if timeout(LIMIT, gone).await.is_err() {
             let now = self.kind(kind).get_opt(name).await.unwrap().map(shown);
             unreachable!("{kind} {name} did not go: {now:#?}\n{:#?}", self.operator.said())
+        }
+    }
+
+    /// Deletes the namespace, and waits until it is gone.
+    pub(super) async fn delete_namespace(&self) {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await.unwrap();
+        let is_gone = |it: Option<&Namespace>| it.is_none();
+        let gone =
+            async { while await_condition(namespaces.clone(), &self.namespace, is_gone).await.is_err() {} };
+        if timeout(LIMIT, gone).await.is_err() {
+            unreachable!("the namespace did not go: {:#?}", self.operator.said())
         }
     }
 
@@ -165,14 +180,20 @@ impl<C> Stage<C> {
         what: &str,
         is: impl Fn(&Value) -> bool,
     ) -> Value {
-        let json = |object: &DynamicObject| serde_json::to_value(object).unwrap();
-        let condition = |object: Option<&DynamicObject>| object.is_some_and(|it| is(&json(it)));
-        let waited = timeout(limit, await_condition(self.kind(kind), name, condition)).await;
-        let Ok(found) = waited else {
+        let condition = |object: Option<&DynamicObject>| object.is_some_and(|it| is(&shown(it.clone())));
+        // The same of a watch that ends.
+        let found = async {
+            loop {
+                if let Ok(Some(found)) = await_condition(self.kind(kind), name, &condition).await {
+                    return found;
+                }
+            }
+        };
+        let Ok(found) = timeout(limit, found).await else {
             let now = self.kind(kind).get_opt(name).await.unwrap().map(shown);
             unreachable!("{kind} {name} never was {what}: {now:#?}\n{:#?}", self.operator.said())
         };
-        json(&found.unwrap().unwrap())
+        shown(found)
     }
 }
 
@@ -192,7 +213,7 @@ impl Watch<'_> {
                 // The watch goes on by itself after a failure.
                 let event = self.events.next().await.unwrap();
                 let Ok(Event::Apply(version) | Event::InitApply(version)) = event else { continue };
-                let version = serde_json::to_value(version).unwrap();
+                let version = shown(version);
                 if is(&version) {
                     return version;
                 }

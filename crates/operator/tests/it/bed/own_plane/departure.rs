@@ -1,10 +1,9 @@
 //! The end of a Coder of ours: after everything that needs it, and with its token while it still runs.
 
 use api::{CoderControlPlane, CoderGroup, CoderOrganization};
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::{Api, api::DeleteParams, runtime::wait::await_condition};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::{
     ground::{
@@ -13,7 +12,7 @@ use super::{
     },
     sign,
 };
-use crate::bed::stage::{LIMIT, group, is_held_up, is_ready, says, words};
+use crate::bed::stage::{group, is_held_up, is_ready, says, words};
 
 /// What a database says. Coder may be gone by then, so nobody else can be asked.
 async fn ask(stage: &Ground, question: &str) -> String {
@@ -91,11 +90,6 @@ async fn a_namespace_with_a_coder_of_ours_goes_and_leaves_no_process() {
     stage.apply(&group(&json!({"deletionPolicy": "Delete"}))).await;
     stage.wait::<CoderGroup>("developers", "told", is_held_up("NotEntitled")).await;
     let process = process(&stage, "main").await;
-    let namespaces = Api::<Namespace>::all(stage.client.clone());
-    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
-    let is_gone = |it: Option<&Namespace>| it.is_none();
-    if timeout(LIMIT, await_condition(namespaces, &stage.namespace, is_gone)).await.is_err() {
-        unreachable!("the namespace did not go: {:#?}", stage.operator.said());
-    }
+    stage.delete_namespace().await;
     assert!(!std::path::Path::new("/proc").join(&process).exists(), "its process is gone too");
 }

@@ -2,11 +2,10 @@
 
 use api::{CoderControlPlane, CoderProvisioner};
 use k8s_openapi::api::{
-    core::v1::{Namespace, Pod, Secret},
+    core::v1::{Pod, Secret},
     events::v1::Event,
 };
 use kube::{
-    Api,
     api::{DeleteParams, ListParams, PostParams},
     runtime::wait::await_condition,
 };
@@ -148,10 +147,7 @@ async fn one_whose_control_plane_has_gone_before_goes_at_once_and_its_key_is_nam
 async fn a_namespace_goes_and_its_keys_with_it_as_far_as_anybody_answers() {
     let stage = Stage::new(licensed().await).await;
     made(&stage, "alpha").await;
-    let namespaces = Api::<Namespace>::all(stage.client.clone());
-    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
-    let gone = await_condition(namespaces, &stage.namespace, |it: Option<&Namespace>| it.is_none());
-    assert!(timeout(LIMIT, gone).await.is_ok(), "{:#?}", stage.operator.said());
+    stage.delete_namespace().await;
     if !keys(&stage.coderd).await.is_empty() {
         stage.operator.says(&["provisioner key alpha", "left behind"]).await;
     }
