@@ -64,10 +64,18 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let condition = |object: Option<&K>| object.is_some_and(&is);
-    let Ok(found) = timeout(LIMIT, await_condition(api.clone(), name, condition)).await else {
+    // A watch that the API server ends, as one does that has too much to do, says nothing of the object.
+    let found = async {
+        loop {
+            if let Ok(Some(found)) = await_condition(api.clone(), name, &condition).await {
+                return found;
+            }
+        }
+    };
+    let Ok(found) = timeout(LIMIT, found).await else {
         panic!("{name} never was {what}; it is {:#?}", api.get_opt(name).await)
     };
-    found.unwrap().unwrap()
+    found
 }
 
 /// Waits, by watching, until an object is gone.
@@ -75,8 +83,9 @@ pub(crate) async fn wait_until_gone<K>(api: &Api<K>, name: &str)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let gone = |object: Option<&K>| object.is_none();
-    let waited = timeout(LIMIT, await_condition(api.clone(), name, gone)).await;
+    let is_gone = |object: Option<&K>| object.is_none();
+    let gone = async { while await_condition(api.clone(), name, is_gone).await.is_err() {} };
+    let waited = timeout(LIMIT, gone).await;
     assert!(waited.is_ok(), "{name} is still there: {:#?}", api.get_opt(name).await);
 }
 
