@@ -77,7 +77,12 @@ pub(super) async fn ready(stage: &Ground, plane: &Value) -> Value {
 /// The pods of a control plane.
 pub(super) async fn pods(stage: &Ground, plane: &str) -> Vec<Pod> {
     let of_plane = ListParams::default().labels(&format!("app.kubernetes.io/instance={plane}"));
-    stage.api::<Pod>().list(&of_plane).await.unwrap().items
+    let mut pods = stage.api::<Pod>().list(&of_plane).await.unwrap().items;
+    for pod in &mut pods {
+        // Too long for somebody who reads why a test failed.
+        pod.metadata.managed_fields = None;
+    }
+    pods
 }
 
 /// Every pod with how often it was started again: what is the same twice was left alone.
