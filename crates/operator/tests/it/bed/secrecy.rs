@@ -6,12 +6,21 @@ use kube::{
     api::{DynamicObject, ListParams},
     discovery::{ApiGroup, Discovery, Scope, verbs},
 };
+use tokio::time::timeout;
 
-use super::stage::Stage;
+use super::stage::{LIMIT, Stage};
 
 /// Every object of the namespace but the Secrets themselves, of whatever kind, every line, and every figure.
 pub(super) async fn told(stage: &Stage) -> String {
-    let discovery = Discovery::new(stage.client.clone()).run().await.unwrap();
+    // A definition of another test may go at any moment, also between its group and what is in it.
+    let discovery = async {
+        loop {
+            if let Ok(found) = Discovery::new(stage.client.clone()).run().await {
+                return found;
+            }
+        }
+    };
+    let discovery = timeout(LIMIT, discovery).await.unwrap();
     let mut told = String::new();
     let mut kinds = Vec::new();
     for (resource, able) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
@@ -21,7 +30,6 @@ pub(super) async fn told(stage: &Stage) -> String {
         }
         let objects =
             Api::<DynamicObject>::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
-        // A definition of another test may go at any moment.
         let Ok(found) = objects.list(&ListParams::default()).await else { continue };
         if !found.items.is_empty() {
             kinds.push(resource.kind);
