@@ -1,5 +1,6 @@
 //! A Coder that we run: pods, access, licence, from nothing to the end.
 
+mod daemons;
 mod departure;
 mod encrypted;
 mod gate;
@@ -112,14 +113,8 @@ async fn next_token(stage: &Stage, before: &[u8]) -> Vec<u8> {
 async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
     let stage = stage().await;
     stage.apply(&plane()).await;
-    let waits = stage
-        .wait::<CoderControlPlane>("main", "without a licence", |it| {
-            says(it, "LicenseApplied", "False", "SecretMissing")
-        })
-        .await;
+    let (waits, license) = ground::license(&stage).await;
     assert!(says(&waits, "OperatorAccessReady", "True", "UpToDate"), "{waits:#}");
-    let license = sign(&stage).await;
-    stage.write_secret("coder-license", &json!({"license": license})).await;
     let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     let status = &ready["status"];
     assert_eq!(status["licenseTier"], "premium");

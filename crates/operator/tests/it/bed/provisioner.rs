@@ -1,5 +1,6 @@
 //! Provisioners with real daemons: from nothing to daemons that coderd sees, through rotations, to nothing again.
 
+mod authority;
 mod crashes;
 mod daemons;
 mod deletion;

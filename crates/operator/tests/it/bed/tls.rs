@@ -1,10 +1,10 @@
 //! A coderd behind a certificate of an authority that only its users know.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
@@ -27,12 +27,10 @@ pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A proxy that speaks TLS with a certificate for its address, signed by that authority.
-async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> Proxy {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+/// Speaks TLS with a certificate for that address, signed by that authority.
+fn acceptor(address: IpAddr, authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
     let mut params = CertificateParams::default();
-    params.subject_alt_names.push(SanType::IpAddress(address.ip()));
+    params.subject_alt_names.push(SanType::IpAddress(address));
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, authority).unwrap();
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -42,7 +40,14 @@ async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> P
         .with_no_client_auth()
         .with_single_cert(vec![CertificateDer::from(certificate)], key)
         .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// A proxy that speaks TLS with a certificate for its address, signed by that authority.
+async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> Proxy {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = acceptor(address.ip(), authority);
     let proxy = Proxy::behind(coderd, format!("https://{address}"));
     let served = proxy.clone();
     tokio::spawn(async move {
@@ -54,6 +59,26 @@ async fn start(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> P
         }
     });
     proxy
+}
+
+/// The same for whoever keeps a connection and speaks something else on it, as daemons do. Gives its address.
+pub(super) async fn tunnel(coderd: &str, authority: &CertifiedIssuer<'static, KeyPair>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = acceptor(address.ip(), authority);
+    let coderd = coderd.strip_prefix("http://").unwrap().to_owned();
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let (acceptor, coderd) = (acceptor.clone(), coderd.clone());
+            tokio::spawn(async move {
+                let mut outer = acceptor.accept(connection).await.ok()?;
+                let mut inner = TcpStream::connect(coderd).await.ok()?;
+                // Either side may hang up whenever it likes.
+                tokio::io::copy_bidirectional(&mut outer, &mut inner).await.ok()
+            });
+        }
+    });
+    format!("https://{address}")
 }
 
 #[tokio::test]

@@ -5,25 +5,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::{
-    ground::{
-        Ground, TOKEN_SECRET, eventually, licensed, operator, process, ready, running, shipped, stage,
-        tell_group,
-    },
-    sign,
+use super::ground::{
+    TOKEN_SECRET, ask, eventually, license, licensed, operator, process, ready, running, shipped, stage,
+    tell_group,
 };
 use crate::bed::stage::{group, is_held_up, is_ready, says, words};
-
-/// What a database says. Coder may be gone by then, so nobody else can be asked.
-async fn ask(stage: &Ground, question: &str) -> String {
-    let secret = stage.api::<Secret>().get("coder-db").await.unwrap().data.unwrap().remove("url").unwrap();
-    let url = String::from_utf8(secret.0).unwrap();
-    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
-    let output =
-        tokio::process::Command::new(psql).args(["-qAt", "-c", question, &url]).output().await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
 
 const OUR_TOKENS: &str = "select count(*) from api_keys where token_name like 'coder-operator-%'";
 
@@ -31,10 +17,7 @@ const OUR_TOKENS: &str = "select count(*) from api_keys where token_name like 'c
 async fn a_coder_of_ours_goes_last_says_what_it_waits_for_and_takes_its_token_along() {
     let stage = stage().await;
     stage.apply(&licensed()).await;
-    let waits = |it: &Value| says(it, "LicenseApplied", "False", "SecretMissing");
-    stage.wait::<CoderControlPlane>("main", "without a licence", waits).await;
-    let license = sign(&stage).await;
-    stage.write_secret("coder-license", &json!({"license": license})).await;
+    license(&stage).await;
     let plane = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     let alpha = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": "alpha"},
         "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}});

@@ -11,7 +11,7 @@ use testbed::Session;
 
 use crate::bed::{
     operator::Operator,
-    stage::{self, LIMIT, Stage, is_ready},
+    stage::{self, LIMIT, Stage, is_ready, says},
 };
 
 pub(super) const PASSWORD: &str = "Correct-Horse-Battery-9";
@@ -168,4 +168,24 @@ pub(super) async fn ours(owner: &Session) -> Ours {
 pub(super) async fn token(stage: &Ground) -> Option<String> {
     let secret = stage.api::<Secret>().get_opt(TOKEN_SECRET).await.unwrap()?;
     Some(String::from_utf8(secret.data?.remove("token")?.0).unwrap())
+}
+
+/// Waits until a control plane lacks nothing but its licence, and gives it one.
+pub(super) async fn license<C>(stage: &Stage<C>) -> (Value, String) {
+    let waits = |it: &Value| says(it, "LicenseApplied", "False", "SecretMissing");
+    let waiting = stage.wait::<CoderControlPlane>("main", "without a licence", waits).await;
+    let license = super::sign(stage).await;
+    stage.write_secret("coder-license", &json!({"license": license})).await;
+    (waiting, license)
+}
+
+/// What a database says. Coder may be gone by then, so nobody else can be asked.
+pub(super) async fn ask(stage: &Ground, question: &str) -> String {
+    let secret = stage.api::<Secret>().get("coder-db").await.unwrap().data.unwrap().remove("url").unwrap();
+    let url = String::from_utf8(secret.0).unwrap();
+    let psql = testbed::shared::parts().unwrap().postgres.program("psql");
+    let output =
+        tokio::process::Command::new(psql).args(["-qAt", "-c", question, &url]).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

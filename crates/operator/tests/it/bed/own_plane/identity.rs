@@ -4,11 +4,11 @@ use api::CoderControlPlane;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use testbed::Session;
 
 use super::{
-    ground::{Ground, eventually, licensed, ours, owner, pods, process, running, stage, token},
+    ground::{Ground, eventually, license, licensed, ours, owner, pods, process, running, stage, token},
     sign,
 };
 use crate::bed::{
@@ -39,9 +39,7 @@ async fn has_users(stage: &Ground) -> bool {
 async fn another_database_is_not_touched_until_a_person_accepts_it_and_then_has_everything() {
     let stage = stage().await;
     stage.apply(&licensed()).await;
-    let waits = |it: &Value| says(it, "LicenseApplied", "False", "SecretMissing");
-    stage.wait::<CoderControlPlane>("main", "without a licence", waits).await;
-    give_licence(&stage).await;
+    license(&stage).await;
     let before = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     let (known, held) = (&before["status"]["deploymentID"], token(&stage).await);
 
