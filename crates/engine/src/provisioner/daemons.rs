@@ -19,7 +19,7 @@ pub struct Daemons {
 }
 
 impl Daemons {
-    /// The daemons of a list that belong to pods that are there. When a daemon was last seen is coderd's business, by its
+    /// The daemons of a list that belong to pods that are there to stay. When a daemon was last seen is coderd's business, by its
     /// own clock; but one whose pod has gone stays in its list for a while.
     pub fn of(
         list: &[ProvisionerDaemon],

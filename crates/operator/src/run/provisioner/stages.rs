@@ -322,8 +322,10 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         }
     };
     keep(passed, held, Facts { image, authority, replicas }, shared).await?;
-    // Pods that have come since then change the Deployment's status, and that brings us back.
-    let pods: BTreeSet<String> = pods.iter().map(kube::ResourceExt::name_any).collect();
+    // One on its way out finishes a build, which may take long, and takes no other: it stands in for nobody. Pods that have
+    // come or are to go since then change the Deployment's status, and that brings us back.
+    let stay = pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
+    let pods: BTreeSet<String> = stay.map(kube::ResourceExt::name_any).collect();
     let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);

@@ -5,13 +5,13 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::Deployment,
-        core::v1::ServiceAccount,
+        core::v1::{Pod, ServiceAccount},
         rbac::v1::{Role, RoleBinding},
     },
 };
 use kube::{
     Resource, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::wait::await_condition,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -187,4 +187,27 @@ async fn daemons_that_are_newer_than_coderd_wait_for_it() {
     assert!(stage.api::<Deployment>().get_opt("provisioner-alpha").await.unwrap().is_none());
     stage.apply(&patient("alpha", &json!({}))).await;
     stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn a_daemon_whose_pod_is_on_its_way_out_does_not_stand_in_for_the_next_one() {
+    let stage = Stage::new(licensed().await).await;
+    stage.apply(&provisioner("alpha", &json!({}))).await;
+    stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+    let pods = stage.api::<Pod>();
+    let labels = ListParams::default().labels("app.kubernetes.io/instance=alpha");
+    let pod = pods.list(&labels).await.unwrap().items.remove(0).name_any();
+    // It takes as long as a build may take, and coderd has seen its daemon a moment ago.
+    let holding = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let params = PatchParams::default();
+    pods.patch(&pod, &params, &holding(json!(["test.coder.com/build"]))).await.unwrap();
+    // Nobody answers where the next one asks.
+    let lost = json!({"extraEnv": [{"name": "CODER_URL", "value": "http://127.0.0.1:1"}]});
+    stage.apply(&provisioner("alpha", &lost)).await;
+    let is_unseen = |it: &Value| says(it, "DaemonsConnected", "False", "DaemonsNotSeen");
+    let unseen = stage.wait::<CoderProvisioner>("alpha", "without daemons", is_unseen).await;
+    assert!(!is_ready(&unseen), "{unseen:#}");
+    let old = pods.get(&pod).await.unwrap();
+    assert!(old.metadata.deletion_timestamp.is_some(), "the old pod is still there");
+    pods.patch(&pod, &params, &holding(Value::Null)).await.unwrap();
 }
