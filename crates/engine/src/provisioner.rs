@@ -10,10 +10,10 @@ mod keeper;
 pub mod names;
 pub mod report;
 
-use api::{CoderControlPlane, CoderProvisioner};
+use api::{CoderControlPlane, CoderProvisioner, reason};
 use kube::ResourceExt as _;
 
-use crate::provisioner_keys::SecretPlace;
+use crate::{control_plane::version, outcome::Waiting, provisioner_keys::SecretPlace};
 
 /// The kinds of the objects that a provisioner has: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 4] = [
@@ -32,9 +32,26 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
     }
 }
 
-/// The image of the daemons: the declared one, the control plane's, or for one that runs elsewhere the published one of its
-/// version.
-pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> String {
+/// The image of the daemons, if they may have it now: a control plane has it first.
+pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> Result<String, Waiting> {
+    let status = plane.status.as_ref();
+    let image = chosen(provisioner, plane);
+    if provisioner.spec.image().is_none() && plane.spec.external.is_none() {
+        let database = status.and_then(|it| it.database_version.as_deref());
+        version::check(&image, database).map_err(|_| Waiting {
+            reason: reason::CONTROL_PLANE_NOT_READY,
+            message: format!(
+                "control plane {} refuses {image}, and so do its daemons: its own status says more",
+                plane.name_any()
+            ),
+        })?;
+    }
+    version::check_daemon(&image, status.and_then(|it| it.version.as_deref()))?;
+    Ok(image)
+}
+
+/// The declared image, the control plane's, or for one that runs elsewhere the published one of its version.
+fn chosen(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> String {
     if let Some(declared) = provisioner.spec.image() {
         return declared.to_owned();
     }
@@ -53,11 +70,11 @@ mod tests {
 
     use super::*;
 
-    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> String {
+    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> Result<String, Waiting> {
         let provisioner = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": {"name": "a"},
             "spec": {"controlPlaneRef": {"name": "main"}, "image": declared}});
         let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"},
-            "spec": plane, "status": {"version": version}});
+            "spec": plane, "status": {"version": version, "databaseVersion": version}});
         image(&serde_json::from_value(provisioner).unwrap(), &serde_json::from_value(plane).unwrap())
     }
 
@@ -66,10 +83,23 @@ mod tests {
         let ours = json!({"image": "mirror.example.com/coder:v2.36.0"});
         let external =
             json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "t"}}});
-        assert_eq!(of(&json!("own:v1"), &ours, None), "own:v1");
-        assert_eq!(of(&Value::Null, &ours, Some("v2.37.0")), "mirror.example.com/coder:v2.36.0");
+        let image = |declared: &Value, plane: &Value, version| of(declared, plane, version).unwrap();
+        assert_eq!(image(&json!("own:v1"), &ours, None), "own:v1");
+        assert_eq!(image(&Value::Null, &ours, Some("v2.36.0+abc")), "mirror.example.com/coder:v2.36.0");
         let published = api::published_image("v2.36.0");
-        assert_eq!(of(&Value::Null, &external, Some("v2.36.0+abc")), published);
-        assert_eq!(of(&Value::Null, &external, None), api::published_image("latest"));
+        assert_eq!(image(&Value::Null, &external, Some("v2.36.0+abc")), published);
+        assert_eq!(image(&Value::Null, &external, None), api::published_image("latest"));
+    }
+
+    #[test]
+    fn daemons_do_not_go_where_their_control_plane_is_not_yet_or_does_not_go() {
+        let at = |tag: &str| json!({"image": format!("mirror.example.com/coder:{tag}")});
+        for (tag, word) in [("v2.37.0", "is as new"), ("v2.35.0", "main refuses")] {
+            let held = of(&Value::Null, &at(tag), Some("v2.36.0+abc")).unwrap_err();
+            assert_eq!(held.reason, reason::CONTROL_PLANE_NOT_READY);
+            assert!(held.message.contains(word) && held.message.contains(tag), "{}", held.message);
+        }
+        let older = of(&json!("own:v2.35.0"), &at("v2.36.0"), Some("v2.36.0+abc"));
+        assert_eq!(older.as_deref(), Ok("own:v2.35.0"), "a person may say another one");
     }
 }

@@ -9,7 +9,6 @@ use api::{
 use client::organizations::Organization;
 use engine::{
     Trouble, Waiting, World,
-    control_plane::version::check_daemon,
     endpoint::place,
     objects::{Keeper as _, Notice, rollout::Rollout},
     provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
@@ -306,11 +305,13 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
     let Keyed { held, known, pods } = keyed;
     let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
     let version = known.declared.status.as_ref().and_then(|it| it.version.as_deref());
-    let image = image(&provisioner, &known.declared);
-    if let Err(waiting) = check_daemon(&image, version) {
-        passed.findings.stopped = Some(waiting);
-        return look_on(passed, context).await;
-    }
+    let image = match image(&provisioner, &known.declared) {
+        Ok(image) => image,
+        Err(waiting) => {
+            passed.findings.stopped = Some(waiting);
+            return look_on(passed, context).await;
+        }
+    };
     let replicas = provisioner.spec.replicas();
     let authority = match authority(&known.declared, shared).await {
         Ok(authority) => authority,

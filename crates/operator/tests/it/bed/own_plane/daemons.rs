@@ -1,17 +1,20 @@
 //! Daemons beside a Coder of ours: they come with it from one apply, and leave no key whichever of the two goes first.
 
 use api::{CoderControlPlane, CoderProvisioner};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Pod, Secret},
+};
 use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
 
-use super::ground::{Ground, TOKEN_SECRET, ask, eventually, license, licensed, stage};
+use super::ground::{Ground, TOKEN_SECRET, ask, eventually, give_licence, license, licensed, pods, stage};
 use crate::bed::{
     provisioner::provisioner,
-    stage::{is_ready, says},
+    stage::{is_held_up, is_ready, says, words},
 };
 
 /// The keys that somebody made: Coder has three of its own.
@@ -77,6 +80,35 @@ async fn one_apply_brings_a_coder_and_daemons_of_its_image_that_it_sees() {
     assert_eq!(url.value, Some(service));
     assert_eq!(ask(&stage, KEYS).await, "alpha");
     assert_eq!(ask(&stage, OF_PEOPLE).await, "0", "nobody but the operator's own account is signed in");
+}
+
+#[tokio::test]
+async fn daemons_go_neither_ahead_of_their_coder_nor_where_it_does_not_go() {
+    let stage = stage().await;
+    both(&stage).await;
+    let deployment = async || stage.api::<Deployment>().get("provisioner-alpha").await.unwrap();
+    let before = deployment().await.metadata.generation;
+    let held = |image: &'static str| {
+        move |it: &Value| is_held_up("ControlPlaneNotReady")(it) && words(it).contains(image)
+    };
+    let mut plane = licensed();
+    let older = "bed/coder-licensed:v2.30.0";
+    plane["spec"]["image"] = json!(older);
+    stage.apply(&plane).await;
+    stage.wait::<CoderProvisioner>("alpha", "held back", held(older)).await;
+
+    // By its image it is newer; the build in it is that of before, and so it never is.
+    let newer = "bed/coder-licensed:v2.36.1";
+    plane["spec"]["image"] = json!(newer);
+    stage.apply(&plane).await;
+    let has_it = |it: &Vec<Pod>| {
+        it.len() == 1 && it[0].spec.as_ref().unwrap().containers[0].image.as_deref() == Some(newer)
+    };
+    eventually("upgraded", || pods(&stage, "main"), has_it).await;
+    // It takes licences that it signed itself, and only those.
+    give_licence(&stage).await;
+    stage.wait::<CoderProvisioner>("alpha", "waiting", held(newer)).await;
+    assert_eq!(deployment().await.metadata.generation, before, "no daemon was touched");
 }
 
 /// What is gone leaves no key in the database, nothing in the namespace, and nothing to be named.

@@ -75,7 +75,7 @@ pub(super) async fn ready(stage: &Ground, plane: &Value) -> Value {
 }
 
 /// The pods of a control plane.
-pub(super) async fn pods(stage: &Ground, plane: &str) -> Vec<Pod> {
+pub(super) async fn pods<C>(stage: &Stage<C>, plane: &str) -> Vec<Pod> {
     let of_plane = ListParams::default().labels(&format!("app.kubernetes.io/instance={plane}"));
     let mut pods = stage.api::<Pod>().list(&of_plane).await.unwrap().items;
     for pod in &mut pods {
@@ -174,9 +174,15 @@ pub(super) async fn token(stage: &Ground) -> Option<String> {
 pub(super) async fn license<C>(stage: &Stage<C>) -> (Value, String) {
     let waits = |it: &Value| says(it, "LicenseApplied", "False", "SecretMissing");
     let waiting = stage.wait::<CoderControlPlane>("main", "without a licence", waits).await;
+    (waiting, give_licence(stage).await)
+}
+
+/// Signs a licence with the only pod that is there, and puts it where the manifest says.
+pub(super) async fn give_licence<C>(stage: &Stage<C>) -> String {
+    eventually("one pod", || pods(stage, "main"), |it| it.len() == 1).await;
     let license = super::sign(stage).await;
     stage.write_secret("coder-license", &json!({"license": license})).await;
-    (waiting, license)
+    license
 }
 
 /// What a database says. Coder may be gone by then, so nobody else can be asked.

@@ -7,10 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 use testbed::Session;
 
-use super::{
-    ground::{Ground, eventually, license, licensed, ours, owner, pods, process, running, stage, token},
-    sign,
-};
+use super::ground::{Ground, give_licence, license, licensed, ours, owner, process, running, stage, token};
 use crate::bed::{
     operator::writes,
     stage::{is_held_up, is_ready, says, words},
@@ -19,13 +16,6 @@ use crate::bed::{
 async fn licences(owner: &Session) -> Vec<i64> {
     let found = owner.request(Method::GET, "/api/v2/licenses", None).await.unwrap().1;
     found.as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()).collect()
-}
-
-/// Signs a licence with the only pod that is there, and puts it where the manifest says.
-async fn give_licence(stage: &Ground) {
-    eventually("one pod", || pods(stage, "main"), |it| it.len() == 1).await;
-    let license = sign(stage).await;
-    stage.write_secret("coder-license", &json!({"license": license})).await;
 }
 
 /// Whether anybody has an account at what the Service leads to.
