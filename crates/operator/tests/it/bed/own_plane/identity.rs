@@ -7,7 +7,9 @@ use reqwest::Method;
 use serde_json::json;
 use testbed::Session;
 
-use super::ground::{Ground, give_licence, license, licensed, ours, owner, process, running, stage, token};
+use super::ground::{
+    Ground, eventually, give_licence, license, licensed, ours, owner, process, running, stage, token,
+};
 use crate::bed::{
     operator::writes,
     stage::{is_held_up, is_ready, says, words},
