@@ -70,12 +70,17 @@ mod tests {
 
     use super::*;
 
-    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> Result<String, Waiting> {
+    fn pair(declared: &Value, plane: &Value, version: Option<&str>) -> (CoderProvisioner, CoderControlPlane) {
         let provisioner = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": {"name": "a"},
             "spec": {"controlPlaneRef": {"name": "main"}, "image": declared}});
         let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"},
             "spec": plane, "status": {"version": version, "databaseVersion": version}});
-        image(&serde_json::from_value(provisioner).unwrap(), &serde_json::from_value(plane).unwrap())
+        (serde_json::from_value(provisioner).unwrap(), serde_json::from_value(plane).unwrap())
+    }
+
+    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> Result<String, Waiting> {
+        let (provisioner, plane) = pair(declared, plane, version);
+        image(&provisioner, &plane)
     }
 
     #[test]
