@@ -5,6 +5,7 @@
 //! [`Keeper`].
 
 mod compare;
+mod crash;
 mod fields;
 pub(crate) mod hardening;
 pub mod last_words;

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use url::form_urlencoded;
 
+use super::crash::crash;
 use crate::control_plane::references::{Reference, of_source, of_variable, of_volume};
 
 /// How many lines are asked for: the very last ones may be empty.
@@ -41,12 +42,9 @@ fn troubled(pod: &Pod) -> Option<Asked> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
     let all: Vec<&ContainerStatus> = init.chain(status.container_statuses.iter().flatten()).collect();
-    let ends = all.iter().find(|it| {
-        let waiting = it.state.as_ref().and_then(|it| it.waiting.as_ref());
-        waiting.and_then(|it| it.reason.as_deref()) == Some("CrashLoopBackOff")
-    });
+    let ends = all.iter().find_map(|it| Some((it, crash(pod, it)?.is_before)));
     let runs = || all.iter().find(|it| !it.ready && it.state.as_ref().is_some_and(|it| it.running.is_some()));
-    let (container, previous) = ends.map(|it| (it, true)).or_else(|| runs().map(|it| (it, false)))?;
+    let (container, previous) = ends.or_else(|| runs().map(|it| (it, false)))?;
     Some(Asked { pod: pod.name_any(), container: container.name.clone(), previous })
 }
 

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet},
-    core::v1::{ContainerStatus, Pod},
+    core::v1::Pod,
 };
 use kube::{Resource, ResourceExt as _};
+
+use super::crash::{Crash, crash};
 
 /// The annotation that tells the forms of a Deployment apart.
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -119,23 +121,20 @@ fn of_pod(pod: &Pod, last_lines: &BTreeMap<String, String>) -> Option<String> {
     }
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten()).find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref()?;
-        let message = short(waiting.message.as_deref().unwrap_or_default());
-        match reason {
-            "CrashLoopBackOff" => {
-                let line = last_line(pod, last_lines);
-                Some(format!("pod {name} ends again and again{}{line}", exit(container)))
-            }
-            hopeless if HOPELESS.contains(&hopeless) => Some(format!("pod {name}: {reason}: {message}")),
-            _ => None,
+        if let Some(crash) = crash(pod, container) {
+            let what =
+                if crash.is_repeated { "ends again and again" } else { "ended and is not ready since" };
+            return Some(format!("pod {name} {what}{}{}", exit(&crash), last_line(pod, last_lines)));
         }
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().filter(|it| HOPELESS.contains(it))?;
+        let message = short(waiting.message.as_deref().unwrap_or_default());
+        Some(format!("pod {name}: {reason}: {message}"))
     })
 }
 
-fn exit(container: &ContainerStatus) -> String {
-    let last = container.last_state.as_ref().and_then(|it| it.terminated.as_ref());
-    last.map_or_else(String::new, |it| {
+fn exit(crash: &Crash<'_>) -> String {
+    crash.ending.map_or_else(String::new, |it| {
         let reason = it.reason.as_deref().unwrap_or("ended");
         format!(" ({reason}, exit code {})", it.exit_code)
     })

@@ -21,7 +21,7 @@ fn who_crashed_is_asked_for_the_life_that_is_over_and_who_is_not_ready_for_the_o
     going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
     let pods = [
         pod("old", &at(1), &crashing()),
-        pod("new", &at(2), &json!({"state": {"running": {}}})),
+        pod("new", &at(2), &json!({"state": {"running": {}}, "restartCount": 0})),
         pod("fine", &at(3), &json!({"state": {"running": {}}, "ready": true})),
         pod("pulling", &at(4), &json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}})),
         going,
@@ -31,6 +31,20 @@ fn who_crashed_is_asked_for_the_life_that_is_over_and_who_is_not_ready_for_the_o
     let many: Vec<Pod> = (0..9).map(|it| pod(&format!("p{it}"), &at(it), &crashing())).collect();
     assert_eq!(whom_to_ask(&many).len(), MOST_PODS);
     assert_eq!(whom_to_ask(&many)[0].pod, "p8");
+}
+
+#[test]
+fn who_crashes_is_asked_for_the_same_words_whatever_it_is_at() {
+    let ended = json!({"terminated": {"exitCode": 1}});
+    for (state, previous) in [
+        (json!({"waiting": {"reason": "CrashLoopBackOff"}}), true),
+        (json!({"running": {}}), true),
+        // The life that is over is still the one that is shown.
+        (ended.clone(), false),
+    ] {
+        let pod = pod("new", "2026-01-01T00:00:00Z", &json!({"state": state, "lastState": ended}));
+        assert_eq!(whom_to_ask(&[pod])[0].previous, previous, "{state}");
+    }
 }
 
 #[test]

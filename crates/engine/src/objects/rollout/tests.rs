@@ -82,6 +82,63 @@ fn a_pod_that_cannot_start_is_named_with_what_it_says() {
     assert_eq!(stuck(&json!({"conditions": [condition]})), "pod new finds no node: 0/3 nodes");
 }
 
+/// A container that has been started again so often, in one of the states that a kubelet shows one after the other.
+fn restarted(count: i32, state: &Value) -> Value {
+    let ended = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+    let last = if count > 0 { ended } else { json!({}) };
+    let created = json!({"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T10:00:00Z"});
+    json!({"conditions": [created], "containerStatuses": [{"name": "coder", "image": "", "imageID": "", "ready": false,
+        "restartCount": count, "state": state, "lastState": last}]})
+}
+
+#[test]
+fn a_pod_that_crashes_is_the_same_trouble_whatever_it_is_at_when_it_is_looked_at() {
+    let ended = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+    let running = json!({"running": {"startedAt": "2026-01-01T10:00:30Z"}});
+    let backs_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
+    // Nothing is known of the first life, and it may still come.
+    let first = said(&under_way(), &[pod("new", "now", &restarted(0, &running))]);
+    assert!(matches!(first, Rollout::Progressing(_)), "{first:?}");
+    let once = "pod new ended and is not ready since (Error, exit code 1); its last words: database is gone";
+    for state in [&running, &ended] {
+        assert_eq!(stuck(&restarted(1, state)), once, "{state}");
+    }
+    let often = "pod new ends again and again (Error, exit code 1); its last words: database is gone";
+    for (count, state) in [
+        (1, &backs_off),
+        (2, &running),
+        (2, &ended),
+        (2, &backs_off),
+        (3, &running),
+        (3, &ended),
+        (3, &backs_off),
+    ] {
+        assert_eq!(stuck(&restarted(count, state)), often, "{count} {state}");
+    }
+    // The words are those of the pod, also when the Deployment has lost its patience.
+    let mut late = under_way();
+    late["conditions"] =
+        json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
+    let late = said(&late, &[pod("new", "now", &restarted(3, &running))]);
+    assert_eq!(late, Rollout::Stuck(often.to_owned()));
+}
+
+#[test]
+fn a_crash_that_is_over_is_no_trouble() {
+    let running = json!({"running": {"startedAt": "2026-01-01T10:00:30Z"}});
+    // Since then it was ready, and its probe fails for another reason.
+    let mut since = restarted(1, &running);
+    since["conditions"][0]["lastTransitionTime"] = json!("2026-01-02T00:00:00Z");
+    let mut ready = restarted(1, &running);
+    ready["containerStatuses"][0]["ready"] = json!(true);
+    // Its node has come back, and makes everything anew.
+    let anew = restarted(1, &json!({"waiting": {"reason": "ContainerCreating"}}));
+    for status in [since, ready, anew] {
+        let answer = said(&under_way(), &[pod("new", "now", &status)]);
+        assert!(matches!(answer, Rollout::Progressing(_)), "{status}: {answer:?}");
+    }
+}
+
 #[test]
 fn a_pod_of_an_earlier_form_or_of_somebody_else_is_no_trouble() {
     let failing = waiting("CrashLoopBackOff", "");
