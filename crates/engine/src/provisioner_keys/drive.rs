@@ -83,6 +83,10 @@ pub trait Surroundings: Sync {
         async { Ok(false) }
     }
 
+    /// Names a key that stays in coderd, to people and at once: what is written next forgets it, and a process may die
+    /// anywhere.
+    fn leave(&self, held: &Held) -> impl Future<Output = ()> + Send;
+
     /// Told before each action and after some. There is no secret in it.
     fn told(&self, told: &Told<'_>);
 }
@@ -102,10 +106,6 @@ pub enum Told<'a> {
     },
     /// It is tried again in a later pass.
     NotRevoked {
-        held: &'a Held,
-    },
-    /// It stays in coderd and is forgotten.
-    Left {
         held: &'a Held,
     },
 }
@@ -172,7 +172,8 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             match next {
                 Next::Rest(rest) => return Ok(state.end(*rest, &self.wanted.place)),
                 Next::Write(write) => self.write(&mut state, *write).await?,
-                Next::Mirror(record) => {
+                Next::Mirror { record, leaves } => {
+                    self.leave(&leaves).await;
                     self.around.mirror(&record).await?;
                     state.seen.mirrored(&record);
                     state.drop_given_up();
@@ -252,9 +253,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     async fn write(&self, state: &mut State, write: Write) -> Result<(), Trouble> {
         let Write { record, value, begins: _, leaves } = write;
-        for held in &leaves {
-            self.around.told(&Told::Left { held });
-        }
+        self.leave(&leaves).await;
         let put = match value {
             Value::Keep => None,
             Value::Minted => state.minted.clone(),
@@ -276,6 +275,12 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             }
         }
         Ok(())
+    }
+
+    async fn leave(&self, leaves: &[Held]) {
+        for held in leaves {
+            self.around.leave(held).await;
+        }
     }
 
     async fn mint(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {

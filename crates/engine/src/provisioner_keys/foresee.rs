@@ -58,7 +58,7 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
                 act_of(&write, &seen, &mut acts);
                 seen.wrote(&write.record, &write.value);
             }
-            Next::Mirror(record) => seen.mirrored(&record),
+            Next::Mirror { record, leaves: _ } => seen.mirrored(&record),
             Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
             Next::Mint(intent) => {
                 mint(&intent, &known, &mut acts);

@@ -24,7 +24,11 @@ pub enum Next {
     /// Write the record into the Secret, with the version that was read; create the Secret where there is none.
     Write(Box<Write>),
     /// Write the record into the object's status.
-    Mirror(Box<Record>),
+    Mirror {
+        record: Box<Record>,
+        /// As in [`Write::leaves`].
+        leaves: Vec<Held>,
+    },
     /// Read the list, and then the Secret, anew. In the other order a key could look lost that has just been written.
     Look,
     /// Ask coderd for a key.

@@ -20,7 +20,7 @@ use self::{
 };
 
 /// Everything that may be going on when an operator dies.
-const SCENES: [&[Disturbance]; 16] = [
+const SCENES: [&[Disturbance]; 18] = [
     &[],
     &[Disturbance::ForeignName],
     &[Disturbance::Rotate],
@@ -29,6 +29,8 @@ const SCENES: [&[Disturbance]; 16] = [
     &[Disturbance::Name],
     &[Disturbance::Organization],
     &[Disturbance::Plane],
+    &[Disturbance::Replaced],
+    &[Disturbance::Rotate, Disturbance::Replaced],
     &[Disturbance::Url],
     &[Disturbance::DeleteSecret],
     &[Disturbance::EmptySecret],

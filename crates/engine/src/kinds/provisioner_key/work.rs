@@ -1,7 +1,5 @@
 //! The IO of a key that is only kept in a Secret: looking, doing what is due, and the end.
 
-use std::sync::{Mutex, PoisonError};
-
 use uuid::Uuid;
 
 use super::desk;
@@ -27,7 +25,8 @@ impl Job {
     /// What would be done. Nothing is written.
     pub(super) async fn look(&self, world: &World) -> Result<Foreseen, Trouble> {
         let desk = desk(world)?;
-        let (secrets, around) = (SecretsOf(desk.secrets(&self.holder)), Around::new(desk, &self.holder));
+        let (secrets, around) =
+            (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
         let (foreseen, proved) = self.pass(&self.wanted, world, &secrets, &around).look().await?;
         desk.remember(&self.holder, proved);
         Ok(foreseen)
@@ -43,10 +42,9 @@ impl Job {
         // When it was planned the organization may have been a promise.
         let organization_id = world.organization_id(&self.wanted.organization_name).await?;
         let wanted = Wanted { organization_id, ..self.wanted.clone() };
-        let (secrets, around) = (SecretsOf(desk.secrets(&self.holder)), Around::new(desk, &self.holder));
-        let driven = self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await;
-        around.name_what_is_left().await;
-        let driven = driven?;
+        let (secrets, around) =
+            (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
+        let driven = self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await?;
         desk.remember(&self.holder, driven.proved.clone());
         Ok(driven)
     }
@@ -133,20 +131,6 @@ impl Job {
 struct Around<'a> {
     desk: &'a dyn Desk,
     holder: &'a Holder,
-    left: Mutex<Vec<Held>>,
-}
-
-impl<'a> Around<'a> {
-    fn new(desk: &'a dyn Desk, holder: &'a Holder) -> Self {
-        Self { desk, holder, left: Mutex::default() }
-    }
-
-    async fn name_what_is_left(&self) {
-        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-        for held in &left {
-            self.desk.left(self.holder, held).await;
-        }
-    }
 }
 
 impl Surroundings for Around<'_> {
@@ -159,9 +143,9 @@ impl Surroundings for Around<'_> {
         Ok(Revoked::OutOfReach)
     }
 
-    fn told(&self, told: &Told<'_>) {
-        if let Told::Left { held } | Told::Revoked { held, how: Revoked::OutOfReach } = told {
-            self.left.lock().unwrap_or_else(PoisonError::into_inner).push((*held).clone());
-        }
+    async fn leave(&self, held: &Held) {
+        self.desk.left(self.holder, held).await;
     }
+
+    fn told(&self, _: &Told<'_>) {}
 }

@@ -67,7 +67,10 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
         return Next::Revoke(Box::new(lost.clone()));
     }
     let is_mirrored = seen.mirror.intent.as_ref() == Some(&intent);
-    if is_mirrored { Next::Mint(Box::new(intent)) } else { Next::Mirror(Box::new(record)) }
+    if is_mirrored {
+        return Next::Mint(Box::new(intent));
+    }
+    Next::Mirror { record: Box::new(record), leaves: Vec::new() }
 }
 
 /// Whoever is about to ask for the key of an intent that somebody else wrote makes it theirs, by another time in it. The one

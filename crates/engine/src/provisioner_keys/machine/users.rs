@@ -32,10 +32,11 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         record.secret = Some(wanted.secret.clone());
     }
     let mut cleared = record.clone();
-    leave(wanted, seen, &mut cleared, now);
+    let leaves = leave(wanted, seen, &mut cleared, now);
     let is_mirrored = |it: &Record| it.retiring == seen.mirror.retiring && it.intent == seen.mirror.intent;
-    if !is_mirrored(&record) && !is_mirrored(&cleared) {
-        return Next::Mirror(Box::new(cleared));
+    // Whoever is forgotten is named first, also one that was the key in use until now.
+    if !leaves.is_empty() || (!is_mirrored(&record) && !is_mirrored(&cleared)) {
+        return Next::Mirror { record: Box::new(cleared), leaves };
     }
     if judged.is_ok()
         && let Some(due) = due(wanted, seen, &cleared, now)
@@ -45,7 +46,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if is_mirrored(&cleared) {
         rest(wanted, seen, cleared, judged.err(), now)
     } else {
-        Next::Mirror(Box::new(cleared))
+        Next::Mirror { record: Box::new(cleared), leaves }
     }
 }
 

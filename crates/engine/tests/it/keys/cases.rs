@@ -320,6 +320,25 @@ fn another_deployment_under_the_same_name_gets_a_key_and_the_old_one_is_left() {
 }
 
 #[test]
+fn a_key_that_stays_is_named_also_where_a_person_brought_another_one() {
+    let world = settled(Policy::Recreate);
+    let value = {
+        let mut world = world.lock().unwrap();
+        world.wanted.place = place("main", 3);
+        world.disturbances += 1;
+        let tags = world.wanted.tags.clone();
+        world.foreign("somebody", &tags, 0);
+        world.rows.last().unwrap().value.clone()
+    };
+    brought(&world, Some(&value));
+    let done = pass(&world);
+    assert_eq!(done.last().unwrap(), "somebody is not ours");
+    let at = |what: &str| done.iter().position(|it| it == what);
+    assert!(at("left alpha").is_some() && at("left alpha") < at("mirror"), "{done:?}");
+    assert!(!world.lock().unwrap().status.names_key("alpha", None), "it is forgotten");
+}
+
+#[test]
 fn a_value_of_somebody_else_is_kept_if_it_would_do_and_replaced_if_not() {
     let world = World::new(Policy::Recreate);
     let tags = world.lock().unwrap().wanted.tags.clone();

@@ -14,6 +14,8 @@ pub(crate) enum Disturbance {
     Name,
     Organization,
     Plane,
+    /// Another deployment answers for the same control plane.
+    Replaced,
     Url,
     DeleteSecret,
     EmptySecret,
@@ -63,6 +65,7 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
         | Disturbance::Name
         | Disturbance::Organization
         | Disturbance::Plane
+        | Disturbance::Replaced
         | Disturbance::Url
         | Disturbance::RenameSecret
         | Disturbance::RenameEntry => change_manifest(world, disturbance),
@@ -77,7 +80,7 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
 
 fn change_manifest(world: &mut World, disturbance: Disturbance) {
     let number = world.log.len();
-    if matches!(disturbance, Disturbance::Name | Disturbance::Plane) {
+    if matches!(disturbance, Disturbance::Name | Disturbance::Plane | Disturbance::Replaced) {
         // What was restored and seen by nobody is not found where nobody looks any more.
         let is_named = |it: &Row| world.is_named(it);
         let unseen: Vec<Uuid> = world.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
@@ -97,6 +100,9 @@ fn change_manifest(world: &mut World, disturbance: Disturbance) {
         Disturbance::Plane => {
             let is_main = wanted.place.control_plane == "main";
             wanted.place = if is_main { place("other", 2) } else { place("main", 1) };
+        }
+        Disturbance::Replaced => {
+            wanted.place.deployment_id = Some(Uuid::from_u128(10 + number as u128));
         }
         Disturbance::Url => wanted.place.url = format!("https://{number}.example.com"),
         Disturbance::RenameSecret => wanted.secret.name = format!("renamed-{number}"),

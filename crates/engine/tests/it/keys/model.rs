@@ -12,8 +12,8 @@ use std::{
 use engine::{
     outcome::{Trouble, Waiting},
     provisioner_keys::{
-        Coderd, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record, Retiring,
-        Revoked, SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
+        Coderd, Held, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record,
+        Retiring, Revoked, SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
         coderd::{Listing, revoke},
     },
 };
@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) key: LiveKey,
     pub(crate) value: String,
     pub(crate) is_foreign: bool,
+    /// Whether it was named as one that stays: a person knows of it.
+    pub(crate) is_left: bool,
 }
 
 /// A Secret.
@@ -188,7 +190,7 @@ impl World {
             created_at: self.now,
             daemons: 0,
         };
-        Row { deployment, key, value: format!("value-{}", self.count), is_foreign: false }
+        Row { deployment, key, value: format!("value-{}", self.count), is_foreign: false, is_left: false }
     }
 
     fn taken(&self, deployment: Uuid, organization: Uuid, name: &str) -> bool {
@@ -212,7 +214,7 @@ impl World {
     }
 
     pub(crate) fn ours(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|it| !it.is_foreign)
+        self.rows.iter().filter(|it| !it.is_foreign && !it.is_left)
     }
 
     pub(crate) fn record(&self) -> Option<&Record> {
@@ -534,16 +536,21 @@ impl Surroundings for Operator {
         revoke(&there, retiring, is_ours, now).await
     }
 
-    fn told(&self, told: &Told<'_>) {
-        if let Told::Left { held } = told {
-            // It was named: it is a person's from here on.
+    async fn leave(&self, held: &Held) {
+        Pause(false).await;
+        {
             let mut world = self.lock();
             world.log.push(format!(": left {}", held.name));
-            let is_it =
-                |it: &&mut Row| Some(it.deployment) == held.place.deployment_id && Some(it.key.id) == held.id;
-            world.rows.iter_mut().filter(is_it).for_each(|it| it.is_foreign = true);
+            let is_it = |it: &&mut Row| {
+                Some(it.deployment) == held.place.deployment_id
+                    && held.is_called(&it.key.name, Some(it.key.organization_id))
+            };
+            world.rows.iter_mut().filter(is_it).for_each(|it| it.is_left = true);
         }
+        Pause(false).await;
     }
+
+    fn told(&self, _: &Told<'_>) {}
 }
 
 impl Operator {

@@ -31,11 +31,8 @@ pub(super) struct Around<'a> {
     news: Mutex<Vec<News>>,
 }
 
-/// What people are told.
-enum News {
-    Normal(&'static str, &'static str, String),
-    Left(String),
-}
+/// What people are told at the end of a pass: a reason, an action, and words.
+type News = (&'static str, &'static str, String);
 
 impl<'a> Around<'a> {
     pub(super) fn new(provisioner: CoderProvisioner, names: &'a Names, shared: &'a Shared) -> Self {
@@ -101,13 +98,8 @@ impl<'a> Around<'a> {
     pub(super) async fn publish(&self) {
         let news = std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
         let provisioner = self.provisioner();
-        for it in news {
-            match it {
-                News::Normal(reason, action, note) => {
-                    publish(&provisioner, EventType::Normal, (reason, action), &note, self.shared).await;
-                }
-                News::Left(note) => leave_behind(&provisioner, reason::DELETING, &note, self.shared).await,
-            }
+        for (reason, action, note) in news {
+            publish(&provisioner, EventType::Normal, (reason, action), &note, self.shared).await;
         }
     }
 
@@ -139,6 +131,11 @@ impl Surroundings for Around<'_> {
         Ok(all.items.iter().filter(|it| it.uid() != own).any(|it| has_key(it, held)))
     }
 
+    async fn leave(&self, held: &Held) {
+        let note = left_behind(&held.name, &held.place.control_plane);
+        leave_behind(&self.provisioner(), reason::DELETING, &note, self.shared).await;
+    }
+
     fn told(&self, told: &Told<'_>) {
         match told {
             Told::Action(Next::Write(write)) => {
@@ -149,7 +146,7 @@ impl Surroundings for Around<'_> {
             Told::Action(_) => {}
             Told::Minted { name } => {
                 tracing::info!(key = name, "a key was made");
-                self.tell(News::Normal("KeyMinted", "Create", format!("provisioner key {name} was made")));
+                self.tell(("KeyMinted", "Create", format!("provisioner key {name} was made")));
             }
             Told::Revoked { held, how } => {
                 let name = &held.name;
@@ -157,17 +154,15 @@ impl Surroundings for Around<'_> {
                     Revoked::Done => {
                         tracing::info!(key = name, "a key was revoked");
                         let note = format!("provisioner key {name} was revoked");
-                        self.tell(News::Normal("KeyRevoked", "Delete", note));
+                        self.tell(("KeyRevoked", "Delete", note));
                     }
                     Revoked::Absent => tracing::info!(key = name, "there is no such key any more"),
                     Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
-                    Revoked::OutOfReach => {
-                        self.tell(News::Left(left_behind(name, &held.place.control_plane)));
-                    }
+                    // It is named when it is given up.
+                    Revoked::OutOfReach => {}
                 }
             }
             Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
-            Told::Left { held } => self.tell(News::Left(left_behind(&held.name, &held.place.control_plane))),
         }
     }
 }

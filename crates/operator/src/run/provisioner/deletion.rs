@@ -173,6 +173,7 @@ async fn revoke_all(
     let (mut left, mut why) = (Vec::new(), None);
     for retiring in &end(&Ending { names, record: record.as_ref(), mirror: &mirror, listed }) {
         match revoke_one(provisioner, retiring, names, around, context).await {
+            Ok(Revoked::OutOfReach) => around.leave(&retiring.held).await,
             Ok(how) => around.told(&Told::Revoked { held: &retiring.held, how }),
             Err(trouble) => {
                 left.push(retiring.held.name.clone());

@@ -136,8 +136,6 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<Keyed>, 
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
             passed.is_rotating = rest.is_rotating();
-            // What is left behind is told before its name is forgotten.
-            around.publish().await;
             around.hold(&rest.record);
             settle(&mut passed.findings, rest)
         }
