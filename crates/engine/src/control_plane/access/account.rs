@@ -42,6 +42,8 @@ pub struct Granted {
     pub user: User,
     /// When to look again.
     pub next: Timestamp,
+    /// What was ours before and cannot go now, with what coderd says. It is tried again.
+    pub stays: Vec<String>,
 }
 
 /// Signed in, with the token that we keep or with the password.
@@ -102,6 +104,7 @@ impl Entrance<'_> {
         let granted = |token: &SecretString, user: &User| Granted {
             token: token.clone(),
             user: user.clone(),
+            stays: Vec::new(),
             next: plan.next,
         };
         match (minted, current) {

@@ -4,7 +4,7 @@ use client::{
     Class, Client,
     users::{CreateFirstUser, CreateUser, User},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ use crate::outcome::{Trouble, Waiting};
 
 /// The feature without which there are no accounts without a password.
 const SERVICE_ACCOUNTS: &str = "service_accounts";
+/// How soon it is tried again to take away what could not go.
+const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 /// More than the ladder has rungs.
 const MOST_STEPS: usize = 12;
 
@@ -232,11 +234,16 @@ impl<V: Vault> Climber<'_, V> {
             (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
             self.vault.store(self.record, None).await?;
         }
-        self.take_away_former(&desk).await?;
-        self.grant(&desk, id_of(current), user).await
+        let stays = self.take_away_former(&desk).await?;
+        let mut granted = self.grant(&desk, id_of(current), user).await?;
+        if !stays.is_empty() {
+            granted.next = granted.next.min(self.ladder.now.checked_add(AGAIN).unwrap_or(Timestamp::MAX));
+            granted.stays = stays;
+        }
+        Ok(Climbed::Granted(granted))
     }
 
-    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Climbed, Trouble> {
+    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Granted, Trouble> {
         let Ladder { client, now, .. } = *self.ladder;
         let (names, listed) = (self.ladder.names(), desk.tokens().await?);
         let situation = Situation { names: &names, record: self.record, held, listed: &listed, now };
@@ -250,22 +257,21 @@ impl<V: Vault> Climber<'_, V> {
             (None, Some(current)) => (current.clone(), user),
             (None, None) => return Err(waiting(api::reason::PROGRESSING, "there is no token yet").into()),
         };
-        Ok(Climbed::Granted(Granted { token, user, next: plan.next }))
+        Ok(Granted { token, user, next: plan.next, stays: Vec::new() })
     }
 
-    async fn take_away_former(&mut self, desk: &Desk) -> Result<(), Trouble> {
-        if self.record.former.is_empty() {
-            return Ok(());
+    /// Gives what cannot go, as an account that owns workspaces. Whatever the reason, our own token does not wait for it.
+    async fn take_away_former(&mut self, desk: &Desk) -> Result<Vec<String>, Trouble> {
+        let (former, words): (Vec<_>, Vec<_>) = take_away(&self.record.former, &desk.client)
+            .await
+            .into_iter()
+            .map(|it| (it.what.clone(), it.words()))
+            .unzip();
+        if former != self.record.former {
+            self.record.former = former;
+            self.vault.store(self.record, None).await?;
         }
-        match take_away(&self.record.former, &desk.client).await {
-            // An account that owns workspaces cannot go. It is tried again, and our own token must not wait for that.
-            Err(Trouble::Remote(error)) if [Class::Conflict, Class::Forbidden].contains(&error.class()) => {
-                return Ok(());
-            }
-            done => done?,
-        }
-        self.record.former.clear();
-        self.vault.store(self.record, None).await
+        Ok(words)
     }
 
     async fn create_first_user(&self) -> Result<(), client::Error> {
@@ -355,7 +361,7 @@ impl<V: Vault> Climber<'_, V> {
         if let Some(account) = &mut self.record.account {
             account.id = Some(id);
         }
-        self.grant(&desk, None, lender).await
+        self.grant(&desk, None, lender).await.map(Climbed::Granted)
     }
 
     /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
@@ -385,7 +391,7 @@ impl<V: Vault> Climber<'_, V> {
         self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
-        self.grant(&desk, None, user).await.map(Ok)
+        self.grant(&desk, None, user).await.map(|it| Ok(Climbed::Granted(it)))
     }
 }
 

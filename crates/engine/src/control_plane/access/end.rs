@@ -15,6 +15,9 @@ use super::{
 };
 use crate::outcome::Trouble;
 
+/// What is refused stays, and a person has to see to it.
+const REFUSED: [Class; 2] = [Class::Conflict, Class::Forbidden];
+
 /// What could not be taken away, to be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
@@ -62,7 +65,12 @@ impl Ladder<'_> {
 
     async fn delete(&self, lent: &Lent, id: Uuid, record: &Record, left: &mut Left) -> Result<(), Trouble> {
         let client = &lent.client;
-        take_away(&record.former, client).await?;
+        for stays in take_away(&record.former, client).await {
+            if !REFUSED.contains(&stays.why.class()) {
+                return Err(stays.why.into());
+            }
+            left.items.push(stays.words());
+        }
         let Some(user) = client.living_user(id).await? else { return Ok(()) };
         // Deleting an account takes its tokens along.
         match client.delete_user(user.id).await {
@@ -71,7 +79,7 @@ impl Ladder<'_> {
                 let desk = Desk { client: client.clone(), user: user.id };
                 self.revoke(&desk, None, record).await
             }
-            done => gone(done),
+            done => Ok(gone(done)?),
         }
     }
 
@@ -104,7 +112,7 @@ impl Ladder<'_> {
             Err(error) => return Err(error.into()),
         };
         match id_of(current).filter(|_| user.username == LEGACY_ACCOUNT) {
-            Some(token) => gone(client.delete_token(&user.id.to_string(), token).await),
+            Some(token) => Ok(gone(client.delete_token(&user.id.to_string(), token).await)?),
             None => Ok(()),
         }
     }
@@ -121,21 +129,40 @@ impl Ladder<'_> {
     }
 }
 
-/// Takes away what was ours before: tokens, and accounts that another one has taken the place of.
-pub(super) async fn take_away(former: &[Former], client: &Client) -> Result<(), Trouble> {
-    for Former { user_id, token } in former {
-        match token {
-            Some(token) => gone(client.delete_token(&user_id.to_string(), token).await)?,
-            None => gone(client.delete_user(*user_id).await)?,
-        }
+/// Something that was ours before and cannot go.
+#[derive(Debug)]
+pub(super) struct Stays<'a> {
+    pub(super) what: &'a Former,
+    pub(super) why: client::Error,
+}
+
+impl Stays<'_> {
+    pub(super) fn words(&self) -> String {
+        let Former { user_id, token } = self.what;
+        let what = token.as_ref().map_or(String::new(), |it| format!("the token {it} of "));
+        format!("{what}the account {user_id}, which was ours before: {}", self.why.words())
     }
-    Ok(())
+}
+
+/// Takes away what was ours before: tokens, and accounts that another one has taken the place of. Gives those that stay: one
+/// of them does not keep the others.
+pub(super) async fn take_away<'a>(former: &'a [Former], client: &Client) -> Vec<Stays<'a>> {
+    let mut stay = Vec::new();
+    for what in former {
+        let Former { user_id, token } = what;
+        let done = match token {
+            Some(token) => client.delete_token(&user_id.to_string(), token).await,
+            None => client.delete_user(*user_id).await,
+        };
+        stay.extend(gone(done).err().map(|why| Stays { what, why }));
+    }
+    stay
 }
 
 /// What is gone already is what was wanted.
-fn gone(done: Result<(), client::Error>) -> Result<(), Trouble> {
+fn gone(done: Result<(), client::Error>) -> Result<(), client::Error> {
     match done {
         Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(()),
-        done => Ok(done?),
+        done => done,
     }
 }

@@ -10,7 +10,7 @@ use engine::{
     lookup::Values,
 };
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, runtime::events::EventType};
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ use crate::{
     run::{
         Shared,
         planes::{Minted, Origin},
-        record::leave_behind,
+        record::{leave_behind, publish},
     },
 };
 
@@ -99,6 +99,11 @@ pub(super) async fn token(
     };
     match climbed {
         Climbed::Granted(granted) => {
+            for item in &granted.stays {
+                let note = format!("not taken away, and tried again: {item}");
+                tracing::warn!("{note}");
+                publish(plane, EventType::Warning, ("NotTakenAway", "Delete"), &note, shared).await;
+            }
             match job.clear(Some(&granted.user.username)).await {
                 Ok(()) => {
                     let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };

@@ -1,5 +1,6 @@
 //! A Coder that we run: pods, access, licence, from nothing to the end.
 
+mod accounts;
 mod daemons;
 mod departure;
 mod encrypted;

@@ -1,5 +1,7 @@
 //! An account of our own: from a fresh deployment up, and down again.
 
+mod former;
+
 use std::process::Stdio;
 
 use client::{
