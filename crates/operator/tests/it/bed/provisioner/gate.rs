@@ -24,14 +24,14 @@ use super::{
 };
 
 /// A provisioner without daemons that nobody looks at by the clock.
-fn patient(name: &str, spec: &Value) -> Value {
+pub(super) fn patient(name: &str, spec: &Value) -> Value {
     let mut whole = json!({"interval": "1h", "replicas": 0});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     provisioner(name, &whole)
 }
 
 /// A coderd without a licence behind a proxy, and a control plane that takes one from the Secret `license`.
-async fn unlicensed() -> (Stage, Proxy) {
+pub(super) async fn unlicensed() -> (Stage, Proxy) {
     let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
     let proxy = Proxy::start(&coderd.owner.url).await;
     let stage = Stage::bare(coderd).await;
@@ -42,7 +42,7 @@ async fn unlicensed() -> (Stage, Proxy) {
     (stage, proxy)
 }
 
-async fn write_license(stage: &Stage, wanted: &Value) {
+pub(super) async fn write_license(stage: &Stage, wanted: &Value) {
     let license = sign_license(stage.coderd.licenses.as_ref().unwrap(), wanted).await.unwrap();
     stage.write_secret("license", &json!({"license": license})).await;
 }
@@ -175,7 +175,7 @@ async fn a_control_plane_that_is_missing_has_no_address_or_goes_is_told_and_noth
 }
 
 /// A user who may do everything, and a token of theirs.
-async fn somebody(stage: &Stage, name: &str) -> String {
+pub(super) async fn somebody(stage: &Stage, name: &str) -> String {
     let owner = &stage.coderd.owner;
     let organization = get(&stage.coderd, "/api/v2/organizations/default").await["id"].clone();
     let body = json!({"email": format!("{name}@example.com"), "username": name, "password": "Correct-Horse-9!",
