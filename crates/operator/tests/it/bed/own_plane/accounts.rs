@@ -8,9 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::ground::{
-    Ground, TOKEN_SECRET, ask, eventually, operator, ours, owner, ready, shipped, stage,
-};
+use super::ground::{Ground, TOKEN_SECRET, ask, eventually, operator, ours, owner, ready, shipped, stage};
 use crate::bed::stage::is_ready;
 
 async fn record(stage: &Ground) -> Value {

@@ -87,7 +87,7 @@ async fn a_key_of_a_control_plane_that_is_gone_is_left_and_named() {
     assert_eq!(moved["status"]["retiringKeys"][0]["name"], before.name, "it is tried again");
     let plane = two.scene.stage.wait_for("CoderControlPlane", "main", "there", |_| true).await;
     let force = Some("true");
-    let so_far = writes(&two.scene.stage.namespace).len();
+    let so_far = writes(&two.scene.stage.namespace).await.len();
     two.scene.stage.annotate("CoderControlPlane", "main", api::annotation::FORCE_FINALIZE, force).await;
     two.scene.stage.delete("CoderControlPlane", "main").await;
     two.scene.stage.gone(&plane).await;
@@ -98,7 +98,7 @@ async fn a_key_of_a_control_plane_that_is_gone_is_left_and_named() {
     let notes: Vec<String> = events.items.into_iter().filter_map(|it| it.note).collect();
     assert!(notes.iter().any(|it| it.contains(words)), "{notes:#?}");
     // It is named first and forgotten then: an operator may die in between.
-    let written = writes(&two.scene.stage.namespace).split_off(so_far);
+    let written = writes(&two.scene.stage.namespace).await.split_off(so_far);
     let is_its = |it: &Value| it["objectRef"]["name"].as_str().is_some_and(|it| it.starts_with("alpha"));
     let at = |kind: &str| written.iter().position(|it| it["objectRef"]["resource"] == kind && is_its(it));
     assert!(at("events").is_some() && at("events") < at("secrets"), "{written:#?}");

@@ -89,14 +89,14 @@ async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_co
     // One try a pass, and no pass but those that are asked for or due.
     let is_try = |it: &Value| it["objectRef"]["resource"] == "roles";
     stage.look_again("CoderProvisioner", "alpha").await;
-    let before = writes(&stage.namespace).len();
+    let before = writes(&stage.namespace).await.len();
     let since = std::time::Instant::now();
     for _ in 0..4 {
         let still = stage.look_again("CoderProvisioner", "alpha").await;
         assert!(is_held_up("NotApplied")(&still), "{still:#}");
     }
     let due = usize::try_from(since.elapsed().as_secs() / 10).unwrap() + 1;
-    let written = writes(&stage.namespace).split_off(before);
+    let written = writes(&stage.namespace).await.split_off(before);
     let (tries, others): (Vec<_>, Vec<_>) = written.into_iter().partition(is_try);
     assert!((4..=4 + due).contains(&tries.len()), "{} tries", tries.len());
     assert_eq!(others.len(), 4, "the echo of each annotation and nothing else: {others:#?}");
