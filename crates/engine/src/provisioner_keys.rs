@@ -26,7 +26,7 @@ pub use coderd::{Coderd, Minting};
 pub use desk::{Desk, Holder, Secrets};
 pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Written};
 pub use ending::{Ending, end};
-pub use foresee::{Act, Foreseen, foresee};
+pub use foresee::{Act, Before, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};
 pub use names::{Names, checksum, tags_hash};
 pub use own::OwnIntents;

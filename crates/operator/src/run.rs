@@ -8,6 +8,7 @@ mod allowed;
 mod control_plane;
 mod controllers;
 mod desk;
+mod key_holders;
 mod key_secrets;
 mod last_words;
 mod lease;

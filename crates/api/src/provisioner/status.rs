@@ -39,6 +39,10 @@ pub struct CoderProvisionerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub daemon_versions: Vec<String>,
+    /// While this is being deleted: how many seconds the daemons had to finish what they do. Pods may have been given more
+    /// than is declared by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
     #[serde(flatten)]
     pub key: ProvisionerKeyState,
     /// What would be changed, while that is pending or refused.

@@ -24,7 +24,7 @@ use crate::{
     plan::{Action, Change, Impact, Plan, Step},
     provisioner::names::secret,
     provisioner_keys::{
-        Act, Desk, Foreseen, Holder, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+        Act, Before, Desk, Foreseen, Holder, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
         mirror::{changed, of_status, to_status},
     },
     world::World,
@@ -295,9 +295,10 @@ fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
             let reason = format!(
                 "a key named {name} is made and written into Secret {secret_name}, because {}; {before} stays valid until \
                  the overlap is over",
-                need.words()
+                need.words(),
+                before = before.name
             );
-            let changes = vec![Change::new("name", before.as_str(), name.as_str())];
+            let changes = replaced(before, name, &job.wanted);
             (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
         }
         Act::Move { from } => {
@@ -324,6 +325,26 @@ fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
         }
     };
     Step { action, impact, reason, changes, effect: effect(what) }
+}
+
+/// Everything in which a key differs from the one that takes its place: what is approved is that key and no other.
+fn replaced(before: &Before, name: &str, wanted: &Wanted) -> Vec<Change> {
+    let Before { name: former, organization: (id, organization), tags, secret } = before;
+    let mut changes = vec![Change::new("name", former.as_str(), name)];
+    if tags.as_ref() != Some(&wanted.tags) {
+        let shown = |it: Option<&_>| serde_json::to_value(it).unwrap_or(Value::Null);
+        changes.push(Change::new("tags", shown(tags.as_ref()), shown(Some(&wanted.tags))));
+    }
+    if let Some(secret) = secret {
+        changes.push(Change::new("secretName", secret.name.as_str(), wanted.secret.name.as_str()));
+        changes.push(Change::new("secretKey", secret.key.as_str(), wanted.secret.key.as_str()));
+    }
+    changes.retain(|it| it.before != it.after);
+    if *id != Some(wanted.organization_id) {
+        let after = wanted.organization_name.as_str();
+        changes.push(Change::new("organization", organization.as_str(), after));
+    }
+    changes
 }
 
 fn revoked(name: &str) -> Change {

@@ -21,8 +21,13 @@ use crate::{
 };
 
 /// Reasons that only a person can do something about.
-const STALLING: [&str; 4] =
-    [reason::INVALID, reason::NOT_OURS, reason::SECRET_NOT_FOUND, reason::CONTROL_PLANE_NOT_FOUND];
+const STALLING: [&str; 5] = [
+    reason::INVALID,
+    reason::NOT_OURS,
+    reason::HELD_BY_OTHER,
+    reason::SECRET_NOT_FOUND,
+    reason::CONTROL_PLANE_NOT_FOUND,
+];
 
 /// What became of one thing that has to be there: nothing when it was not looked at.
 pub type Stage = Option<Result<(), Waiting>>;

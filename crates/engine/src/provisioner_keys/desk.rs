@@ -35,6 +35,21 @@ pub trait Desk: Debug + Send + Sync {
 
     fn remember(&self, holder: &Holder, proved: Option<Proved>);
 
+    /// Whether another object has, or is about to have, a key of that name there.
+    fn is_of_another<'a>(
+        &'a self,
+        holder: &'a Holder,
+        held: &'a Held,
+    ) -> BoxFuture<'a, Result<bool, Trouble>>;
+
+    /// The object with that uid, in words, if it is there, beside the holder, and keeps its key in that Secret.
+    fn keeper<'a>(
+        &'a self,
+        holder: &'a Holder,
+        secret: &'a str,
+        uid: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, Trouble>>;
+
     /// Names a key that stays in coderd and is forgotten.
     fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()>;
 }

@@ -79,9 +79,11 @@ pub trait Surroundings: Sync {
 
     /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
     /// they are: two objects may have set out for the same one.
-    fn is_of_another(&self, _held: &Held) -> impl Future<Output = Result<bool, Trouble>> + Send {
-        async { Ok(false) }
-    }
+    fn is_of_another(&self, held: &Held) -> impl Future<Output = Result<bool, Trouble>> + Send;
+
+    /// The object with that uid, in words, if it is there and keeps its key in that Secret.
+    fn keeper(&self, secret: &str, uid: &str)
+    -> impl Future<Output = Result<Option<String>, Trouble>> + Send;
 
     /// Names a key that stays in coderd, to people and at once: what is written next forgets it, and a process may die
     /// anywhere.
@@ -180,8 +182,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 }
                 Next::Look => {
                     let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
-                    let secret = self.secret.read(&self.wanted.secret).await?;
-                    let secret = state.read(secret);
+                    let secret = self.read(&mut state).await?;
                     state.seen.looked(listing.keys, secret, listing.at);
                     // It was not made, and asking again at once would do the same.
                     if let Some((name, trouble)) = state.unclear.take()
@@ -204,8 +205,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                     self.secret.remove(&place).await?;
                     state.seen.removed(&place);
                     // It may have been an entry of the same Secret.
-                    let secret = self.secret.read(&self.wanted.secret).await?;
-                    let secret = state.read(secret);
+                    let secret = self.read(&mut state).await?;
                     state.seen.reread(secret);
                 }
             }
@@ -222,17 +222,35 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             let key = self.coderd.prove(value).await?;
             state.seen.proved(key);
         }
+        self.note_others(&mut state.seen).await?;
         let foreseen = foresee(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
         Ok((foreseen, state.proved(&self.wanted.place)))
     }
 
+    /// What may be lost, and is there, may be another object's: then it is not revoked.
+    async fn note_others(&self, seen: &mut Seen) -> Result<(), Trouble> {
+        let records = [seen.stored(self.wanted), Some(&seen.mirror)].into_iter().flatten();
+        let lost = records.flat_map(|it| {
+            let intent = it.intent.iter().map(|it| Retiring { held: it.held(), since: it.since, lost: true });
+            it.retiring.iter().filter(|it| it.lost).cloned().chain(intent)
+        });
+        let lost: Vec<Retiring> = lost.filter(|it| seen.find(&it.held.name).is_some()).collect();
+        for retiring in lost {
+            let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
+            if is_anothers(self.around, &retiring, is_ours_by_name).await? {
+                seen.others.push(retiring.held);
+            }
+        }
+        Ok(())
+    }
+
     async fn start(&self) -> Result<State, Trouble> {
-        let read = self.secret.read(&self.wanted.secret).await?;
-        let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
-        let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), listing.keys, listing.at);
+        let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), Vec::new(), self.now);
         let mut state = State::new(seen);
+        let secret = self.read(&mut state).await?;
+        let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
+        (state.seen.listed, state.seen.listed_at) = (listing.keys, listing.at);
         state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
-        let secret = state.read(read);
         let own = secret.record.iter().chain([&self.mirror]);
         let former = own.into_iter().find_map(|it| it.secret.clone()).filter(|it| *it != self.wanted.secret);
         if let Some(place) = former.filter(|_| secret.checksum.is_none()) {
@@ -249,6 +267,17 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             state.seen.proof = Proof::Before(key.clone());
         }
         Ok(state)
+    }
+
+    /// Reads the Secret, and who else keeps it.
+    async fn read(&self, state: &mut State) -> Result<SecretSeen, Trouble> {
+        let (secret, uid) = (&self.wanted.secret, &self.wanted.names.uid);
+        let mut seen = state.take(self.secret.read(secret).await?);
+        let holder = seen.record.as_ref().map(|it| it.holder.as_str()).filter(|it| !it.is_empty());
+        if let Some(holder) = holder.filter(|_| seen.is_users(uid)) {
+            seen.keeper = self.around.keeper(&secret.name, holder).await?;
+        }
+        Ok(seen)
     }
 
     async fn write(&self, state: &mut State, write: Write) -> Result<(), Trouble> {
@@ -269,8 +298,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 self.remember(state);
             }
             Written::Conflict => {
-                let secret = self.secret.read(&self.wanted.secret).await?;
-                let secret = state.read(secret);
+                let secret = self.read(state).await?;
                 state.seen.overtaken(secret);
             }
         }
@@ -366,7 +394,7 @@ impl State {
     }
 
     /// Takes a Secret in.
-    fn read(&mut self, read: Option<SecretRead>) -> SecretSeen {
+    fn take(&mut self, read: Option<SecretRead>) -> SecretSeen {
         let seen = read.as_ref().map(SecretRead::seen).unwrap_or_default();
         self.version = read.as_ref().map(|it| it.version.clone());
         self.value = read.and_then(|it| it.value);
@@ -397,6 +425,7 @@ impl SecretRead {
             owner: Some(self.owner),
             checksum: self.value.as_ref().filter(|it| !it.expose_secret().is_empty()).map(checksum),
             record: self.record.clone(),
+            keeper: None,
             is_immutable: self.is_immutable,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Pure. What comes of it is a plan in names, which is the same for as long as nothing changes.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -23,7 +25,7 @@ pub enum Act {
     Mint {
         need: Need,
         /// The key whose place it takes.
-        before: Option<String>,
+        before: Option<Box<Before>>,
         name: String,
     },
     /// The value is written where it is declared to be.
@@ -33,6 +35,16 @@ pub enum Act {
     /// The record beside the value is completed.
     Note,
     Revoke(Held),
+}
+
+/// A key that gives way to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    pub name: String,
+    pub organization: (Option<Uuid>, String),
+    /// Nothing when coderd does not have it any more.
+    pub tags: Option<BTreeMap<String, String>>,
+    pub secret: Option<SecretPlace>,
 }
 
 /// What a pass would do, and where it would end.
@@ -61,14 +73,15 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
             Next::Mirror { record, leaves: _ } => seen.mirrored(&record),
             Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
             Next::Mint(intent) => {
-                mint(&intent, &known, &mut acts);
+                mint(&intent, &seen, &known, &mut acts);
                 seen.minted(&intent, NOT_MADE.to_owned());
             }
             Next::Prove => seen.proved(Some(would_be(wanted, &seen, now))),
             Next::Revoke(retiring) => {
                 // A lost one may have come to nothing: its name is looked at for a while, and there is nothing to do.
                 let is_home = retiring.held.organization_id == Some(wanted.organization_id);
-                if !(retiring.lost && is_home && seen.find(&retiring.held.name).is_none()) {
+                let is_nothing = is_home && seen.find(&retiring.held.name).is_none();
+                if !(retiring.lost && (is_nothing || seen.is_others(&retiring.held))) {
                     acts.push(Act::Revoke(retiring.held.clone()));
                 }
                 seen.gone(&retiring.held);
@@ -84,7 +97,7 @@ fn act_of(write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
     let Write { record, value, begins, leaves: _ } = write;
     match (begins, &record.intent, value) {
         (Some(need), Some(intent), _) => {
-            let before = record.current.as_ref().map(|it| it.name.clone());
+            let before = before(record, seen);
             acts.retain(|it| !matches!(it, Act::Mint { .. }));
             acts.push(Act::Mint { need: *need, before, name: intent.name.clone() });
         }
@@ -98,14 +111,26 @@ fn act_of(write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
 }
 
 /// A key is minted whose name was written down in an earlier pass.
-fn mint(intent: &Intent, known: &Record, acts: &mut Vec<Act>) {
+fn mint(intent: &Intent, seen: &Seen, known: &Record, acts: &mut Vec<Act>) {
     if acts.iter().any(|it| matches!(it, Act::Mint { .. })) {
         return;
     }
     acts.retain(|it| *it != Act::Note);
-    let before = known.current.as_ref().map(|it| it.name.clone());
+    let before = before(known, seen);
     let need = if before.is_some() { Need::Requested } else { Need::First };
     acts.push(Act::Mint { need, before, name: intent.name.clone() });
+}
+
+/// The key that is in use until then.
+fn before(record: &Record, seen: &Seen) -> Option<Box<Before>> {
+    let Held { name, id, organization_id, organization_name, .. } = record.current.as_ref()?;
+    let listed = seen.listed.iter().find(|it| id.is_some_and(|id| id == it.id));
+    Some(Box::new(Before {
+        name: name.clone(),
+        organization: (*organization_id, organization_name.clone()),
+        tags: listed.map(|it| it.tags.clone()),
+        secret: record.secret.clone(),
+    }))
 }
 
 /// The key that the value in the Secret would be.

@@ -88,6 +88,10 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     // A status keeps whole seconds, and what it gives back is compared with what was written.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     if seen.secret.is_users(&wanted.names.uid) {
+        // What another object keeps is not shown to anybody.
+        if seen.secret.keeper.is_some() {
+            return users::next(wanted, seen, now);
+        }
         if must_prove(seen) {
             return Next::Prove;
         }

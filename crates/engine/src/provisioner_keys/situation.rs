@@ -59,6 +59,8 @@ pub struct SecretSeen {
     /// Of the value, if there is one.
     pub checksum: Option<String>,
     pub record: Option<Record>,
+    /// Another object that keeps its own key in it, in words.
+    pub keeper: Option<String>,
     /// It takes no other value; what is written about it can still change.
     pub is_immutable: bool,
 }
@@ -126,6 +128,8 @@ pub struct Seen {
     /// Whether list and Secret were read, in this order, since we last asked for a key.
     pub(super) has_looked: bool,
     pub(super) minted: Option<Minted>,
+    /// Keys of other objects that have the names of such as we may have lost.
+    pub(super) others: Vec<Held>,
     /// Retiring keys that are gone, or not ours to revoke.
     pub(super) gone: Vec<Held>,
     /// Retiring keys that nobody can reach any more.
@@ -158,6 +162,7 @@ impl Seen {
             own_intent: None,
             has_looked: false,
             minted: None,
+            others: Vec::new(),
             gone: Vec::new(),
             left: Vec::new(),
             failed: Vec::new(),
@@ -312,6 +317,10 @@ impl Seen {
     pub(super) fn stored(&self, wanted: &Wanted) -> Option<&Record> {
         let is_own = |it: &&Record| it.holder.is_empty() || it.holder == wanted.names.uid;
         self.secret.record.as_ref().filter(is_own)
+    }
+
+    pub(super) fn is_others(&self, held: &Held) -> bool {
+        self.others.iter().any(|it| it.is_called(&held.name, held.organization_id))
     }
 
     pub(super) fn was_tried(&self, held: &Held) -> bool {

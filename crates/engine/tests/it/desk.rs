@@ -35,6 +35,17 @@ pub(crate) struct Paper {
     pub(crate) mirror: Mutex<Option<Record>>,
     proved: Mutex<BTreeMap<String, Proved>>,
     pub(crate) left: Mutex<Vec<String>>,
+    /// The names of keys that other objects have.
+    pub(crate) others: Mutex<Vec<String>>,
+    /// Other objects, by uid.
+    pub(crate) keepers: Mutex<BTreeMap<String, String>>,
+}
+
+impl Paper {
+    /// As after a start.
+    pub(crate) fn remember_nothing(&self) {
+        self.proved.lock().unwrap().clear();
+    }
 }
 
 impl Desk for Paper {
@@ -61,6 +72,21 @@ impl Desk for Paper {
             Some(proved) => all.insert(holder.name.clone(), proved),
             None => all.remove(&holder.name),
         };
+    }
+
+    fn is_of_another<'a>(&'a self, _: &'a Holder, held: &'a Held) -> BoxFuture<'a, Result<bool, Trouble>> {
+        let is = self.others.lock().unwrap().contains(&held.name);
+        Box::pin(async move { Ok(is) })
+    }
+
+    fn keeper<'a>(
+        &'a self,
+        _: &'a Holder,
+        _: &'a str,
+        uid: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, Trouble>> {
+        let keeper = self.keepers.lock().unwrap().get(uid).cloned();
+        Box::pin(async move { Ok(keeper) })
     }
 
     fn left<'a>(&'a self, _: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()> {

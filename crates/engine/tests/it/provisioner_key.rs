@@ -284,3 +284,74 @@ async fn a_name_that_was_given_up_is_kept_in_mind_and_is_no_step_of_a_plan() {
     assert!(scene.look().await.plan.is_empty());
     assert_eq!(scene.keys(), ["alpha-eks"]);
 }
+
+#[tokio::test]
+async fn a_name_that_another_object_has_meanwhile_is_left_to_it() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    let lost = scene.desk.mirror.lock().unwrap().clone().unwrap().intent.unwrap();
+    let mut keys = scene.sheet.state()["keys"].clone();
+    let mut theirs = keys[HOME][0].clone();
+    (theirs["id"], theirs["name"]) = (UID.into(), "given-up".into());
+    keys[HOME].as_array_mut().unwrap().push(theirs);
+    scene.sheet.set("keys", keys);
+    if let Some(stored) = scene.desk.secrets.lock().unwrap().get_mut(SECRET) {
+        let held = engine::provisioner_keys::Held { name: "given-up".to_owned(), ..lost.held() };
+        let retiring = engine::provisioner_keys::Retiring { held, since: lost.since, lost: true };
+        stored.record.as_mut().unwrap().retiring.push(retiring);
+    }
+    let revokes = [("Delete".to_owned(), r#"keys.given-up "valid" "revoked""#.to_owned())];
+    assert_eq!(shown(&scene.look().await), revokes, "for all we know it is the one that was lost");
+
+    scene.desk.others.lock().unwrap().push("given-up".to_owned());
+    assert_eq!(scene.look().await.plan.steps, []);
+    scene.later(SignedDuration::from_mins(16));
+    scene.applied().await;
+    assert!(scene.look().await.plan.is_empty(), "its name is forgotten");
+    scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
+    let mut deleted = subject(&scene.manifest);
+    let assessment = deleted.assess_deletion(&scene.world()).await;
+    deleted.carry_out(&assessment, &scene.world()).await;
+    assert_eq!(scene.keys(), ["given-up"]);
+}
+
+#[tokio::test]
+async fn a_secret_that_another_object_keeps_is_neither_used_nor_written() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    // Another object comes, and finds the Secret.
+    let (first, held) = (scene.manifest.clone(), scene.value());
+    scene.manifest = Scene::new().manifest;
+    scene.manifest["metadata"]["uid"] = "ffff3c4d-5e6f-4711-8aaa-000000000001".into();
+    scene.desk.remember_nothing();
+    let keeper = "CoderProvisioner example".to_owned();
+    scene.desk.keepers.lock().unwrap().insert(UID.to_owned(), keeper);
+    let asked = scene.sheet.asked().len();
+    assert_eq!(scene.waits().await, "HeldByOther");
+    let proofs = scene.sheet.asked()[asked..].iter().filter(|it| it.contains("/provisionerkeys/own")).count();
+    assert_eq!((proofs, scene.value()), (0, held), "the value is not shown to anybody");
+
+    // When the other one is gone, it is a Secret like every other.
+    scene.desk.keepers.lock().unwrap().clear();
+    let report = scene.pass().await;
+    assert!(report.outcome.is_ready(), "{:?}", report.outcome);
+    assert_eq!(report.id, Some(first["status"]["id"].as_str().unwrap().parse().unwrap()));
+    assert_eq!(scene.keys(), ["alpha-eks"]);
+}
+
+#[tokio::test]
+async fn whatever_the_next_key_will_be_is_in_its_plan() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    scene.ask("one");
+    let asked = scene.look().await;
+    scene.manifest["spec"]["tags"] = json!({"site": "other"});
+    let tags = scene.look().await;
+    assert!(shown(&tags)[0].1.contains("; tags "), "{:?}", shown(&tags));
+    scene.desk.secrets.lock().unwrap().clear();
+    scene.manifest["spec"]["secretName"] = "elsewhere".into();
+    let elsewhere = scene.look().await;
+    assert!(shown(&elsewhere)[0].1.contains("secretName"), "{:?}", shown(&elsewhere));
+    let hashes = [&asked, &tags, &elsewhere].map(|it| it.plan.hash.clone());
+    assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
+}

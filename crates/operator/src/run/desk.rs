@@ -19,7 +19,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::Value;
 
 use super::{
-    Shared,
+    Shared, key_holders,
     key_secrets::KeySecrets,
     pass::About,
     record::{leave_behind, mark},
@@ -102,6 +102,26 @@ impl Desk for ClusterDesk {
         if let Some(shared) = self.shared.upgrade() {
             shared.memory.with(&about(holder), |it| it.proved = proved);
         }
+    }
+
+    fn is_of_another<'a>(
+        &'a self,
+        holder: &'a Holder,
+        held: &'a Held,
+    ) -> BoxFuture<'a, Result<bool, Trouble>> {
+        Box::pin(async move {
+            let Some(shared) = self.shared.upgrade() else { return Err(not_written("the operator ends")) };
+            key_holders::is_of_another(&holder.uid, held, &shared).await
+        })
+    }
+
+    fn keeper<'a>(
+        &'a self,
+        holder: &'a Holder,
+        secret: &'a str,
+        uid: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, Trouble>> {
+        Box::pin(key_holders::keeper(&self.client, &holder.namespace, secret, uid))
     }
 
     fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()> {

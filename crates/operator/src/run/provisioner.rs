@@ -150,7 +150,7 @@ fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {
 }
 
 /// Whether a provisioner has anything to do with a Secret.
-fn refers_to(provisioner: &CoderProvisioner, secret: &str) -> bool {
+pub(super) fn refers_to(provisioner: &CoderProvisioner, secret: &str) -> bool {
     let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
     let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
     bootstrap == Some(secret)

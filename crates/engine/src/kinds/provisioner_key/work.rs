@@ -7,7 +7,8 @@ use crate::{
     outcome::Trouble,
     provisioner_keys::{
         Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, Place, Record,
-        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, coderd::revoke, desk::SecretsOf, end,
+        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, coderd::revoke, desk::SecretsOf,
+        drive::is_anothers, end,
     },
     world::World,
 };
@@ -91,7 +92,13 @@ impl Job {
             None => Vec::new(),
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
-        Ok((end(&Ending { names, record: record.as_ref(), mirror, listed }), secrets))
+        let mut keys = Vec::new();
+        for retiring in end(&Ending { names, record: record.as_ref(), mirror, listed }) {
+            if !self.is_anothers(&retiring, desk).await? {
+                keys.push(retiring);
+            }
+        }
+        Ok((keys, secrets))
     }
 
     /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there.
@@ -104,7 +111,9 @@ impl Job {
         let desk = desk(world)?;
         for retiring in keys {
             let Held { name, place, .. } = &retiring.held;
-            let done = if self.is_here(place) {
+            let done = if self.is_anothers(retiring, desk).await? {
+                Revoked::NotOurs
+            } else if self.is_here(place) {
                 revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await?
             } else {
                 Revoked::OutOfReach
@@ -119,6 +128,11 @@ impl Job {
         }
         desk.remember(&self.holder, None);
         Ok(())
+    }
+
+    async fn is_anothers(&self, retiring: &Retiring, desk: &dyn Desk) -> Result<bool, Trouble> {
+        let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
+        is_anothers(&Around { desk, holder: &self.holder }, retiring, is_ours_by_name).await
     }
 
     /// Whether a key is of the deployment that answers. No other one is ever asked.
@@ -141,6 +155,14 @@ impl Surroundings for Around<'_> {
     /// The control plane cannot be changed, so a key of another deployment is out of everybody's reach.
     async fn revoke_elsewhere(&self, _: &Retiring) -> Result<Revoked, Trouble> {
         Ok(Revoked::OutOfReach)
+    }
+
+    async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
+        self.desk.is_of_another(self.holder, held).await
+    }
+
+    async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
+        self.desk.keeper(self.holder, secret, uid).await
     }
 
     async fn leave(&self, held: &Held) {

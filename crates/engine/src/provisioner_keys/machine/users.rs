@@ -1,4 +1,5 @@
 //! A Secret that a person brought: it is used as it is, or it is said what is wrong with it. Nothing of it is written.
+//! One that another object keeps is not used at all: that one changes its key, and revokes it, as it likes.
 //!
 //! Keys that we minted before are still ours. The status is then the only place where they are written down.
 
@@ -59,6 +60,10 @@ pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> 
 /// Whether the value is for what is declared.
 fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
     let secret = &wanted.secret.name;
+    if let Some(keeper) = &seen.secret.keeper {
+        let message = format!("{keeper} keeps its own key in Secret {secret}: choose another secretName");
+        return Err(waiting(api::reason::HELD_BY_OTHER, message));
+    }
     let remedy = "correct it, or delete it to have one made";
     let Some(key) = seen.live() else {
         return Err(match &seen.secret.checksum {

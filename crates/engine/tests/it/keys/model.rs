@@ -536,6 +536,14 @@ impl Surroundings for Operator {
         revoke(&there, retiring, is_ours, now).await
     }
 
+    async fn is_of_another(&self, _: &Held) -> Result<bool, Trouble> {
+        Ok(false)
+    }
+
+    async fn keeper(&self, _: &str, _: &str) -> Result<Option<String>, Trouble> {
+        Ok(None)
+    }
+
     async fn leave(&self, held: &Held) {
         Pause(false).await;
         {

@@ -12,12 +12,13 @@ use engine::{
     },
 };
 use jiff::Timestamp;
-use kube::{ResourceExt as _, api::ListParams, runtime::events::EventType};
+use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::Value;
 
 use crate::run::{
     Shared,
     desk::left_behind,
+    key_holders,
     letting_go::{Obstacle, plane},
     record::{leave_behind, mark, publish},
 };
@@ -121,14 +122,12 @@ impl Surroundings for Around<'_> {
     }
 
     async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
-        let own = self.provisioner().uid();
-        // Not from a cache: the other one has written it down just now.
-        let all = self.shared.api::<CoderProvisioner>().list(&ListParams::default()).await;
-        let all = all.map_err(|error| {
-            let message = format!("whose key {} is cannot be found out: {error}", held.name);
-            Trouble::from(Waiting { reason: reason::PROGRESSING, message })
-        })?;
-        Ok(all.items.iter().filter(|it| it.uid() != own).any(|it| has_key(it, held)))
+        key_holders::is_of_another(&self.names.uid, held, self.shared).await
+    }
+
+    async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
+        let namespace = self.provisioner().namespace().unwrap_or_default();
+        key_holders::keeper(&self.shared.client, &namespace, secret, uid).await
     }
 
     async fn leave(&self, held: &Held) {
@@ -165,12 +164,4 @@ impl Surroundings for Around<'_> {
             Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
         }
     }
-}
-
-/// Whether a provisioner uses that key, or is about to.
-fn has_key(provisioner: &CoderProvisioner, held: &Held) -> bool {
-    let Some(status) = &provisioner.status else { return false };
-    let Record { current, intent, .. } = of_status(&status.key, "");
-    let keys = current.into_iter().chain(intent.map(|it| it.held()));
-    keys.into_iter().any(|it| it.is_called(&held.name, held.organization_id) && it.place.is_same(&held.place))
 }

@@ -11,14 +11,18 @@ use std::{
 use api::{CoderProvisioner, finalizer, reason};
 use engine::{
     Trouble, Waiting,
-    provisioner::{names, report::Findings, secret},
+    provisioner::{
+        names,
+        report::{self, Findings},
+        secret,
+    },
     provisioner_keys::{
         Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Record, Retiring, Revoked,
         Surroundings as _, Told, coderd::revoke, drive::is_anothers, end,
     },
 };
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Preconditions},
@@ -28,8 +32,9 @@ use kube::{
 use super::{
     Context, access,
     around::Around,
-    conclude, plane_of,
+    plane_of,
     stages::{list_pods, secrets},
+    write_status,
 };
 use crate::run::{
     Shared,
@@ -55,12 +60,14 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     }
     let (age, is_forced) = leaving(provisioner);
     let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
-    let patience = Patience::of(provisioner);
-    if let Some(waiting) = daemons_left(provisioner, shared).await?
+    let pods = daemons_left(provisioner, shared).await?;
+    let grace = longest_grace(provisioner, &pods);
+    let patience = Patience::of(grace);
+    if let Some(waiting) = waits_for(&pods)
         && !is_urgent
         && age < patience.with_pods
     {
-        say(provisioner, waiting, context).await?;
+        say(provisioner, waiting, grace, context).await?;
         return Ok(Action::requeue(SOON));
     }
     let names = Names::new(provisioner.key_name(), &about.uid);
@@ -74,7 +81,7 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
             let ending =
                 PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
             shared.passes.ended(&about, ending, started.elapsed());
-            say(provisioner, Waiting { message, ..waiting }, context).await?;
+            say(provisioner, Waiting { message, ..waiting }, grace, context).await?;
             return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
         }
         let note = format!("{keys} left behind: {}", waiting.message);
@@ -89,7 +96,14 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
 
 /// How long the deletion of a provisioner may take.
 pub(in crate::run) fn patience(provisioner: &CoderProvisioner) -> Duration {
-    Patience::of(provisioner).with_coderd + BEYOND_GRACE
+    Patience::of(longest_grace(provisioner, &[])).with_coderd + BEYOND_GRACE
+}
+
+/// How many seconds the pods have to end: what is declared, what those have that are there, and what those had that are gone.
+fn longest_grace(provisioner: &CoderProvisioner, pods: &[Pod]) -> i64 {
+    let of_pods = pods.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds);
+    let known = provisioner.status.as_ref().and_then(|it| it.termination_grace_period_seconds);
+    of_pods.chain(known).fold(provisioner.spec.termination_grace_period(), i64::max)
 }
 
 /// How long what is being deleted is waited for, from the beginning.
@@ -99,24 +113,28 @@ struct Patience {
 }
 
 impl Patience {
-    fn of(provisioner: &CoderProvisioner) -> Self {
-        let grace = u64::try_from(provisioner.spec.termination_grace_period()).unwrap_or_default();
-        let with_pods = Duration::from_secs(grace) + BEYOND_GRACE;
+    fn of(grace: i64) -> Self {
+        let with_pods = Duration::from_secs(u64::try_from(grace).unwrap_or_default()) + BEYOND_GRACE;
         Self { with_pods, with_coderd: DEADLINE.max(with_pods + LAST_TRIES) }
     }
 }
 
-/// Says why it is still there.
-async fn say(provisioner: &CoderProvisioner, waiting: Waiting, context: &Context) -> Result<(), kube::Error> {
+/// Says why it is still there, and how much time the pods had: that is not known from anywhere else when they are gone.
+async fn say(
+    provisioner: &CoderProvisioner,
+    waiting: Waiting,
+    grace: i64,
+    context: &Context,
+) -> Result<(), kube::Error> {
     let findings = Findings { stopped: Some(waiting), ..Findings::default() };
-    conclude(provisioner, &findings, &context.shared).await.map(drop)
+    let mut before = provisioner.status.clone().unwrap_or_default();
+    before.termination_grace_period_seconds = Some(grace);
+    let next = report::status(provisioner, before, &findings, Timestamp::now());
+    write_status(provisioner, provisioner.status.as_ref(), next, &context.shared).await.map(drop)
 }
 
-/// Takes the daemons away. Says which of them are still there.
-async fn daemons_left(
-    provisioner: &CoderProvisioner,
-    shared: &Shared,
-) -> Result<Option<Waiting>, kube::Error> {
+/// Takes the daemons away. Gives the pods that are still there.
+async fn daemons_left(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
     let found = deployments.get_opt(&names::workload(provisioner)).await?;
@@ -133,14 +151,17 @@ async fn daemons_left(
             done => drop(done?),
         }
     }
-    let pods = list_pods(provisioner, shared).await?;
-    let Some(first) = pods.first() else { return Ok(None) };
+    list_pods(provisioner, shared).await
+}
+
+fn waits_for(pods: &[Pod]) -> Option<Waiting> {
+    let first = pods.first()?;
     let message = format!(
         "the daemons finish what they do before their key is revoked: {} of them, such as {}",
         pods.len(),
         first.name_any()
     );
-    Ok(Some(Waiting { reason: reason::DELETING, message }))
+    Some(Waiting { reason: reason::DELETING, message })
 }
 
 /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot be
@@ -253,5 +274,38 @@ async fn revoke_one(
             revoke(plane.world().await, retiring, names.is_ours(&held.name), Timestamp::now()).await
         }
         None => around.elsewhere(retiring).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn provisioner(declared: i64, status: &Value) -> CoderProvisioner {
+        let spec = json!({"controlPlaneRef": {"name": "main"}, "terminationGracePeriodSeconds": declared});
+        let object = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": "alpha"}, "spec": spec, "status": status});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn pods_are_waited_for_as_long_as_they_were_given_whatever_is_declared_by_now() {
+        let pod = |grace: i64| -> Pod {
+            let spec = json!({"containers": [], "terminationGracePeriodSeconds": grace});
+            serde_json::from_value(json!({"metadata": {"name": "pod"}, "spec": spec})).unwrap()
+        };
+        let none = json!({});
+        assert_eq!(longest_grace(&provisioner(5, &none), &[pod(30), pod(3600), pod(60)]), 3600);
+        assert_eq!(longest_grace(&provisioner(600, &none), &[pod(5)]), 600);
+        // They are gone, and coderd does not answer.
+        let known = json!({"terminationGracePeriodSeconds": 3600});
+        assert_eq!(longest_grace(&provisioner(5, &known), &[]), 3600);
+        let hour = Duration::from_hours(1);
+        assert_eq!(Patience::of(3600).with_pods, hour + BEYOND_GRACE);
+        assert_eq!(Patience::of(3600).with_coderd, hour + BEYOND_GRACE + LAST_TRIES);
+        assert_eq!(Patience::of(5).with_coderd, DEADLINE);
+        assert!(patience(&provisioner(5, &known)) > Patience::of(3600).with_coderd);
     }
 }

@@ -154,7 +154,8 @@ fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
             Some(held)
         }
         Err(waiting) => {
-            let is_secrets = [reason::NOT_OURS, reason::SECRET_MISSING].contains(&waiting.reason);
+            let of_secrets = [reason::NOT_OURS, reason::HELD_BY_OTHER, reason::SECRET_MISSING];
+            let is_secrets = of_secrets.contains(&waiting.reason);
             if is_secrets {
                 findings.secret = Some(Err(waiting));
             } else {

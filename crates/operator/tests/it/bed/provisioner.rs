@@ -14,6 +14,7 @@ mod refused;
 mod rotation;
 mod scale;
 mod scene;
+mod schedule;
 mod secrets;
 mod takeover;
 

@@ -1,5 +1,9 @@
 //! Keys for daemons that run elsewhere, through the controller: made once, written into a Secret, never again by themselves.
 
+mod approval;
+mod neighbours;
+mod schedule;
+
 use api::CoderProvisionerKey;
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::api::{DeleteParams, ListParams};
@@ -10,7 +14,7 @@ use super::{
     licensed,
     operator::{Operator, writes},
     provisioner::keys,
-    proxy::Proxy,
+    proxy::{Mood, Proxy},
     stage::{Stage, is_held_up, is_ready, says, until, words},
 };
 use crate::examples::request;
@@ -203,4 +207,27 @@ async fn what_is_only_observed_is_planned_and_not_made() {
     let seen = stage.wait::<CoderProvisionerKey>("alpha", "observed", is_shown).await;
     assert_eq!(seen["status"]["drift"][0]["found"], "alpha", "{seen}");
     assert_eq!((keys(&stage.coderd).await, name_of(&seen)), (vec!["alpha".to_owned()], name_of(&made)));
+}
+
+#[tokio::test]
+async fn one_refusal_does_not_cost_a_key() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    for status in [429, 500, 503] {
+        stage.apply(&key(&json!({"deletionPolicy": "Delete"}))).await;
+        let made = stage.wait::<CoderProvisionerKey>("alpha", "ready", is_ready).await;
+        let before = proxy.writes().len();
+        proxy.set(Mood::FailingOnce(Method::DELETE, status));
+        stage.delete(KIND, "alpha").await;
+        stage.gone(&made).await;
+        let asked = proxy.writes()[before..].to_vec();
+        assert!(
+            asked.len() == 2 && asked[0] == asked[1] && asked[0].ends_with("/alpha"),
+            "{status}: {asked:?}"
+        );
+        assert_eq!((keys(&stage.coderd).await, value(&stage).await), (vec![], None), "after {status}");
+    }
+    let left = stage.operator.said().into_iter().filter(|it| it.to_string().contains("left behind"));
+    assert_eq!(left.collect::<Vec<_>>(), [Value::Null; 0]);
 }

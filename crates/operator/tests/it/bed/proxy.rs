@@ -46,6 +46,8 @@ pub(crate) enum Mood {
     Version(&'static str),
     /// Requests of this method get this status; the others are passed on.
     Failing(Method, u16),
+    /// The next request of this method gets this status; then all are passed on.
+    FailingOnce(Method, u16),
     /// Passed on, but the answers to writes are kept until the mood is another one.
     HoldingWrites,
 }
@@ -73,6 +75,19 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     /// The mood, and how paths end that it is for.
     mood: watch::Sender<(Mood, &'static str)>,
+}
+
+impl Shared {
+    /// Whether nobody else has met the failure that is for one request only; it is over with that.
+    fn is_first(&self, method: &Method, end: &'static str) -> bool {
+        self.mood.send_if_modified(|(mood, on)| {
+            let is_on = *on == end && matches!(mood, Mood::FailingOnce(it, _) if it == method);
+            if is_on {
+                *mood = Mood::Passing;
+            }
+            is_on
+        })
+    }
 }
 
 type Answer = Response<BoxBody<Bytes, Gone>>;
@@ -210,7 +225,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mood::Failing(method, status) if method == seen.method => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
-        Mood::Passing | Mood::Failing(..) => pass(parts, body, &shared).await.map(whole),
+        Mood::FailingOnce(method, status) if method == seen.method && shared.is_first(&seen.method, end) => {
+            Ok(said(status, "application/json", r#"{"message": "not now"}"#))
+        }
+        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) => {
+            pass(parts, body, &shared).await.map(whole)
+        }
         Mood::HoldingWrites => {
             let passed = pass(parts, body, &shared).await?;
             if seen.method != Method::GET {

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
     runtime::{
         conditions::is_crd_established,
         wait::{await_condition, conditions::is_deleted},
@@ -85,6 +85,23 @@ impl<C> Stage<C> {
             "stringData": values});
         let apply = PatchParams::apply("test").force();
         self.api::<Secret>().patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    /// Changes what is written down beside the value of a key.
+    pub(super) async fn edit_record(&self, secret: &str, change: impl Fn(&mut Value)) {
+        let secrets = self.api::<Secret>();
+        loop {
+            let mut found = secrets.get(secret).await.unwrap();
+            let written = found.annotations_mut().get_mut(api::annotation::PROVISIONER_KEY).unwrap();
+            let mut record = serde_json::from_str(written).unwrap();
+            change(&mut record);
+            *written = record.to_string();
+            // The operator may have written it just now.
+            match secrets.replace(secret, &PostParams::default(), &found).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                done => break drop(done.unwrap()),
+            }
+        }
     }
 
     pub(super) async fn apply(&self, manifest: &Value) {

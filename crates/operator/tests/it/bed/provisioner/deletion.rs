@@ -20,6 +20,7 @@ use super::{
         stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until},
     },
     keys, provisioner,
+    scene::Scene,
 };
 
 /// One without daemons.
@@ -63,6 +64,28 @@ async fn a_coderd_that_fails_for_a_while_does_not_cost_a_key() {
         stage.gone(&alpha).await;
         assert_eq!(keys(&stage.coderd).await, [""; 0], "after {status}");
     }
+}
+
+#[tokio::test]
+async fn one_refusal_does_not_cost_a_key_whether_a_provisioner_goes_or_takes_another_one() {
+    let (stage, proxy) = proxied().await;
+    let scene = Scene::on(stage).await;
+    for status in [429, 500, 503] {
+        let since = proxy.writes().len();
+        let before = scene.made(&json!({})).await;
+        proxy.set(Mood::FailingOnce(Method::DELETE, status));
+        scene.ask_for_rotation().await;
+        let after = scene.replaced(&before).await;
+        proxy.set(Mood::FailingOnce(Method::DELETE, status));
+        scene.end().await;
+        for name in [&before.name, &after.name] {
+            let is_it = |it: &&String| it.starts_with("DELETE") && it.ends_with(&format!("/{name}"));
+            let asked = proxy.writes()[since..].iter().filter(is_it).count();
+            assert!(asked >= 2, "{name} met no {status}: {:?}", &proxy.writes()[since..]);
+        }
+    }
+    let left = scene.stage.operator.said().into_iter().filter(|it| it.to_string().contains("left behind"));
+    assert_eq!(left.collect::<Vec<_>>(), [Value::Null; 0]);
 }
 
 #[tokio::test]
@@ -173,6 +196,7 @@ async fn daemons_finish_what_they_do_before_their_key_is_revoked() {
     let told =
         stage.wait::<CoderProvisioner>("alpha", "told", |it| says(it, "Ready", "False", "Deleting")).await;
     assert!(told.to_string().contains("stubborn"), "{told:#}");
+    assert_eq!(told["status"]["terminationGracePeriodSeconds"], 6, "it has more than is declared");
     pods.delete("stubborn", &DeleteParams::default()).await.unwrap();
     let revoked = async {
         while keys(&stage.coderd).await == ["alpha"] {

@@ -96,7 +96,9 @@ async fn a_key_of_a_control_plane_that_is_gone_is_left_and_named() {
     two.scene.stage.operator.says(&[words, "main"]).await;
     let events = two.scene.stage.api::<Event>().list(&ListParams::default()).await.unwrap();
     let notes: Vec<String> = events.items.into_iter().filter_map(|it| it.note).collect();
-    assert!(notes.iter().any(|it| it.contains(words)), "{notes:#?}");
+    assert_eq!(notes.iter().filter(|it| it.contains(words)).count(), 1, "{notes:#?}");
+    let lines = two.scene.stage.operator.said();
+    assert_eq!(lines.iter().filter(|it| it.to_string().contains(words)).count(), 1, "it is named once");
     // It is named first and forgotten then: an operator may die in between.
     let written = writes(&two.scene.stage.namespace).await.split_off(so_far);
     let is_its = |it: &Value| it["objectRef"]["name"].as_str().is_some_and(|it| it.starts_with("alpha"));

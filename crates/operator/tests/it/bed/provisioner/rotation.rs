@@ -106,7 +106,8 @@ async fn daemons(scene: &Scene, id: &Value) -> Option<usize> {
     for organization in ["default", "beta"] {
         let path = format!("/api/v2/organizations/{organization}/provisionerkeys/daemons");
         let keys = get(&scene.stage.coderd, &path).await;
-        let found = keys.as_array().unwrap().iter().find(|it| it["key"]["id"] == *id);
+        // There may be no such organization.
+        let found = keys.as_array().into_iter().flatten().find(|it| it["key"]["id"] == *id);
         if let Some(found) = found {
             return Some(found["daemons"].as_array().map_or(0, Vec::len));
         }
@@ -115,7 +116,7 @@ async fn daemons(scene: &Scene, id: &Value) -> Option<usize> {
 }
 
 /// Waits until the key is another one. The one before is gone only when a daemon is on its successor.
-async fn turned(scene: &Scene, what: &str, before: &Value) -> Value {
+pub(super) async fn turned(scene: &Scene, what: &str, before: &Value) -> Value {
     let is_another = |it: &Value| {
         let id = &it["status"]["provisionerKeyID"];
         id.is_string() && id != before
