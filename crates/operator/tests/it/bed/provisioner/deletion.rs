@@ -20,7 +20,7 @@ use super::{
         stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until},
     },
     keys, provisioner,
-    scene::Scene,
+    scene::{Scene, is_settled},
 };
 
 /// One without daemons.
@@ -75,7 +75,9 @@ async fn one_refusal_does_not_cost_a_key_whether_a_provisioner_goes_or_takes_ano
         let before = scene.made(&json!({})).await;
         proxy.set(Mood::FailingOnce(Method::DELETE, status));
         scene.ask_for_rotation().await;
-        let after = scene.replaced(&before).await;
+        let is_other = |it: &Value| is_settled(it) && it["status"]["provisionerKeyID"] != before.id;
+        scene.wait("replaced", is_other).await;
+        let after = scene.held().await;
         proxy.set(Mood::FailingOnce(Method::DELETE, status));
         scene.end().await;
         for name in [&before.name, &after.name] {
