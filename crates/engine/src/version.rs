@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+/// The words by which Coder calls what is not released yet.
+const BEFORE_A_RELEASE: [&str; 6] = ["alpha", "beta", "devel", "nightly", "pre", "rc"];
+
 /// A version such as `v2.36.0` or `2.37.0-rc.1+abc`. What comes after `+` tells builds apart and says nothing of age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
@@ -21,6 +24,8 @@ impl Version {
         if parts.next().is_some() || numbers == [0, 0, 0] {
             return None;
         }
+        // A build of somebody's own, such as `v2.36.0-acme.1`, is as old as the release that it is made from.
+        let before = if BEFORE_A_RELEASE.iter().any(|it| before.starts_with(it)) { before } else { "" };
         let before = before.split('.').filter(|it| !it.is_empty()).map(str::to_owned).collect();
         Some(Self { numbers, before })
     }
@@ -78,7 +83,9 @@ mod tests {
             ["v2.9.0", "2.36.0-devel", "v2.36.0-rc.2", "v2.36.0-rc.10", "v2.36.0+abc", "2.36.1", "v3.0.0"];
         let versions: Vec<Version> = ordered.iter().map(|it| Version::parse(it).unwrap()).collect();
         assert!(versions.is_sorted_by(|one, other| one < other), "{versions:?}");
-        assert_eq!(Version::parse("v2.36.0+abc"), Version::parse("2.36.0"));
+        for own in ["v2.36.0+abc", "v2.36.0-acme.1", "2.36.0-1"] {
+            assert_eq!(Version::parse(own), Version::parse("2.36.0"), "{own}");
+        }
     }
 
     #[test]

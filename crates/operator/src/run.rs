@@ -34,10 +34,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{
     Client,
-    runtime::{
-        controller::Action,
-        events::{Recorder, Reporter},
-    },
+    runtime::{controller::Action, events::Recorder},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -86,10 +83,9 @@ impl Shared {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         let Clients { acting, watching } = clients;
-        let reporter = Reporter { controller: "coder-operator".to_owned(), instance: None };
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
         Arc::new_cyclic(|shared| Self {
-            recorder: Recorder::new(acting.clone(), reporter),
+            recorder: Recorder::new(acting.clone(), record::reporter()),
             desk: Arc::new(ClusterDesk::new(acting.clone(), Weak::clone(shared))),
             own_pod: own_pod(),
             client: acting,

@@ -191,7 +191,9 @@ impl Kind for ProvisionerKey {
             // It will be otherwise, or is not to be.
             return Aside::default();
         }
-        let record = Record { holder: job.holder.uid.clone(), ..foreseen.rest.record.clone() };
+        let mut record = Record { holder: job.holder.uid.clone(), ..foreseen.rest.record.clone() };
+        // Nobody names anything here, so nothing is forgotten.
+        record.retiring.extend(foreseen.leaves.iter().cloned());
         Aside { status: changed(status, &to_status(&record)), again_at: foreseen.rest.again_at }
     }
 

@@ -3,6 +3,12 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
+/// Whether a pod is there to stay. One that was evicted is listed for long, and its Deployment has another one.
+pub(super) fn lives(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded"))
+}
+
 /// A container that has ended, and has not been ready since.
 #[derive(Debug, PartialEq)]
 pub(super) struct Crash<'a> {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use url::form_urlencoded;
 
-use super::crash::crash;
+use super::crash::{crash, lives};
 use crate::control_plane::references::{Reference, of_source, of_variable, of_volume};
 
 /// How many lines are asked for: the very last ones may be empty.
@@ -33,7 +33,7 @@ pub struct Asked {
 /// The containers whose last words say why a Deployment is stuck: those that end again and again, then those that run and are
 /// not ready. The youngest pods come first, because they are of the form that was declared last.
 pub fn whom_to_ask(pods: &[Pod]) -> Vec<Asked> {
-    let mut living: Vec<&Pod> = pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()).collect();
+    let mut living: Vec<&Pod> = pods.iter().filter(|it| lives(it)).collect();
     living.sort_by_key(|it| std::cmp::Reverse(it.metadata.creation_timestamp.as_ref().map(|it| it.0)));
     living.into_iter().filter_map(troubled).take(MOST_PODS).collect()
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{Resource, ResourceExt as _};
 
-use super::crash::{Crash, crash};
+use super::crash::{Crash, crash, lives};
 
 /// The annotation that tells the forms of a Deployment apart.
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -100,7 +100,7 @@ fn current_pods<'a>(seen: &Seen<'a>) -> Vec<&'a Pod> {
     };
     let Some(set) = seen.replica_sets.iter().find(is_current) else { return Vec::new() };
     let pods = seen.pods.iter().filter(|it| is_controlled_by(*it, set.metadata.uid.as_deref()));
-    pods.filter(|it| it.metadata.deletion_timestamp.is_none()).collect()
+    pods.filter(|it| lives(it)).collect()
 }
 
 fn is_controlled_by(object: &impl Resource, uid: Option<&str>) -> bool {

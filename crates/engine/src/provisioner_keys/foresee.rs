@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     machine::{self, Need, Next, Rest, Value, Write},
-    record::{Held, Intent, Record, SecretPlace},
+    record::{Held, Intent, Record, Retiring, SecretPlace},
     situation::{LiveKey, Seen, Wanted},
 };
 
@@ -52,6 +52,8 @@ pub struct Before {
 pub struct Foreseen {
     pub acts: Vec<Act>,
     pub rest: Rest,
+    /// What it would name and forget.
+    pub leaves: Vec<Retiring>,
     /// What is written down of our keys now.
     pub known: Record,
     /// Whether the Secret is somebody else's.
@@ -62,15 +64,22 @@ pub struct Foreseen {
 pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen> {
     let known = seen.stored(wanted).unwrap_or(&seen.mirror).clone();
     let is_users = seen.secret.is_users(&wanted.names.uid);
-    let (mut seen, mut acts) = (seen.clone(), Vec::new());
+    let (mut seen, mut acts, mut leaves) = (seen.clone(), Vec::new(), Vec::new());
     for _ in 0..MOST_ACTIONS {
         match machine::next(wanted, &seen, now) {
-            Next::Rest(rest) => return Some(Foreseen { acts, rest: *rest, known, is_users }),
+            Next::Rest(rest) => return Some(Foreseen { acts, rest: *rest, leaves, known, is_users }),
             Next::Write(write) => {
                 act_of(&write, &seen, &mut acts);
                 seen.wrote(&write.record, &write.value);
             }
-            Next::Mirror { record, leaves: _ } => seen.mirrored(&record),
+            Next::Mirror { record, leaves: left } => {
+                let known = seen.mirror.retiring.clone();
+                leaves.extend(left.into_iter().map(|held| {
+                    let since = known.iter().find(|it| it.held == held).map_or(now, |it| it.since);
+                    Retiring { held, since, lost: false }
+                }));
+                seen.mirrored(&record);
+            }
             Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
             Next::Mint(intent) => {
                 mint(&intent, &seen, &known, &mut acts);

@@ -94,6 +94,8 @@ pub enum Proof {
 pub struct Pods {
     /// The checksums that they carry.
     pub carried: BTreeSet<String>,
+    /// The checksums that pods get which come now; nothing where nobody has looked.
+    pub given: Option<BTreeSet<String>>,
     /// The entries that they read.
     pub secrets: BTreeSet<SecretPlace>,
     /// Whether there should be any.

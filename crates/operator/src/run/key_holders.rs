@@ -92,8 +92,9 @@ async fn any<K: KeyHolder>(
 /// Whether that key is in use, or about to be.
 fn has_key(state: Option<&ProvisionerKeyState>, held: &Held) -> bool {
     let Some(state) = state else { return false };
-    let Record { current, intent, .. } = of_status(state, "");
-    let mut keys = current.into_iter().chain(intent.map(|it| it.held()));
+    let Record { current, intent, retiring, .. } = of_status(state, "");
+    let retiring = retiring.into_iter().filter(|it| !it.lost).map(|it| it.held);
+    let mut keys = current.into_iter().chain(intent.map(|it| it.held())).chain(retiring);
     keys.any(|it| it.is_called(&held.name, held.organization_id) && it.place.is_same(&held.place))
 }
 

@@ -95,9 +95,24 @@ pub(super) async fn seen(
     pods: &str,
     shared: &Shared,
 ) -> Result<Run, kube::Error> {
+    Run::of(keeper, self::deployment(keeper, deployment, shared).await?, pods, shared).await
+}
+
+/// A Deployment, unless it is somebody else's.
+pub(super) async fn deployment(
+    keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    name: &str,
+    shared: &Shared,
+) -> Result<Option<Deployment>, kube::Error> {
     let namespace = keeper.namespace().unwrap_or_default();
     let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    Run::of(keeper, deployments.get_opt(deployment).await?, pods, shared).await
+    Ok(deployments.get_opt(name).await?.filter(|it| is_its(keeper, it)))
+}
+
+/// One of that name that is somebody else's says nothing of ours.
+fn is_its(keeper: &impl Resource<DynamicType = ()>, deployment: &Deployment) -> bool {
+    let uid = keeper.meta().uid.as_ref();
+    deployment.owner_references().iter().any(|it| Some(&it.uid) == uid)
 }
 
 /// Takes all pods of a Deployment away and leaves the rest as it is.
@@ -134,10 +149,7 @@ impl Run {
         pods: &str,
         shared: &Shared,
     ) -> Result<Self, kube::Error> {
-        // One of that name that is somebody else's says nothing of ours.
-        let uid = keeper.uid();
-        let is_its = |it: &Deployment| it.owner_references().iter().any(|it| Some(&it.uid) == uid.as_ref());
-        let deployment = deployment.filter(is_its);
+        let deployment = deployment.filter(|it| is_its(keeper, it));
         let is_done = |it: &Deployment| {
             let none = BTreeMap::new();
             let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };

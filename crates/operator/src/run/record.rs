@@ -4,7 +4,7 @@ use engine::objects::FIELD_MANAGER;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
-    runtime::events::{Event, EventType},
+    runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -34,6 +34,11 @@ pub(super) async fn publish(
     shared.recorder.publish(&event(type_, words, note), &about.object_ref(&())).await.ok();
 }
 
+/// As whom we write events.
+pub(super) fn reporter() -> Reporter {
+    Reporter { controller: "coder-operator".to_owned(), instance: None }
+}
+
 fn event(type_: EventType, words: (&str, &str), note: &str) -> Event {
     let (reason, action) = (words.0.to_owned(), words.1.to_owned());
     let note = Some(note.chars().take(LONGEST_NOTE).collect());
@@ -52,10 +57,12 @@ pub(super) async fn leave_behind(
     let kind = object.object_ref(&()).kind.unwrap_or_default();
     shared.metrics.left_behind(kind.into());
     let event = event(EventType::Warning, ("LeftBehind", "Delete"), note);
-    if shared.recorder.publish(&event, &object.object_ref(&())).await.is_err()
+    // A recorder joins events of one reason and keeps the first one's words. Here every name counts.
+    let recorder = Recorder::new(shared.client.clone(), reporter());
+    if recorder.publish(&event, &object.object_ref(&())).await.is_err()
         && let Some(pod) = &shared.own_pod
     {
-        shared.recorder.publish(&event, pod).await.ok();
+        recorder.publish(&event, pod).await.ok();
     }
 }
 

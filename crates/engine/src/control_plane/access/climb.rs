@@ -25,7 +25,7 @@ use crate::outcome::{Trouble, Waiting};
 /// The feature without which there are no accounts without a password.
 const SERVICE_ACCOUNTS: &str = "service_accounts";
 /// How soon it is tried again to take away what could not go.
-const AGAIN: SignedDuration = SignedDuration::from_mins(10);
+const AGAIN: SignedDuration = SignedDuration::from_hours(1);
 /// More than the ladder has rungs.
 const MOST_STEPS: usize = 12;
 

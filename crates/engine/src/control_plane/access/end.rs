@@ -16,7 +16,7 @@ use super::{
 use crate::outcome::Trouble;
 
 /// What is refused stays, and a person has to see to it.
-const REFUSED: [Class; 2] = [Class::Conflict, Class::Forbidden];
+const REFUSED: [Class; 3] = [Class::Conflict, Class::Forbidden, Class::SignedOut];
 
 /// What could not be taken away, to be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,7 +45,10 @@ impl Ladder<'_> {
             Err(_) => self.borrow(Source::FirstUser, None).await?.ok(),
         };
         let done = match (&lent, account.id) {
-            (_, None) => Ok(()),
+            (lent, None) => {
+                let client = lent.as_ref().map(|it| it.client.clone());
+                end_former(&record.former, client.as_ref(), &mut left).await
+            }
             (Some(lent), Some(id)) => self.delete(lent, id, record, &mut left).await,
             (None, Some(id)) => {
                 let item = format!(
@@ -65,12 +68,7 @@ impl Ladder<'_> {
 
     async fn delete(&self, lent: &Lent, id: Uuid, record: &Record, left: &mut Left) -> Result<(), Trouble> {
         let client = &lent.client;
-        for stays in take_away(&record.former, client).await {
-            if !REFUSED.contains(&stays.why.class()) {
-                return Err(stays.why.into());
-            }
-            left.items.push(stays.words());
-        }
+        end_former(&record.former, Some(client), left).await?;
         let Some(user) = client.living_user(id).await? else { return Ok(()) };
         // Deleting an account takes its tokens along.
         match client.delete_user(user.id).await {
@@ -91,8 +89,9 @@ impl Ladder<'_> {
         record: &Record,
         left: &mut Left,
     ) -> Result<(), Trouble> {
-        let Some(current) = current else { return Ok(()) };
+        let Some(current) = current else { return end_former(&record.former, None, left).await };
         let desk = Desk { client: with(self.client, current)?, user: id };
+        end_former(&record.former, Some(&desk.client), left).await?;
         match self.revoke(&desk, id_of(current), record).await {
             Err(Trouble::Remote(error)) if error.class() == Class::SignedOut => {
                 let item = "tokens that can no longer be listed: they expire within a day";
@@ -138,10 +137,23 @@ pub(super) struct Stays<'a> {
 
 impl Stays<'_> {
     pub(super) fn words(&self) -> String {
-        let Former { user_id, token } = self.what;
-        let what = token.as_ref().map_or(String::new(), |it| format!("the token {it} of "));
-        format!("{what}the account {user_id}, which was ours before: {}", self.why.words())
+        format!("{}: {}", self.what.words(), self.why.words())
     }
+}
+
+/// Takes away what was ours before, and names what is refused. Without anybody who could do it all of it stays.
+async fn end_former(former: &[Former], client: Option<&Client>, left: &mut Left) -> Result<(), Trouble> {
+    let Some(client) = client else {
+        left.items.extend(former.iter().map(|it| format!("{}: delete it in Coder", it.words())));
+        return Ok(());
+    };
+    for stays in take_away(former, client).await {
+        if !REFUSED.contains(&stays.why.class()) {
+            return Err(stays.why.into());
+        }
+        left.items.push(stays.words());
+    }
+    Ok(())
 }
 
 /// Takes away what was ours before: tokens, and accounts that another one has taken the place of. Gives those that stay: one

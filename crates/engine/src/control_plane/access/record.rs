@@ -62,6 +62,14 @@ pub struct Former {
     pub token: Option<String>,
 }
 
+impl Former {
+    pub fn words(&self) -> String {
+        let Self { user_id, token } = self;
+        let what = token.as_ref().map_or(String::new(), |it| format!("the token {it} of "));
+        format!("{what}the account {user_id}, which was ours before")
+    }
+}
+
 /// A token that we minted, without its secret. The times are read from our own clock: coderd's may be another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -33,6 +33,7 @@ pub(super) fn next(
         return rest(wanted, seen, record, trouble, now);
     }
     sweep(wanted, seen, &mut record, now);
+    prolong(wanted, seen, &mut record, now);
     let mut cleared = record.clone();
     let leaves = leave(wanted, seen, &mut cleared, now);
     let write = |record: Record| {
@@ -99,6 +100,30 @@ fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
     }
 }
 
+/// A key that pods still get has its time when they no longer do. Whatever holds them up, it is not the daemons' fault.
+pub(super) fn prolong(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
+    let Some(current) = record.current.clone() else { return };
+    for retiring in record.retiring.iter_mut().filter(|it| !it.lost) {
+        if deadline(retiring, wanted, seen) <= now && is_given(retiring, &current, seen) {
+            retiring.since = now;
+        }
+    }
+}
+
+/// Whether pods that come now would get it.
+fn is_given(retiring: &Retiring, current: &Held, seen: &Seen) -> bool {
+    let Some(pods) = &seen.pods else { return false };
+    pods.given.as_ref().is_none_or(|it| it.iter().any(|it| is_its(it, retiring, current)))
+}
+
+/// Whether a checksum is that of an old key. Where nobody knows what its pods carry, it may be any but the current one.
+fn is_its(checksum: &str, retiring: &Retiring, current: &Held) -> bool {
+    match retiring.held.checksum.as_str() {
+        "" => checksum != current.checksum,
+        its => checksum == its,
+    }
+}
+
 /// The next key that goes now.
 pub(super) fn due<'a>(
     wanted: &Wanted,
@@ -116,13 +141,12 @@ fn is_due(retiring: &Retiring, wanted: &Wanted, seen: &Seen, record: &Record, no
         return has_come(retiring, wanted, seen, now);
     }
     let Some(current) = &record.current else { return false };
+    if is_given(retiring, current, seen) {
+        return false;
+    }
     let is_replaced = |pods: &Pods| {
-        let is_carried = |it: &String| match retiring.held.checksum.as_str() {
-            // Nobody knows what its pods carry, so it may be anything but the current one.
-            "" => *it != current.checksum,
-            checksum => it == checksum,
-        };
-        !pods.carried.iter().any(is_carried) && (!pods.are_wanted || has_daemons(seen, current))
+        let is_carried = pods.carried.iter().any(|it| is_its(it, retiring, current));
+        !is_carried && (!pods.are_wanted || has_daemons(seen, current))
     };
     deadline(retiring, wanted, seen) <= now || seen.pods.as_ref().is_some_and(is_replaced)
 }

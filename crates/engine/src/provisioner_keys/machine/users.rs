@@ -11,7 +11,7 @@ use super::{
         situation::{LiveKey, Seen, Wanted},
     },
     Next,
-    retiring::{due, leave, rest},
+    retiring::{due, leave, prolong, rest},
     settle::{adopt, held},
     waiting,
 };
@@ -32,6 +32,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         adopt(&mut record, held(wanted, key, checksum, false), key, now);
         record.secret = Some(wanted.secret.clone());
     }
+    prolong(wanted, seen, &mut record, now);
     let mut cleared = record.clone();
     let leaves = leave(wanted, seen, &mut cleared, now);
     let is_mirrored = |it: &Record| it.retiring == seen.mirror.retiring && it.intent == seen.mirror.intent;

@@ -249,6 +249,29 @@ fn after_the_grace_period_the_key_before_goes_in_any_case_and_it_is_said_that_no
 }
 
 #[test]
+fn a_key_that_pods_still_get_outlives_its_time_which_begins_when_they_get_the_next_one() {
+    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    let advance = |by: SignedDuration| {
+        let mut world = world.lock().unwrap();
+        world.now = world.now.checked_add(by).unwrap();
+    };
+    let before = world.lock().unwrap().carried.first().cloned();
+    world.lock().unwrap().held_up = before;
+    pass(&world);
+    for _ in 0..2 {
+        advance(GRACE);
+        let again = "write - intent None current Some(\"alpha-1a2b-2\") retiring [\"alpha\"]";
+        let done = ["prove", again, "mirror", "alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN];
+        assert_eq!(pass(&world), done);
+    }
+    world.lock().unwrap().held_up = None;
+    advance(GRACE - SignedDuration::from_secs(1));
+    assert_eq!(pass(&world), ["prove", "alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN]);
+    advance(SignedDuration::from_secs(1));
+    assert_eq!(pass(&world)[1], "delete alpha");
+}
+
+#[test]
 fn without_pods_the_key_before_stays_for_the_overlap() {
     let world = after(Policy::OnRequest, &[Disturbance::Rotate]);
     pass(&world);

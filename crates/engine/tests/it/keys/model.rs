@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) carried: BTreeSet<String>,
     pub(crate) read: BTreeSet<SecretPlace>,
     pub(crate) has_pods: bool,
+    /// What pods get that come now, where that is not what the Secret holds.
+    pub(crate) held_up: Option<String>,
     pub(crate) minted: usize,
     /// Writes to either side.
     pub(crate) writes: usize,
@@ -145,6 +147,7 @@ impl World {
             carried: BTreeSet::new(),
             read: BTreeSet::new(),
             has_pods: policy == Policy::Recreate,
+            held_up: None,
             minted: 0,
             writes: 0,
             disturbances: 0,
@@ -572,6 +575,9 @@ impl Operator {
         let world = self.lock();
         let World { carried, read, has_pods, pods_grace, .. } = &*world;
         let (carried, secrets) = (carried.clone(), read.clone());
-        has_pods.then(|| Pods { carried, secrets, are_wanted: true, grace: *pods_grace })
+        let value = || world.value().map(|it| checksum(&SecretString::from(it.clone())));
+        // After a pass pods get what is in the Secret, unless something holds that up.
+        let given = Some(world.held_up.clone().or_else(value).into_iter().collect());
+        has_pods.then(|| Pods { carried, given, secrets, are_wanted: true, grace: *pods_grace })
     }
 }

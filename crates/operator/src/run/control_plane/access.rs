@@ -144,6 +144,11 @@ pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<()
             );
             leave_behind(plane, reason::DELETING, &note, shared).await;
         }
+        for former in &contents.record.former {
+            let note =
+                format!("{}, stays in Coder: delete it there if the deployment lives on", former.words());
+            leave_behind(plane, reason::DELETING, &note, shared).await;
+        }
         if let Err(why) = revoked {
             let note = format!("a token of ours is left, and dies within a day: {}", why.message);
             leave_behind(plane, why.reason, &note, shared).await;

@@ -191,6 +191,10 @@ impl Desk<'_> {
                     Ok(done) => {
                         installed |= done == Done::Uploaded;
                         self.tell(step, &done).await;
+                        if done == Done::Refused {
+                            // It is not sent again, also where the manifest has changed since and this pass is for nothing.
+                            self.write_down(&record).await?;
+                        }
                     }
                     Err(trouble) => {
                         failed = Some(trouble);
@@ -239,6 +243,11 @@ impl Desk<'_> {
         record: &mut LicenseRecord,
     ) -> Result<(), kube::Error> {
         intend(&plan.steps, record);
+        self.write_down(record).await
+    }
+
+    /// Writes the record into the status, whatever else happens to the manifest meanwhile.
+    async fn write_down(&mut self, record: &LicenseRecord) -> Result<(), kube::Error> {
         if *record != recorded(self.plane) {
             let text = serde_json::to_string(record).unwrap_or_default();
             let marked = mark(self.plane, &json!({"licenseRecord": text}), self.shared).await?;

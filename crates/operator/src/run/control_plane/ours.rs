@@ -99,8 +99,8 @@ pub(super) async fn token(
     };
     match climbed {
         Climbed::Granted(granted) => {
-            for item in &granted.stays {
-                let note = format!("not taken away, and tried again: {item}");
+            if !granted.stays.is_empty() {
+                let note = format!("not taken away, and tried again: {}", granted.stays.join("; "));
                 tracing::warn!("{note}");
                 publish(plane, EventType::Warning, ("NotTakenAway", "Delete"), &note, shared).await;
             }

@@ -12,10 +12,10 @@ use engine::{
     endpoint::place,
     objects::{Keeper as _, Notice, rollout::Rollout},
     provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
-    provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Rest, SecretPlace, Wanted},
+    provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Record, Rest, SecretPlace, Wanted},
 };
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{Api, ResourceExt as _, api::ListParams};
 
 use super::{Context, access, around::Around, plane_of, write_status};
@@ -112,14 +112,18 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<Keyed>, 
     let wanted = wanted(&provisioner, &known);
     let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
     let secrets = secrets(&provisioner, &context.shared);
-    let (about, pods) = (About::of(&provisioner), list_pods(&provisioner, &context.shared).await?);
+    let (about, recorded) = (About::of(&provisioner), around.recorded());
+    let (pods, given) = futures::try_join!(
+        list_pods(&provisioner, &context.shared),
+        given(&provisioner, &recorded, &context.shared)
+    )?;
     let drive = Drive {
         wanted: &wanted,
         coderd: known.plane.world().await,
         secret: &secrets,
         around: &around,
-        mirror: around.recorded(),
-        pods: Some(carried(&pods, &provisioner)),
+        mirror: recorded,
+        pods: Some(carried(&pods, given, &provisioner)),
         proved: context.shared.memory.with(&about, |it| it.proved.clone()),
         now: Timestamp::now(),
     };
@@ -283,8 +287,23 @@ pub(super) async fn list_pods(
     Ok(pods.list(&ListParams::default().labels(&names::selector(provisioner))).await?.items)
 }
 
+/// The key that pods get which come now. It is of interest only as long as there is an old one.
+async fn given(
+    provisioner: &CoderProvisioner,
+    recorded: &Record,
+    shared: &Shared,
+) -> Result<Option<BTreeSet<String>>, kube::Error> {
+    if recorded.retiring.is_empty() {
+        return Ok(None);
+    }
+    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await?;
+    let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
+    let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
+    Ok(Some(checksum.into_iter().collect()))
+}
+
 /// What the pods carry of keys.
-fn carried(found: &[Pod], provisioner: &CoderProvisioner) -> Pods {
+fn carried(found: &[Pod], given: Option<BTreeSet<String>>, provisioner: &CoderProvisioner) -> Pods {
     let carried =
         found.iter().filter_map(|it| it.annotations().get(annotation::PROVISIONER_KEY_CHECKSUM).cloned());
     let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
@@ -293,6 +312,7 @@ fn carried(found: &[Pod], provisioner: &CoderProvisioner) -> Pods {
     let longest = found.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds).max();
     Pods {
         carried: carried.collect(),
+        given,
         secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
         are_wanted: provisioner.spec.replicas() > 0,
         grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
@@ -306,9 +326,14 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
     let version = known.declared.status.as_ref().and_then(|it| it.version.as_deref());
     let image = match image(&provisioner, &known.declared) {
         Ok(image) => image,
+        // Those that are there stay with theirs, and everything else goes on: their number, and above all their key.
         Err(waiting) => {
             passed.findings.stopped = Some(waiting);
-            return look_on(passed, context).await;
+            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await?;
+            let Some(image) = deployed.as_ref().and_then(deployed_image) else {
+                return look_on(passed, context).await;
+            };
+            image
         }
     };
     let replicas = provisioner.spec.replicas();
@@ -340,6 +365,10 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
     };
     passed.findings.daemons = Some(daemons);
     Ok(())
+}
+
+fn deployed_image(deployment: &Deployment) -> Option<String> {
+    deployment.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.clone()
 }
 
 /// What the daemons get beyond their key.

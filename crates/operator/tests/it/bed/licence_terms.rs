@@ -7,9 +7,9 @@ use testbed::{Flavour, coderd::sign_license};
 
 use super::{
     get,
-    proxy::Proxy,
+    proxy::{Mood, Proxy},
     secrecy,
-    stage::{Stage, is_held_up, is_ready, plane, says},
+    stage::{Stage, is_held_up, is_ready, plane, says, until},
 };
 
 struct Terms {
@@ -111,6 +111,21 @@ async fn what_is_no_licence_of_this_deployment_is_told_and_sent_once_at_most() {
     assert_eq!((sent, &told["status"]["licenseTier"]), (1, &json!("premium")));
     assert!(is_ready(&told), "{told:#}");
     terms.tell_no_licence().await;
+}
+
+#[tokio::test]
+async fn a_licence_that_is_refused_is_not_sent_again_though_the_manifest_changed_meanwhile() {
+    let mut terms = Terms::begin().await;
+    let good = terms.sign(&json!({"feature_set": "premium"})).await;
+    let forged = format!("{}.{}", good.rsplit_once('.').unwrap().0, "A".repeat(86));
+    terms.proxy.set(Mood::HoldingWrites);
+    terms.stage.write_secret("license", &json!({"license": forged})).await;
+    until("sent", || terms.uploads() == 1).await;
+    // Whatever the pass writes in the end is of a version that is gone.
+    terms.stage.annotate("CoderControlPlane", "main", "example.com/changed", Some("meanwhile")).await;
+    terms.proxy.set(Mood::Passing);
+    let (_, sent) = terms.declare(&forged, "False", "Invalid").await;
+    assert_eq!((sent, terms.uploads()), (0, 1));
 }
 
 #[tokio::test]

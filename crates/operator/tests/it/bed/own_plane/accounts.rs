@@ -53,4 +53,6 @@ async fn an_account_that_coder_keeps_holds_up_nothing_and_every_one_that_stays_i
     assert!(left.starts_with("coder-operator-"), "{left}");
     let said = notes(&stage, "LeftBehind").await;
     assert!(said.iter().any(|it| it.contains(&format!("the account {left} stays in Coder"))), "{said:?}");
+    let former = format!("the account {}, which was ours before", had.accounts[0]);
+    assert!(said.iter().any(|it| it.contains(&former)), "each has an Event of its own: {said:?}");
 }

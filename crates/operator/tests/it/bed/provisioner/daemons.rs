@@ -24,15 +24,9 @@ use super::{
         operator::writes,
         stage::{LIMIT, Stage, is_held_up, is_ready, says, words},
     },
+    gate::patient,
     keys, provisioner,
 };
-
-/// One that nobody looks at by the clock.
-fn patient(name: &str, spec: &Value) -> Value {
-    let mut whole = json!({"interval": "1h", "replicas": 0});
-    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    provisioner(name, &whole)
-}
 
 /// Makes something that is somebody else's.
 async fn theirs<K>(stage: &Stage, object: &Value) -> K
@@ -186,7 +180,23 @@ async fn daemons_that_are_newer_than_coderd_wait_for_it() {
     assert!(says(&held, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{held:#}");
     assert!(stage.api::<Deployment>().get_opt("provisioner-alpha").await.unwrap().is_none());
     stage.apply(&patient("alpha", &json!({}))).await;
-    stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+    let before = stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+
+    // One that is there keeps its image, and gets everything else: the next key above all.
+    let image = async || {
+        let deployment = stage.api::<Deployment>().get("provisioner-alpha").await.unwrap();
+        deployment.spec.unwrap().template.spec.unwrap().containers[0].image.clone()
+    };
+    let had = image().await;
+    let spec = json!({"image": "bed/coder:v99.0.0", "tags": {"cluster": "other"}});
+    stage.apply(&patient("alpha", &spec)).await;
+    let has_turned = |it: &Value| {
+        is_held_up("ControlPlaneNotReady")(it)
+            && it["status"]["provisionerKeyID"] != before["status"]["provisionerKeyID"]
+            && it["status"]["retiringKeys"].is_null()
+    };
+    stage.wait::<CoderProvisioner>("alpha", "on its next key", has_turned).await;
+    assert_eq!((image().await, keys(&stage.coderd).await.len()), (had, 1));
 }
 
 #[tokio::test]
