@@ -133,7 +133,10 @@ fn a_crash_that_is_over_is_no_trouble() {
     ready["containerStatuses"][0]["ready"] = json!(true);
     // Its node has come back, and makes everything anew.
     let anew = restarted(1, &json!({"waiting": {"reason": "ContainerCreating"}}));
-    for status in [since, ready, anew] {
+    // It was evicted, stays in the list, and another pod has its place.
+    let mut evicted = restarted(3, &json!({"terminated": {"exitCode": 137}}));
+    evicted["phase"] = json!("Failed");
+    for status in [since, ready, anew, evicted] {
         let answer = said(&under_way(), &[pod("new", "now", &status)]);
         assert!(matches!(answer, Rollout::Progressing(_)), "{status}: {answer:?}");
     }
