@@ -75,8 +75,8 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
             Next::Mirror { record, leaves: left } => {
                 let known = seen.mirror.retiring.clone();
                 leaves.extend(left.into_iter().map(|held| {
-                    let since = known.iter().find(|it| it.held == held).map_or(now, |it| it.since);
-                    Retiring { held, since, lost: false }
+                    let before = known.iter().find(|it| it.held == held).cloned();
+                    before.unwrap_or(Retiring { held, since: now, lost: false })
                 }));
                 seen.mirrored(&record);
             }

@@ -355,3 +355,21 @@ async fn whatever_the_next_key_will_be_is_in_its_plan() {
     let hashes = [&asked, &tags, &elsewhere].map(|it| it.plan.hash.clone());
     assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
 }
+
+#[tokio::test]
+async fn a_key_of_a_deployment_that_is_gone_stays_written_down_while_nobody_names_it() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    let status = &mut scene.manifest["status"];
+    (status["provisionerKeyName"], status["provisionerKeyID"]) = ("before".into(), UID.into());
+    status["deploymentID"] = "ffff3c4d-5e6f-4711-8aaa-000000000002".into();
+    // The Secret is a person's by now, with a key of this deployment.
+    scene.desk.secrets.lock().unwrap().get_mut(SECRET).unwrap().record = None;
+    scene.desk.remember_nothing();
+    let looked = scene.look().await;
+    assert!(looked.plan.is_empty(), "{:?}", shown(&looked));
+    assert_eq!(looked.aside.status["retiringKeys"][0]["name"], "before", "{:?}", looked.aside.status);
+    scene.manifest["status"].as_object_mut().unwrap().extend(looked.aside.status);
+    scene.later(SignedDuration::from_mins(5));
+    assert_eq!(scene.look().await.aside.status, serde_json::Map::new(), "it is written once");
+}

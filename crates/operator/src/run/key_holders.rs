@@ -121,3 +121,30 @@ async fn list<K: KeyHolder>(namespace: Option<&str>, client: &Client) -> Result<
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_had_or_sets_out_for_a_key_is_another_and_whoever_lost_one_is_not() {
+        let place = json!({"controlPlaneRefName": "main", "controlPlaneURL": "http://coder", "isOurs": true});
+        let other = |lost: bool| {
+            let mut key = place.clone();
+            (key["name"], key["since"], key["lost"]) =
+                ("alpha".into(), "2026-01-01T00:00:00Z".into(), lost.into());
+            key
+        };
+        let mut current = place.clone();
+        current["provisionerKeyName"] = "alpha".into();
+        let held = of_status(&serde_json::from_value(current.clone()).unwrap(), "").current.unwrap();
+        let has = |state: serde_json::Value| has_key(Some(&serde_json::from_value(state).unwrap()), &held);
+        assert!(has(current));
+        assert!(has(json!({"pendingKey": other(false)})));
+        assert!(has(json!({"retiringKeys": [other(false)]})), "its daemons may still have it");
+        assert!(!has(json!({"retiringKeys": [other(true)]})));
+        assert!(!has(json!({})));
+    }
+}
