@@ -45,7 +45,15 @@ pub(crate) fn with_bed<W>(work: impl FnOnce(BedInfo) -> W) -> Result<ExitCode>
 where
     W: Future<Output = Result<ExitCode>>,
 {
-    let parts = Parts::ensure(&say)?;
+    with_bed_of(None, work)
+}
+
+/// The same with that version of Coder instead of the pinned one.
+pub(crate) fn with_bed_of<W>(coder: Option<&str>, work: impl FnOnce(BedInfo) -> W) -> Result<ExitCode>
+where
+    W: Future<Output = Result<ExitCode>>,
+{
+    let parts = Parts::ensure_with(coder, &say)?;
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
     runtime.block_on(async {
         let started = std::time::Instant::now();
@@ -113,7 +121,7 @@ fn exec(command: &[String]) -> Result<ExitCode> {
 }
 
 /// Builds the workspace's binaries and returns where they are: beside this one.
-fn build_own_binaries() -> Result<PathBuf> {
+pub(crate) fn build_own_binaries() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(["build", "--workspace", "--bins"])

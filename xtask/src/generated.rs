@@ -6,7 +6,7 @@ use std::{fs, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use crate::{bed::root, crdgen, docsgen, terminal::say};
+use crate::{bed::root, crdgen, docsgen, rbacgen, terminal::say};
 
 /// A program that writes files of the tree.
 pub(crate) struct Generator {
@@ -26,18 +26,25 @@ pub(crate) struct File {
 
 pub(crate) const DOCS: Generator = Generator { verb: "docsgen", owns: docsgen::owns, files: docsgen::files };
 pub(crate) const CRDS: Generator = Generator { verb: "crdgen", owns: crdgen::owns, files: crdgen::files };
+pub(crate) const RBAC: Generator = Generator { verb: "rbacgen", owns: rbacgen::owns, files: rbacgen::files };
 
 /// Every generator there is.
-pub(crate) const ALL: [Generator; 2] = [DOCS, CRDS];
+pub(crate) const ALL: [Generator; 3] = [DOCS, CRDS, RBAC];
 
 pub(crate) fn write(generator: &Generator) -> Result<ExitCode> {
-    for File { path, text } in (generator.files)()? {
-        let place = root().join(&path);
-        if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        }
-        fs::write(&place, text).with_context(|| format!("write {path}"))?;
-        say(&format!("wrote {path}"));
+    for file in (generator.files)()? {
+        put(file)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes one file into the tree.
+pub(crate) fn put(File { path, text }: File) -> Result<()> {
+    let place = root().join(&path);
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    fs::write(&place, text).with_context(|| format!("write {path}"))?;
+    say(&format!("wrote {path}"));
+    Ok(())
 }

@@ -4,13 +4,22 @@
 
 mod api_check;
 mod bed;
+mod chart;
 mod crdgen;
 mod demo;
+mod deny;
+mod docs;
 mod docsgen;
 mod generated;
+mod image;
+mod installgen;
+mod rbac_usage;
+mod rbacgen;
+mod release;
 mod terminal;
 mod test;
 mod tidy;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -35,10 +44,22 @@ enum Verb {
     Test(test::Args),
     /// Check what goodwill does not: sizes, headers, directions, secrets, generated files
     Tidy,
+    /// Build the book of the pages under `docs` into `target/book`
+    Docs,
     /// Write the files under `docs/reference`
     Docsgen,
-    /// Write the files under `deploy/crds`
-    Crdgen,
+    /// Write the files under `deploy/crds`, and their templates in the chart
+    Crdgen(crdgen::Args),
+    /// Write the manifests of `deploy/kustomize` and `deploy/install.yaml` from the chart
+    Installgen(installgen::Args),
+    /// Write the files under `deploy/rbac`, and the chart's template of them
+    Rbacgen,
+    /// Build the container image as an OCI archive; needs no container engine
+    Image(image::Args),
+    /// Collect what a release consists of in one folder: binary, image, chart, install.yaml, CRDs, checksums, SBOM
+    Release(release::Args),
+    /// Check the licences, bans, sources and advisories of our dependencies
+    Deny,
     /// Compare what the client sends and reads with the API document of the pinned Coder
     ApiCheck,
 }
@@ -49,8 +70,14 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Tidy => tidy::run(),
+        Verb::Docs => docs::run(),
         Verb::Docsgen => generated::write(&generated::DOCS),
-        Verb::Crdgen => generated::write(&generated::CRDS),
+        Verb::Crdgen(args) => crdgen::run(&args),
+        Verb::Installgen(args) => installgen::run(&args),
+        Verb::Rbacgen => generated::write(&generated::RBAC),
+        Verb::Image(args) => image::run(&args),
+        Verb::Release(args) => release::run(&args),
+        Verb::Deny => deny::run(),
         Verb::ApiCheck => api_check::run(),
     };
     done.unwrap_or_else(|error| {

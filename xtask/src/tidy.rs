@@ -5,6 +5,10 @@
 mod conformance;
 mod crates;
 mod headers;
+mod pages;
+mod reasons;
+pub(crate) mod released;
+mod schema;
 mod sizes;
 mod tree;
 mod words;
@@ -26,7 +30,10 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(headers::check(&tree));
     complaints.extend(words::check(&tree));
     complaints.extend(conformance::check(&tree));
+    complaints.extend(reasons::check(&tree));
+    complaints.extend(pages::check(&tree));
     complaints.extend(crates::check(&tree)?);
+    complaints.extend(released::check(&tree)?);
     complaints.extend(generated(&tree)?);
     for Complaint { path, line, what } in &complaints {
         say(&format!("{path}:{line}: {what}"));

@@ -1,17 +1,18 @@
-//! `CoderAppearance`: how a deployment presents itself. One per control plane.
+//! `CoderAppearance`: the application name, logo and banners of a deployment. One per control plane.
 
 use kube::{CustomResource, KubeSchema, core::Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::{policy::Policy, reference::ControlPlaneRef, rules, status::Status};
 
-/// How a deployment presents itself. One per control plane. A field that is absent is left as it is found.
+/// The appearance of a deployment: application name, logo and banners. One per control plane. Fields that are absent are
+/// not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderAppearance",
-    doc = "How a Coder deployment presents itself",
+    doc = "The appearance of a Coder deployment: application name, logo and banners",
     namespaced,
     status = "Status",
     shortname = "cappearance",
@@ -26,35 +27,35 @@ use crate::{policy::Policy, reference::ControlPlaneRef, rules, status::Status};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CoderAppearanceSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The name that stands where otherwise stands Coder; empty for none.
+    /// The application name, which replaces "Coder" in the dashboard; empty removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_name: Option<String>,
-    /// The URL of the logo; empty for none.
+    /// The URL of the logo; empty removes it.
     #[serde(default, rename = "logoURL", skip_serializing_if = "Option::is_none")]
     pub logo_url: Option<String>,
-    /// The banners at the top of every page, in their order. This is the whole list: `[]` removes all.
+    /// The announcement banners at the top of every page, in order. The list is complete: `[]` removes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub announcement_banners: Option<Vec<AnnouncementBanner>>,
 }
 
-/// A banner at the top of every page.
+/// An announcement banner at the top of every page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnnouncementBanner {
-    /// Whether it is shown; by default it is.
+    /// Whether the banner is shown. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// What it says; Markdown.
+    /// The text, in Markdown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Its colour, as `#007a33`.
+    /// The background colour, as `#007a33`.
     #[schemars(length(max = 7))]
     #[x_kube(validation = is_colour())]
     pub background_color: String,

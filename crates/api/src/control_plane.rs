@@ -1,9 +1,9 @@
-//! `CoderControlPlane`: a Coder deployment that other objects belong to.
+//! `CoderControlPlane`: a Coder deployment, managed by the operator or external.
 //!
-//! One that we run, or one that runs elsewhere. Names and meanings that coder-k8s has are kept, and its defaults are
-//! methods: an existing manifest means what it meant.
+//! Names and meanings of coder-k8s are kept, and its defaults are methods: an existing manifest keeps its meaning.
 
 mod access;
+mod database;
 mod exposure;
 mod external;
 mod status;
@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use access::OperatorAccess;
+pub use database::{ConnectionSecretRef, DATABASE_URL, DatabaseSpec, TemplateTests};
 pub use exposure::{Expose, GatewayExposure, GatewayParentRef, IngressExposure, IngressTls};
 pub use external::External;
 pub use status::{CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, UserLimit};
@@ -39,13 +40,13 @@ pub fn published_image(tag: &str) -> String {
     format!("{}{tag}", IMAGE.trim_end_matches("latest"))
 }
 
-/// A Coder deployment that other objects belong to.
+/// A Coder deployment: one that runs elsewhere (`external`), or one that the operator runs. Other kinds refer to it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderControlPlane",
-    doc = "A Coder deployment that other objects belong to",
+    doc = "A Coder deployment, external or managed by the operator",
     namespaced,
     status = "CoderControlPlaneStatus",
     shortname = "ccp",
@@ -62,31 +63,36 @@ pub fn published_image(tag: &str) -> String {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = every_license_once(),
+    validation = database::is_declared_once(),
     validation = external::stands_alone(),
     validation = external::brings_its_credentials()
 )]
 pub struct CoderControlPlaneSpec {
-    /// A deployment that runs elsewhere. Without it, we run one here.
+    /// An external deployment. Absent means that the operator runs the deployment in this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
-    /// The whole reference of Coder's image; by default the newest published one. Name a version, so that only you
-    /// decide when it changes. An image that is older than what has worked on the database is refused.
+    /// The image reference. Defaults to the newest published image; use a version tag in production. An image older than
+    /// the version that has migrated the database is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub image: Option<String>,
-    /// How many pods. Absent means that somebody else decides, for example an autoscaler.
+    /// The number of pods. Absent means that the number is managed elsewhere, for example by an autoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSpec>,
-    /// Arguments after the built-in one.
+    /// Additional arguments of `coder server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub extra_args: Option<Vec<String>>,
-    /// Environment variables. One with the name of a built-in one takes its place. `CODER_PG_CONNECTION_URL` names the
-    /// database; take it from a Secret.
+    /// The database. Without it, and without `CODER_PG_CONNECTION_URL` in `extraEnv` or `envFrom`, Coder keeps its data in
+    /// its pod and loses it with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseSpec>,
+    /// Environment variables. They override built-in ones of the same name. `CODER_PG_CONNECTION_URL` declares the
+    /// database; take it from a Secret, or use `database`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
     #[schemars(length(max = 1024))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -96,21 +102,20 @@ pub struct CoderControlPlaneSpec {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic, validation = rules::one_source_each())]
     pub env_from: Option<Vec<EnvFromSource>>,
-    /// Whether Coder is told the Service as its address (`CODER_ACCESS_URL`) unless `extraEnv` or `envFrom` have another
-    /// one; by default true.
+    /// Whether `CODER_ACCESS_URL` is set to the Service's URL unless `extraEnv` or `envFrom` set it. Defaults to true.
     #[serde(default, rename = "envUseClusterAccessURL", skip_serializing_if = "Option::is_none")]
     pub env_use_cluster_access_url: Option<bool>,
-    /// Secrets with which the image is pulled.
+    /// Image pull Secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_access: Option<OperatorAccess>,
-    /// The Secret with the licence; its key is `license` unless said otherwise.
+    /// The Secret with the licence. The key defaults to `license`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_secret_ref: Option<SecretKeyRef>,
-    /// Secrets with further licences, for add-ons; their key is `license` unless said otherwise.
+    /// Secrets with further licences, for add-ons. The key defaults to `license`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -121,20 +126,20 @@ pub struct CoderControlPlaneSpec {
     pub service_account: Option<ServiceAccountSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbac: Option<RbacSpec>,
-    /// What the container asks for and may use at most.
+    /// The container's resource requests and limits.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
     pub resources: Option<ResourceRequirements>,
-    /// The container's security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    /// The container's security context. Absent fields are set so that the pods comply with the Pod Security level `restricted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
-    /// The pods' security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    /// The pods' security context. Absent fields are set so that the pods comply with the Pod Security level `restricted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security_context: Option<PodSecurityContext>,
-    /// Annotations of the pods. Those that others set stay.
+    /// Annotations of the pods. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// Labels of the pods beyond the usual ones, which cannot be changed.
+    /// Additional labels of the pods. The standard labels cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub pod_labels: Option<BTreeMap<String, String>>,
@@ -142,52 +147,55 @@ pub struct CoderControlPlaneSpec {
     pub tls: Option<TlsSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certs: Option<CertsSpec>,
-    /// Whether a pod takes requests; there is such a probe unless it is switched off.
+    /// The readiness probe. Enabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_probe: Option<ProbeSpec>,
-    /// Whether a pod is to be restarted; there is no such probe unless it is switched on.
+    /// The liveness probe. Disabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveness_probe: Option<ProbeSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expose: Option<Expose>,
-    /// Volumes beyond those for certificates.
+    /// Additional volumes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub volumes: Option<Vec<Volume>>,
-    /// Where volumes are mounted in the container.
+    /// Additional volume mounts of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub volume_mounts: Option<Vec<VolumeMount>>,
-    /// Labels of the nodes that may run the pods.
+    /// The node selector of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Taints of nodes that the pods put up with.
+    /// Tolerations of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Nodes and pods that the pods should or must be near to, or far from.
+    /// The affinity of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// How the pods are spread over the cluster.
+    /// Topology spread constraints of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Stops everything but deletion while true. Nothing is read or changed, and the status says so; so it is for what belongs to it.
+    /// Settings of coder-k8s for its own kind `CoderTemplateTest`. They are stored and not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_tests: Option<TemplateTests>,
+    /// Suspends reconciliation while true, also of every object that refers to this control plane. Deletion still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// How often the deployment is looked at, as `5m`, `90s` or `1h30m`; at least `10s`, by default `5m`. A few per cent
-    /// are added or taken off, so that objects do not come all at once.
+    /// The interval between two reconciles, as `5m`, `90s` or `1h30m`; at least `10s`. Defaults to `5m`, with a jitter of
+    /// 10 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub interval: Option<Interval>,
 }
 
-/// What becomes of a licence that came from here when it is no longer declared, or when this manifest is deleted.
+/// What happens to a licence that the operator installed when it is no longer declared, or when this manifest is deleted.
 /// `Retain` (the default) leaves it installed, `Delete` removes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LicenseDeletionPolicy {

@@ -10,7 +10,7 @@ use crate::{
 /// The group that every organization has and that everybody in it is in.
 pub const EVERYONE: &str = "Everyone";
 
-/// A group of an organization. A field that is absent is left as it is found.
+/// A group of an organization, with its quota and its members. Fields that are absent are not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
@@ -40,37 +40,36 @@ pub const EVERYONE: &str = "Everyone";
     validation = everyone_keeps_its_name()
 )]
 pub struct CoderGroupSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. It cannot be changed.
+    /// The organization, by name. Defaults to `default`, the default organization whatever its name. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name())]
     pub organization: Option<String>,
-    /// The group's name; by default `metadata.name`. Changing it renames the group. `Everyone` is the group that every
-    /// organization has: only its quota and its avatar can be set.
+    /// The group's name. Defaults to `metadata.name`. A change renames the group. `Everyone` is the built-in group of every
+    /// organization: only its quota and its avatar can be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     #[x_kube(validation = rules::name(), validation = rules::not_reserved())]
     pub name: Option<String>,
-    /// The name that people see; empty for none.
+    /// The display name; empty removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rules::display_name())]
     pub display_name: Option<String>,
-    /// A path or URL of an image, as `/emojis/1f98a.png`; empty for none.
+    /// The path or URL of an image, as `/emojis/1f98a.png`; empty removes it.
     #[serde(default, rename = "avatarURL", skip_serializing_if = "Option::is_none")]
     pub avatar_url: Option<String>,
-    /// The credits that the group adds to the budget of each of its members, from 0 to 2147483647.
+    /// The credits that the group adds to the quota of each of its members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub quota_allowance: Option<i32>,
-    /// Everybody who is in the group, by user name or e-mail address. Absent means that somebody else decides, for
-    /// example the identity provider; an empty list means nobody.
+    /// The members, by user name or e-mail address. The list is complete. Absent means that the members are managed
+    /// elsewhere, for example by the identity provider; `[]` removes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::users")]
     pub members: Option<Vec<String>>,

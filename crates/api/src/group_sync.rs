@@ -1,4 +1,4 @@
-//! `CoderGroupSync`: which groups of an organization the identity provider puts people into. One per organization.
+//! `CoderGroupSync`: the group IdP sync settings of an organization. One per organization.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::{
     DEFAULT_ORGANIZATION, policy::Policy, reference::ControlPlaneRef, rules, schema, status::Status,
 };
 
-/// How a claim of the identity provider decides who is in which group of an organization. One per organization. A
-/// field that is absent is left as it is found.
+/// The group IdP sync settings of an organization: how a claim of the identity provider maps to groups. One per
+/// organization. Fields that are absent are not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderGroupSync",
-    doc = "How a claim of the identity provider decides who is in which group of an organization",
+    doc = "The group IdP sync settings of an organization",
     namespaced,
     status = "Status",
     shortname = "cgroupsync",
@@ -33,30 +33,29 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::immutable_organization())]
 pub struct CoderGroupSyncSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. It cannot be changed.
+    /// The organization, by name. Defaults to `default`, the default organization whatever its name. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name())]
     pub organization: Option<String>,
-    /// The claim that is read at login; empty switches the synchronization off.
+    /// The claim that is read at login; empty disables the sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// A regular expression (RE2). Values of the claim that it does not match are left out.
+    /// A regular expression (RE2). Values of the claim that do not match are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     #[x_kube(validation = is_regular_expression())]
     pub regex_filter: Option<String>,
-    /// Whether a group is created for a value of the claim that has none.
+    /// Whether Coder creates a group for a value of the claim that has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_create_missing_groups: Option<bool>,
-    /// For each value of the claim, groups of this organization by name. This is the whole mapping: an entry that is
-    /// not here is removed, and `{}` removes all.
+    /// The groups of this organization for each value of the claim, by name. The mapping is complete: other entries are
+    /// removed, and `{}` removes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::mapping")]
     pub mapping: Option<BTreeMap<String, Vec<String>>>,

@@ -1,5 +1,4 @@
-//! What the kinds that keep a provisioner key have in common: which names and tags such a key may have, and what is
-//! remembered of it.
+//! What the kinds with a provisioner key have in common: the rules for names and tags, and the recorded state of the key.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -16,9 +15,9 @@ pub const RESERVED_KEY_NAMES: [&str; 3] = ["built-in", "user-auth", "psk"];
 /// The key in a Secret that names none.
 pub(crate) const SECRET_KEY: &str = "key";
 
-/// What is known of a provisioner key. No value of a key is ever in here.
+/// The recorded state of a provisioner key, without its value.
 ///
-/// From this alone the key can be given up when its Secret is gone.
+/// It is enough to revoke the key when the Secret is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionerKeyState {
@@ -34,50 +33,55 @@ pub struct ProvisionerKeyState {
     /// The name of the key that is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner_key_name: Option<String>,
-    /// False for a key that somebody else made: it is used, and never deleted. Absent means true.
+    /// False for a key that the operator did not create: it is used and never deleted. Absent means true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner_key_is_ours: Option<bool>,
-    /// Tells the tags of the key from others.
+    /// A hash of the key's tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags_hash: Option<String>,
-    /// The control plane that the key was made at.
+    /// The control plane for which the key was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_ref_name: Option<String>,
-    /// Where that control plane was then.
+    /// The URL of that control plane at that time.
     #[serde(default, rename = "controlPlaneURL", skip_serializing_if = "Option::is_none")]
     pub control_plane_url: Option<String>,
-    /// The id of the deployment that the key was made in.
+    /// The id of the deployment in which the key was created.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<String>,
-    /// Where the key's value is.
+    /// The Secret that holds the key's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKeyRef>,
-    /// Tells pods that have the key in use from those that do not.
+    /// A checksum of the key's value, to recognise pods that use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner_key_checksum: Option<String>,
-    /// A key that is being made. One that stands here although nothing is under way was lost, and is deleted.
+    /// A key whose creation was started. One that was interrupted is deleted later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_key: Option<OtherKey>,
-    /// Keys that others have taken the place of and that are still valid.
+    /// Replaced keys that are still valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub retiring_keys: Vec<OtherKey>,
-    /// Where the value was before, as long as pods may read it there.
+    /// Secrets that held the value before, while pods may still read them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub former_secret_refs: Vec<SecretKeyRef>,
-    /// Names without a suffix that were given to keys. None is given twice.
+    /// Names without a suffix that were used already. A name is never used twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub used_key_names: Vec<String>,
-    /// The number that the name of the last key with a suffix ends in; no later one has it again.
+    /// The number at the end of the last key name with a suffix. It only grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub key_generation: Option<i64>,
-    /// When the key that is in use took the place of another one.
+    /// The number of the write that left this state. Every write to the Secret or to this status adds one, so that an older
+    /// copy of the Secret is recognized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub key_epoch: Option<i64>,
+    /// When the key was last rotated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_rotation_time: Option<Time>,
-    /// The value of the annotation that last asked for a new key and was heard.
+    /// The value of the last handled `coder.com/rotate-requested-at` annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_rotate_at: Option<String>,
 }
@@ -91,13 +95,13 @@ impl ProvisionerKeyState {
     }
 }
 
-/// A key beside the one in use: one that is being made, or one that is revoked once nobody needs it.
+/// A key beside the one in use: one that is being created, or one that is to be revoked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherKey {
     /// Its name.
     pub name: String,
-    /// Its id, where that was known.
+    /// Its id, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The id of its organization.
@@ -106,26 +110,26 @@ pub struct OtherKey {
     /// The name of its organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub organization_name: Option<String>,
-    /// The control plane that it was made at.
+    /// The control plane for which it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_ref_name: Option<String>,
-    /// Where that control plane was then.
+    /// The URL of that control plane at that time.
     #[serde(default, rename = "controlPlaneURL", skip_serializing_if = "Option::is_none")]
     pub control_plane_url: Option<String>,
-    /// The id of the deployment that it was made in.
+    /// The id of the deployment in which it was created.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<String>,
-    /// Since when it is made, or another one is in its place.
+    /// When its creation was started, or when it was replaced.
     pub since: Time,
-    /// Whether it was made from here. Others are left alone.
+    /// Whether the operator created it. Other keys are not changed.
     pub is_ours: bool,
-    /// Tells pods that still have it from those that do not.
+    /// A checksum of its value, to recognise pods that use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// Tells the tags of the key from others.
+    /// A hash of the key's tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags_hash: Option<String>,
-    /// Whether nobody ever had its value.
+    /// Whether its value was never stored anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<bool>,
 }
@@ -138,6 +142,12 @@ pub(crate) fn name_is_not_reserved() -> Rule {
 
 pub(crate) fn name_has_no_slash() -> Rule {
     Rule::new("!self.contains('/')").message("must not have a `/` in it: Coder could never delete such a key")
+}
+
+/// Coder compares the names of keys without regard to case, and only for these letters is it certain what that means.
+pub(crate) fn name_is_ascii() -> Rule {
+    Rule::new("self.matches('^[ -~]*$')")
+        .message("must have no other characters than ASCII letters, digits, punctuation and spaces")
 }
 
 /// The object's own name, where it stands in for the name of the key at that path.

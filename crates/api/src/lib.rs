@@ -28,6 +28,7 @@ mod policy;
 mod provisioner;
 mod provisioner_key;
 mod quantity;
+pub mod reasons;
 mod reference;
 mod role_sync;
 mod rules;
@@ -39,9 +40,10 @@ pub use app_state::AppState;
 pub use appearance::{AnnouncementBanner, CoderAppearance, CoderAppearanceSpec};
 pub use control_plane::{
     CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus,
-    CredentialStatus, Expose, External, FeatureStatus, GatewayExposure, GatewayParentRef, IngressExposure,
-    IngressTls, LicenseDeletionPolicy, LicenseStatus, OperatorAccess, ProbeSpec, RbacSpec,
-    ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec, UserLimit, published_image,
+    ConnectionSecretRef, CredentialStatus, DATABASE_URL, DatabaseSpec, Expose, External, FeatureStatus,
+    GatewayExposure, GatewayParentRef, IngressExposure, IngressTls, LicenseDeletionPolicy, LicenseStatus,
+    OperatorAccess, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TemplateTests,
+    TlsSpec, UserLimit, published_image,
 };
 pub use crds::crds;
 pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};

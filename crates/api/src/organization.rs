@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{policy::Policy, reference::ControlPlaneRef, rules, status::Status};
 
-/// An organization of a Coder deployment. A field that is absent is left as it is found.
+/// An organization of a Coder deployment. Fields that are absent are not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
@@ -28,26 +28,26 @@ use crate::{policy::Policy, reference::ControlPlaneRef, rules, status::Status};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CoderOrganizationSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The organization's name; by default `metadata.name`. `default` means the default organization, whatever it is
-    /// called. Changing it renames the organization.
+    /// The organization's name. Defaults to `metadata.name`. `default` is the default organization, whatever its name.
+    /// A change renames the organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name(), validation = rules::not_reserved())]
     pub name: Option<String>,
-    /// The name that people see. Coder cannot take it away again, so it cannot be empty.
+    /// The display name. Coder cannot remove it again, so that it cannot be empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(validation = rules::display_name())]
     pub display_name: Option<String>,
-    /// What the organization is for; empty for none.
+    /// The description; empty removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// A path or URL of an image, as `/emojis/1f98a.png`; empty for none.
+    /// The path or URL of an image, as `/emojis/1f98a.png`; empty removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icon: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `CoderOrganizationSync`: which organizations the identity provider puts people into. One per control plane.
+//! `CoderOrganizationSync`: the organization IdP sync settings of a deployment. One per control plane.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{policy::Policy, reference::ControlPlaneRef, rules, schema, status::Status};
 
-/// How a claim of the identity provider decides who is in which organization. One per control plane. A field that is
-/// absent is left as it is found.
+/// The organization IdP sync settings of a deployment: how a claim of the identity provider maps to organizations. One per
+/// control plane. Fields that are absent are not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderOrganizationSync",
-    doc = "How a claim of the identity provider decides who is in which organization",
+    doc = "The organization IdP sync settings of a deployment",
     namespaced,
     status = "Status",
     shortname = "corgsync",
@@ -29,19 +29,19 @@ use crate::{policy::Policy, reference::ControlPlaneRef, rules, schema, status::S
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CoderOrganizationSyncSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The claim that is read at login; empty switches the synchronization off.
+    /// The claim that is read at login; empty disables the sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Whether everybody is also put into the default organization.
+    /// Whether every user is also a member of the default organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assign_default: Option<bool>,
-    /// For each value of the claim, the organizations by name. This is the whole mapping: an entry that is not here is
-    /// removed, and `{}` removes all.
+    /// The organizations for each value of the claim, by name. The mapping is complete: other entries are removed, and `{}`
+    /// removes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::mapping")]
     pub mapping: Option<BTreeMap<String, Vec<String>>>,

@@ -1,4 +1,4 @@
-//! What every app-state kind lets a person say about how it is kept, whatever it declares.
+//! The fields that every app-state kind has: suspension, interval, mode, deletion, adoption and approval policies.
 //!
 //! Every field is an option and the methods hold the defaults.
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{interval::Interval, rules};
 
-/// How often an object is looked at when nobody says.
+/// The interval between reconciles of an object that declares none.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_mins(5);
 
-/// How an object is kept. Part of the spec of every app-state kind, at its top level.
+/// How an object is reconciled. Part of the spec of every app-state kind, at its top level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// Stops everything but deletion while true. Nothing is read or changed, and the status says so.
+    /// Suspends reconciliation while true: the object is neither read nor changed. Deletion still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// How often the remote object is compared with this manifest, as `5m`, `90s` or `1h30m`; at least `10s`, by
-    /// default `5m`. A few per cent are added or taken off, so that objects do not come all at once.
+    /// The interval between two reconciles, as `5m`, `90s` or `1h30m`; at least `10s`. Defaults to `5m`, with a jitter of
+    /// 10 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub interval: Option<Interval>,
@@ -33,15 +33,15 @@ pub struct Policy {
     pub adoption_policy: Option<AdoptionPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// Allows steps that destroy people's data. Without it such a step waits for an approved plan.
+    /// Allows steps that delete users' data. Without it such a step needs an approved plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_destructive: Option<bool>,
 }
 
 // The API server's schema has no place for the meaning of single values, so the type's text says all of them.
 
-/// `Enforce` (the default) makes the remote object equal to this manifest. `Observe` publishes in the status what
-/// would be changed, and changes and deletes nothing.
+/// `Enforce` (the default) makes the remote object equal to this manifest. `Observe` writes the plan to the status, and
+/// neither changes nor deletes anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
     #[default]
@@ -49,8 +49,8 @@ pub enum Mode {
     Observe,
 }
 
-/// What becomes of the remote object when this manifest is deleted. `Retain` (the default) leaves it as it is;
-/// `Delete` deletes it, and deleting the manifest is the approval.
+/// What happens to the remote object when this manifest is deleted. `Retain` (the default) leaves it unchanged;
+/// `Delete` deletes it, and deleting the manifest counts as the approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
     #[default]
@@ -58,9 +58,9 @@ pub enum DeletionPolicy {
     Delete,
 }
 
-/// What happens when the remote object exists already and is not held by this manifest yet. `IfEqual` (the default)
-/// takes it over if every declared field is equal, and otherwise refuses with the differences in the status. `Adopt`
-/// takes it over and makes it equal. `Never` refuses.
+/// What happens when the remote object already exists and this manifest does not hold it yet. `IfEqual` (the default)
+/// adopts it if every declared field is equal, and otherwise refuses with the differences in the status. `Adopt`
+/// adopts it and makes it equal. `Never` refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdoptionPolicy {
     #[default]
@@ -69,8 +69,8 @@ pub enum AdoptionPolicy {
     Never,
 }
 
-/// `Automatic` (the default) applies a plan at once. `Manual` applies only the plan whose hash, which is in the
-/// status, stands in the annotation `coder.com/approved-plan`.
+/// `Automatic` (the default) applies a plan at once. `Manual` applies only the plan whose hash (`status.plan.hash`) is the
+/// value of the annotation `coder.com/approved-plan`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Approval {
     #[default]

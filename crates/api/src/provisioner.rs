@@ -1,5 +1,4 @@
-//! `CoderProvisioner`: daemons that run the builds of templates and workspaces, apart from the control plane, with the
-//! key that they sign in with.
+//! `CoderProvisioner`: external provisioner daemons with their key.
 //!
 //! Names and meanings that coder-k8s has are kept, and its defaults are methods: an existing manifest means what it
 //! meant. The one default that stands in the definition is that of `replicas`, without which nothing could be scaled.
@@ -30,13 +29,13 @@ use crate::{
 /// How long a daemon may take to finish its build when its pod is to go, as coder-k8s has it.
 const GRACE_PERIOD: i64 = 600;
 
-/// Daemons that run builds, and the key that they sign in with.
+/// External provisioner daemons of a Coder deployment: the key, its Secret, and the Deployment that runs the daemons.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderProvisioner",
-    doc = "Provisioner daemons of a Coder deployment, and the key that they sign in with",
+    doc = "External provisioner daemons of a Coder deployment, with their key",
     namespaced,
     status = "CoderProvisionerStatus",
     shortname = "cprov",
@@ -51,8 +50,8 @@ const GRACE_PERIOD: i64 = 600;
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Drift","type":"string","jsonPath":".status.conditions[?(@.type==\"Drifted\")].status"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
-    printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".spec.replicas"}"#,
-    printcolumn = r#"{"name":"Ready pods","type":"integer","jsonPath":".status.readyReplicas"}"#,
+    printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".status.readyReplicas"}"#,
+    printcolumn = r#"{"name":"Desired","type":"integer","jsonPath":".spec.replicas"}"#,
     printcolumn = r#"{"name":"Daemons","type":"integer","jsonPath":".status.daemons"}"#,
     printcolumn = r#"{"name":"Organization","type":"string","priority":1,"jsonPath":".status.organizationName"}"#,
     printcolumn = r#"{"name":"Control plane","type":"string","priority":1,"jsonPath":".spec.controlPlaneRef.name"}"#,
@@ -62,22 +61,21 @@ const GRACE_PERIOD: i64 = 600;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = one_service_account())]
 pub struct CoderProvisionerSpec {
-    /// The control plane that the daemons work for. When it changes, a key is made at the new one first.
+    /// The control plane of the daemons. After a change, a key is created at the new control plane first.
     pub control_plane_ref: ControlPlaneRef,
-    /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. When it changes, the daemons get a new key.
+    /// The organization, by name. Defaults to `default`, the default organization whatever its name. A change creates a new
+    /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = organization_is_a_name())]
     pub organization_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<ProvisionerKeySpec>,
-    /// How many daemons; each runs one build at a time.
+    /// The number of daemons; each runs one build at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0), default = "one")]
     pub replicas: Option<i32>,
-    /// Which jobs the daemons take: those whose tags are all among these. They belong to the key, so that a change makes a
-    /// new one.
+    /// The provisioner tags, which select the jobs of the daemons. Tags belong to the key: a change creates a new key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::tags")]
     #[x_kube(
@@ -92,8 +90,8 @@ pub struct CoderProvisionerSpec {
     pub entitlement_loss_policy: Option<EntitlementLossPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
-    /// The whole reference of Coder's image; by default the control plane's, and for one that runs elsewhere the
-    /// published one of its version.
+    /// The image reference. Defaults to the image of a managed control plane, and to the published image of the version of an
+    /// external one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub image: Option<String>,
@@ -102,7 +100,7 @@ pub struct CoderProvisionerSpec {
     #[schemars(length(max = 512), inner(length(max = 4096)))]
     #[x_kube(merge_strategy = ListMerge::Atomic, validation = arguments_go_with_a_key())]
     pub extra_args: Option<Vec<String>>,
-    /// Environment variables. One with the name of a built-in one takes its place.
+    /// Environment variables. They override built-in ones of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
     #[schemars(length(max = 1024))]
     #[x_kube(merge_strategy = ListMerge::Atomic, validation = variables_go_with_a_key())]
@@ -112,42 +110,42 @@ pub struct CoderProvisionerSpec {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic, validation = rules::one_source_each())]
     pub env_from: Option<Vec<EnvFromSource>>,
-    /// Secrets with which the image is pulled.
+    /// Image pull Secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// How many seconds a daemon may take to finish its build when its pod is to go, by default 600.
+    /// How many seconds a terminating daemon has to finish its build. Defaults to 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbac: Option<ProvisionerRbacSpec>,
-    /// A `ServiceAccount` of somebody else for the pods. Then none is made, and no rights are granted.
+    /// An existing `ServiceAccount` for the pods. With it the operator creates no `ServiceAccount` and grants no permissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub service_account_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<ProvisionerServiceAccountSpec>,
-    /// What the container asks for and may use at most.
+    /// The container's resource requests and limits.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::read")]
     pub resources: Option<ResourceRequirements>,
-    /// The container's security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    /// The container's security context. Absent fields are set so that the pods comply with the Pod Security level `restricted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
-    /// The pods' security context. What it leaves out is set so that the pods pass the Pod Security level `restricted`.
+    /// The pods' security context. Absent fields are set so that the pods comply with the Pod Security level `restricted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security_context: Option<PodSecurityContext>,
-    /// Annotations of the pods. Those that others set stay.
+    /// Annotations of the pods. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// Labels of the pods beyond the usual ones, which cannot be changed.
+    /// Additional labels of the pods. The standard labels cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// The class that says how important the pods are.
+    /// The priority class of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::object_name())]
@@ -157,33 +155,34 @@ pub struct CoderProvisionerSpec {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub volumes: Option<Vec<Volume>>,
-    /// Where volumes are mounted in the container.
+    /// Volume mounts of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub volume_mounts: Option<Vec<VolumeMount>>,
-    /// Labels of the nodes that may run the pods.
+    /// The node selector of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Taints of nodes that the pods put up with.
+    /// Tolerations of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Nodes and pods that the pods should or must be near to, or far from.
+    /// The affinity of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// How the pods are spread over the cluster.
+    /// Topology spread constraints of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Stops everything but deletion while true. Nothing is read or changed, and the status says so; the daemons go on.
+    /// Suspends reconciliation while true: the object is neither read nor changed. The daemons keep running, and deletion
+    /// still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// How often the daemons and their key are looked at, as `5m`, `90s` or `1h30m`; at least `10s`, by default `5m`. A few
-    /// per cent are added or taken off, so that objects do not come all at once.
+    /// The interval between two reconciles, as `5m`, `90s` or `1h30m`; at least `10s`. Defaults to `5m`, with a jitter of
+    /// 10 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub interval: Option<Interval>,

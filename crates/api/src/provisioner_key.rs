@@ -1,4 +1,4 @@
-//! `CoderProvisionerKey`: a key for provisioner daemons that somebody else runs, written into a Secret.
+//! `CoderProvisionerKey`: a key for provisioner daemons that run elsewhere, written into a Secret.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,13 +19,14 @@ use crate::{
 /// daemons.
 const OVERLAP: Duration = Duration::from_hours(24);
 
-/// A key for provisioner daemons that run elsewhere.
+/// A provisioner key for daemons that run elsewhere. The key is created if absent and written into a Secret; it is rotated
+/// only on request or on schedule.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderProvisionerKey",
-    doc = "A key for provisioner daemons that run elsewhere",
+    doc = "A provisioner key for daemons that run elsewhere, written into a Secret",
     namespaced,
     status = "CoderProvisionerKeyStatus",
     shortname = "cpkey",
@@ -42,25 +43,24 @@ const OVERLAP: Duration = Duration::from_hours(24);
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CoderProvisionerKeySpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. When it changes, that is said; the next key, which somebody has to ask for, is made in the new one.
+    /// The organization, by name. Defaults to `default`, the default organization whatever its name. A change is reported as
+    /// drift; the next requested key is created in the new organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name())]
     pub organization: Option<String>,
-    /// The key's name; by default `metadata.name`. The first key has exactly this name; the later ones, after a rotation,
-    /// have a suffix.
+    /// The key's name. Defaults to `metadata.name`. The first key has exactly this name; later keys have a suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(validation = is_plain(), validation = key::name_is_not_reserved())]
     pub name: Option<String>,
-    /// Which jobs the daemons take: those whose tags are all among these. A key's tags cannot be changed: when these do, that
-    /// is said, and the next key, which somebody has to ask for, has them.
+    /// The provisioner tags of the key, which select the jobs of its daemons. Coder cannot change the tags of a key: a change
+    /// is reported as drift, and the next requested key has the new tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::tags")]
     #[x_kube(
@@ -69,13 +69,13 @@ pub struct CoderProvisionerKeySpec {
         validation = key::tags_have_no_owner()
     )]
     pub tags: Option<BTreeMap<String, String>>,
-    /// The Secret that the key is written into; by default this object's name and `-provisioner-key`. It is not deleted with
-    /// this object, unless `deletionPolicy` is `Delete`.
+    /// The Secret into which the key is written. Defaults to `<metadata.name>-provisioner-key`. It is deleted with this
+    /// object only with `deletionPolicy: Delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub secret_name: Option<String>,
-    /// The key in that Secret, by default `key`.
+    /// The key in that Secret. Defaults to `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
     pub secret_key: Option<String>,
@@ -83,24 +83,24 @@ pub struct CoderProvisionerKeySpec {
     pub rotation: Option<KeyRotation>,
 }
 
-/// When a key gives way to the next one, and for how long both are valid. Without it a key stays, unless the annotation
-/// `coder.com/rotate-requested-at` asks for another one.
+/// When the key is rotated, and how long the old key stays valid. Without it a key is rotated only on request, with the
+/// annotation `coder.com/rotate-requested-at`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = one_key_goes_before_the_next_but_one_comes())]
 pub struct KeyRotation {
-    /// After how long, as `2160h`; at least `1h`. Absent means never by itself.
+    /// The time between two rotations, as `2160h`; at least `1h`. Absent means no schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = key::rotates_hourly_at_most())]
     pub every: Option<Interval>,
-    /// How long the old key stays valid beside the new one, by default `24h`. It is the time in which the new key has to
-    /// reach the daemons.
+    /// How long the old key stays valid beside the new key. Defaults to `24h`. The new key has to reach the daemons within
+    /// this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub overlap: Option<Interval>,
 }
 
-/// What is known of the key.
+/// The observed state of the key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoderProvisionerKeyStatus {

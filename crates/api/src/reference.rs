@@ -19,7 +19,7 @@ pub struct SecretKeyRef {
     /// The name of a Secret in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The key in the Secret. Which one is taken when it is absent is said where the Secret is named.
+    /// The key in the Secret. The description of the reference names the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[-._a-zA-Z0-9]*$"))]
     pub key: Option<String>,

@@ -1,4 +1,4 @@
-//! `CoderRoleSync`: which roles the identity provider gives people in an organization. One per organization.
+//! `CoderRoleSync`: the role IdP sync settings of an organization. One per organization.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::{
     DEFAULT_ORGANIZATION, policy::Policy, reference::ControlPlaneRef, rules, schema, status::Status,
 };
 
-/// How a claim of the identity provider decides who has which role in an organization. One per organization. A field
-/// that is absent is left as it is found.
+/// The role IdP sync settings of an organization: how a claim of the identity provider maps to roles. One per
+/// organization. Fields that are absent are not changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "coder.com",
     version = "v1alpha1",
     kind = "CoderRoleSync",
-    doc = "How a claim of the identity provider decides who has which role in an organization",
+    doc = "The role IdP sync settings of an organization",
     namespaced,
     status = "Status",
     shortname = "crolesync",
@@ -33,22 +33,21 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::immutable_organization())]
 pub struct CoderRoleSyncSpec {
-    /// The control plane to which this belongs. It cannot be changed.
+    /// The control plane. Immutable.
     #[x_kube(validation = rules::immutable_control_plane())]
     pub control_plane_ref: ControlPlaneRef,
     #[serde(flatten)]
     pub policy: Policy,
-    /// The organization, by name; by default the default organization, which is also what `default` means whatever that one
-    /// is called. It cannot be changed.
+    /// The organization, by name. Defaults to `default`, the default organization whatever its name. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rules::name())]
     pub organization: Option<String>,
-    /// The claim that is read at login; empty switches the synchronization off.
+    /// The claim that is read at login; empty disables the sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// For each value of the claim, roles of this organization by name, built-in ones as `organization-admin` and custom
-    /// ones. This is the whole mapping: an entry that is not here is removed, and `{}` removes all.
+    /// The roles of this organization for each value of the claim, by name: built-in roles such as `organization-admin`,
+    /// and custom roles. The mapping is complete: other entries are removed, and `{}` removes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::mapping")]
     pub mapping: Option<BTreeMap<String, Vec<String>>>,

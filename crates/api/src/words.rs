@@ -76,10 +76,10 @@ pub mod condition {
     pub const ENTITLEMENTS: &str = "Entitlements";
     /// On a control plane: we have a credential that works. On a provisioner: the control plane has one.
     pub const OPERATOR_ACCESS: &str = "OperatorAccessReady";
-    /// On a control plane that we run: its pods are those that are declared, and serve.
-    pub const ROLLED_OUT: &str = "RolledOut";
     /// On a control plane that we run: everything that is declared beside the pods is there. The message says what was left out.
     pub const COMPLETE: &str = "Complete";
+    /// On a control plane that we run: Coder is told where its database is.
+    pub const DATABASE_CONFIGURED: &str = "DatabaseConfigured";
     /// On a provisioner: its control plane is there and has an address.
     pub const CONTROL_PLANE_READY: &str = "ControlPlaneReady";
     /// On a provisioner with `bootstrap`: the Secret with the token is there.
@@ -138,6 +138,12 @@ pub mod reason {
     pub const SECRET_UNREADABLE: &str = "SecretUnreadable";
     /// Kubernetes does not let us write a Secret, or somebody else has written it meanwhile.
     pub const SECRET_NOT_WRITTEN: &str = "SecretNotWritten";
+    /// A manifest refers to a Secret that the operator keeps for itself, or for another object.
+    pub const SECRET_NOT_ALLOWED: &str = "SecretNotAllowed";
+    /// The address is a loopback, link-local or metadata address, which the operator does not connect to.
+    pub const ADDRESS_NOT_ALLOWED: &str = "AddressNotAllowed";
+    /// The address, the certificates or the credentials of the control plane have changed, and are not proved yet.
+    pub const ORIGIN_CHANGED: &str = "OriginChanged";
     /// Coder does not accept the credential.
     pub const UNAUTHORIZED: &str = "Unauthorized";
     /// The account may not do this.
@@ -156,18 +162,20 @@ pub mod reason {
     pub const REMOTE_ERROR: &str = "RemoteError";
     /// The remote object is being removed.
     pub const DELETING: &str = "Deleting";
-    /// The remote object cannot be removed yet; the message says what is in the way.
-    pub const DELETION_BLOCKED: &str = "DeletionBlocked";
     /// An object of the cluster that should be ours is somebody else's; nothing of it was changed.
     pub const NOT_OURS: &str = "NotOurs";
     /// A namespace does not consent to take workspaces.
     pub const NO_CONSENT: &str = "NoConsent";
+    /// The operator's service account lacks the rights for an object in another namespace.
+    pub const NOT_PERMITTED: &str = "NotPermitted";
     /// The operator was not started to grant such rights.
     pub const RULES_NOT_ALLOWED: &str = "RulesNotAllowed";
     /// The cluster does not have the Gateway API.
     pub const GATEWAY_API_MISSING: &str = "GatewayAPIMissing";
     /// No database is declared; what Coder keeps goes with its pod.
     pub const NO_DATABASE: &str = "NoDatabase";
+    /// The Deployment has a database and the manifest names none; the pods were left as they are.
+    pub const DATABASE_REMOVAL_REFUSED: &str = "DatabaseRemovalRefused";
     /// The image is older than what has worked on the database.
     pub const DOWNGRADE_REFUSED: &str = "DowngradeRefused";
     /// The image names no version that could be compared.
@@ -186,12 +194,6 @@ pub mod reason {
     pub const OPERATOR_ACCESS_READY: &str = "OperatorAccessReady";
     /// The control plane has no credential that works.
     pub const OPERATOR_ACCESS_NOT_READY: &str = "OperatorAccessNotReady";
-    /// The control plane does not say where its token is.
-    pub const OPERATOR_TOKEN_SECRET_REF_MISSING: &str = "OperatorTokenSecretRefMissing";
-    /// What the control plane says of its token names no Secret.
-    pub const OPERATOR_TOKEN_SECRET_REF_INVALID: &str = "OperatorTokenSecretRefInvalid";
-    /// The Secret with the control plane's token is not there, or empty.
-    pub const OPERATOR_TOKEN_SECRET_UNAVAILABLE: &str = "OperatorTokenSecretUnavailable";
     /// The key is in Coder, as declared.
     pub const PROVISIONER_KEY_READY: &str = "ProvisionerKeyReady";
     /// The key could not be made; the message says what Coder answered.
@@ -202,6 +204,9 @@ pub mod reason {
     pub const SECRET_READY: &str = "SecretReady";
     /// The Secret with the key is gone, or empty.
     pub const SECRET_MISSING: &str = "SecretMissing";
+    /// The Secret with the key was replaced by an older copy of itself, such as a backup: nothing is minted or revoked until a
+    /// person restores the newer one or asks for a new key.
+    pub const SECRET_OUTDATED: &str = "SecretOutdated";
     /// What has to be written is written into a cluster, and there is none here.
     pub const NEEDS_CLUSTER: &str = "NeedsCluster";
     /// The licence covers this.
@@ -218,8 +223,4 @@ pub mod reason {
     pub const DAEMONS_CONNECTED: &str = "DaemonsConnected";
     /// The pods run, and Coder does not see their daemons.
     pub const DAEMONS_NOT_SEEN: &str = "DaemonsNotSeen";
-    /// The daemons are of another version than Coder.
-    pub const VERSION_SKEW: &str = "VersionSkew";
-    /// No daemons are wanted.
-    pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 }

@@ -21,6 +21,8 @@ pub(crate) struct Answer {
     pub(crate) allowance: Option<Allowance>,
     pub(crate) location: Option<String>,
     pub(crate) is_html: bool,
+    /// The media type, without parameters.
+    content_type: Option<String>,
     pub(crate) body: Bytes,
 }
 
@@ -37,14 +39,33 @@ impl Answer {
             allowance: allowance(headers),
             location: text(headers, header::LOCATION.as_str()).map(str::to_owned),
             is_html: kind.contains("html") || starts_as_html(&body),
+            content_type: media_type(kind),
             body,
         }
+    }
+
+    /// Whether coderd itself answered: every answer of it carries a request id or a version.
+    pub(crate) fn is_from_coder(&self) -> bool {
+        self.request_id.is_some() || self.build_version.is_some()
+    }
+
+    /// What kind of answer it is, in words that hold nothing of its body.
+    pub(crate) fn kind(&self) -> &str {
+        let told = self.content_type.as_deref();
+        told.unwrap_or(if self.is_html { "text/html" } else { "no content type" })
     }
 
     /// Whether this came from in front of coderd, and coderd itself is not there.
     pub(crate) fn is_from_gateway(&self) -> bool {
         matches!(self.status.as_u16(), 502..=504)
     }
+}
+
+/// A media type as `text/html`; anything longer or stranger is none.
+fn media_type(header: &str) -> Option<String> {
+    let kind = header.split(';').next().unwrap_or_default().trim();
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '/' | '-' | '+' | '.');
+    (!kind.is_empty() && kind.len() <= LONGEST_NAME && kind.chars().all(is_plain)).then(|| kind.to_owned())
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

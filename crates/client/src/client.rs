@@ -48,6 +48,13 @@ pub struct Client {
     deployment: Arc<Deployment>,
     token: Option<Token>,
     observer: Arc<dyn Observer>,
+    guards: Vec<Arc<dyn Guard>>,
+}
+
+/// Asked before each request, also before one that has waited for its turn, whether it may still be sent.
+pub trait Guard: Send + Sync + fmt::Debug {
+    /// Returns why the request must not be sent. `None` while it may.
+    fn refusal(&self, route: &Route) -> Option<&'static str>;
 }
 
 struct Deployment {
@@ -75,12 +82,31 @@ impl Client {
         };
         let circuit = Mutex::new(Circuit::new());
         let deployment = Arc::new(Deployment { url, host, transport, pace: Pace::default(), circuit });
-        Ok(Self { deployment, token: token.map(Token::new).transpose()?, observer: Arc::new(Nobody) })
+        Ok(Self {
+            deployment,
+            token: token.map(Token::new).transpose()?,
+            observer: Arc::new(Nobody),
+            guards: Vec::new(),
+        })
     }
 
     /// The same deployment with another token. Pace and circuit stay shared.
     pub fn with_token(&self, token: SecretString) -> Result<Self, ClientOptionsError> {
         Ok(Self { token: Some(Token::new(token)?), ..self.clone() })
+    }
+
+    /// The same deployment without a token and without guards. Pace and circuit stay shared.
+    #[must_use]
+    pub fn anonymous(&self) -> Self {
+        Self { token: None, guards: Vec::new(), ..self.clone() }
+    }
+
+    /// The same deployment, with one more guard that every request has to pass. Clones share the guards.
+    #[must_use]
+    pub fn guarded_by(&self, guard: Arc<dyn Guard>) -> Self {
+        let mut guarded = self.clone();
+        guarded.guards.push(guard);
+        guarded
     }
 
     /// The same deployment, with somebody who sees every attempt.

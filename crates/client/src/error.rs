@@ -28,6 +28,8 @@ pub enum Class {
     RateLimited,
     /// The deployment is not there or not well at the moment.
     Transient,
+    /// The address is one that this process does not connect to.
+    AddressNotAllowed,
     /// An answer that Coder does not give, or one that cannot be read.
     Unexpected,
 }
@@ -64,6 +66,8 @@ pub(crate) enum Problem {
     CircuitOpen,
     /// Nothing was sent: our own share of the path's limit is used up.
     ShareUsed,
+    /// Nothing was sent: the client may not be used any more.
+    Withheld(&'static str),
     /// Nothing was sent: it cannot be put into a request.
     Unsendable(String),
 }
@@ -98,7 +102,8 @@ impl Error {
             Problem::Unreadable { .. } | Problem::Transport(TransportError::TooLarge { .. }) => {
                 Class::Unexpected
             }
-            Problem::Transport(_) | Problem::CircuitOpen => Class::Transient,
+            Problem::Transport(TransportError::NotAllowed(_)) => Class::AddressNotAllowed,
+            Problem::Transport(_) | Problem::CircuitOpen | Problem::Withheld(_) => Class::Transient,
             Problem::ShareUsed => Class::RateLimited,
             Problem::Unsendable(_) => Class::Invalid,
         }
@@ -126,8 +131,10 @@ impl Error {
     /// Whether it is known that the server has done nothing.
     pub fn nothing_was_done(&self) -> bool {
         match &self.0.problem {
-            Problem::Transport(error) => matches!(error, TransportError::Connect(_)),
-            Problem::CircuitOpen | Problem::ShareUsed | Problem::Unsendable(_) => true,
+            Problem::Transport(error) => {
+                matches!(error, TransportError::Connect(_) | TransportError::NotAllowed(_))
+            }
+            Problem::CircuitOpen | Problem::ShareUsed | Problem::Withheld(_) | Problem::Unsendable(_) => true,
             Problem::Refused(refusal) => refusal.status.is_client_error(),
             Problem::Unreadable { .. } => false,
         }
@@ -200,6 +207,7 @@ impl fmt::Display for Problem {
             Self::ShareUsed => {
                 formatter.write_str("not asked: what the server allows us on this path is used up for now")
             }
+            Self::Withheld(why) => write!(formatter, "not sent: {why}"),
             Self::Unsendable(reason) => formatter.write_str(reason),
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! Entry points: [`Client::new`] with an [`HttpTransport`]; in tests with any other [`Transport`].
 
+pub mod address;
 mod answer;
 pub mod appearance;
 mod circuit;
@@ -34,7 +35,8 @@ pub mod users;
 #[cfg(test)]
 mod script;
 
-pub use client::{Client, ClientOptions, ClientOptionsError};
+pub use address::AddressPolicy;
+pub use client::{Client, ClientOptions, ClientOptionsError, Guard};
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
 pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};

@@ -45,6 +45,10 @@ pub enum Ending {
     CircuitOpen,
     /// It was not sent: our own share of the path's limit is used up.
     ShareUsed,
+    /// It was not sent: the address is not allowed.
+    NotAllowed,
+    /// It was not sent: the client may not be used any more.
+    Withheld,
 }
 
 impl Ending {
@@ -59,6 +63,8 @@ impl Ending {
             Self::Abandoned => Some("abandoned"),
             Self::CircuitOpen => Some("circuit_open"),
             Self::ShareUsed => Some("share_used"),
+            Self::NotAllowed => Some("not_allowed"),
+            Self::Withheld => Some("withheld"),
         }
     }
 }
@@ -68,6 +74,7 @@ impl From<&Result<Answer, TransportError>> for Ending {
         match outcome {
             Ok(answer) => Self::Answered(answer.status),
             Err(TransportError::Connect(_)) => Self::Unreachable,
+            Err(TransportError::NotAllowed(_)) => Self::NotAllowed,
             Err(TransportError::TimedOut) => Self::TimedOut,
             Err(TransportError::Broken(_)) => Self::Broken,
             Err(TransportError::TooLarge { limit: _ }) => Self::TooLarge,

@@ -72,7 +72,17 @@ pub(crate) fn answer(status: u16, body: &str) -> Scripted {
     answer_with(status, &[], body)
 }
 
+/// An answer of coderd, which always says its version.
 pub(crate) fn answer_with(status: u16, headers: &[(&str, &str)], body: &str) -> Scripted {
+    const VERSION: &str = "x-coder-build-version";
+    let is_told = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(VERSION));
+    let version = [(VERSION, "v2.36.1")];
+    let version = if is_told { &[][..] } else { &version[..] };
+    stranger(status, &[headers, version].concat(), body)
+}
+
+/// An answer of somebody who is not Coder.
+pub(crate) fn stranger(status: u16, headers: &[(&str, &str)], body: &str) -> Scripted {
     let mut response = http::Response::builder().status(status);
     for (name, value) in headers {
         response = response.header(*name, *value);

@@ -3,6 +3,7 @@
 //! What is behind it knows no route, no token and no retry; tests put scripts there, production puts HTTP.
 
 mod reqwest;
+mod resolver;
 
 use std::{fmt::Debug, pin::Pin};
 
@@ -30,6 +31,9 @@ pub enum TransportError {
     /// There was no connection, so nothing of the request has left this process.
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// The policy of the transport refuses the address, so nothing of the request has left this process.
+    #[error("the address is not allowed: {0}")]
+    NotAllowed(String),
     /// The request may have been carried out.
     #[error("no complete answer in time")]
     TimedOut,
@@ -47,6 +51,7 @@ impl TransportError {
         match self {
             Self::Connect(cause) => Self::Connect(words(&cause)),
             Self::Broken(cause) => Self::Broken(words(&cause)),
+            Self::NotAllowed(why) => Self::NotAllowed(words(&why)),
             Self::TimedOut | Self::TooLarge { limit: _ } => self,
         }
     }

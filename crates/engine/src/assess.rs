@@ -128,6 +128,10 @@ impl<K: Kind> Object<K> {
             Ok(observed) => observed,
             Err(trouble) => return Assessment::stopped(&target, trouble.into()),
         };
+        if let Some(waiting) = K::waits(&observed) {
+            let aside = K::aside(&observed);
+            return Assessment { aside, ..Assessment::stopped(&target, Outcome::Waiting(waiting)) };
+        }
         let plan = K::plan(&desired, &observed);
         let view = plan.view(&target);
         let creating = self.manifest.status().and_then(|it| it.creating.as_ref());

@@ -3,6 +3,7 @@
 use api::{CoderControlPlane, External, reason};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use crate::{
@@ -42,35 +43,170 @@ pub enum Credentials {
     Ours,
 }
 
-/// Reads what a control plane says of itself. The error says what to do.
+/// What a manifest and the Secrets behind it say of a deployment, part by part. A part that cannot be read says why.
+#[derive(Debug)]
+pub struct Declared {
+    url: Result<Url, Waiting>,
+    authority: Result<Option<SecretSlice<u8>>, Waiting>,
+    credentials: Result<Credentials, Waiting>,
+    /// The Secrets that hold the certificates and the credentials, as `NAME/KEY`.
+    authority_ref: Option<String>,
+    credentials_ref: Option<String>,
+}
+
+impl Declared {
+    /// All parts, or what is wrong with the first of them.
+    pub fn endpoint(self) -> Result<Endpoint, Waiting> {
+        let Self { url, authority, credentials, .. } = self;
+        Ok(Endpoint { credentials: credentials?, url: url?, authority: authority? })
+    }
+
+    /// What tells this origin from others.
+    pub fn origin(&self) -> DeclaredOrigin {
+        let authority = self.authority.as_ref().ok();
+        let authority = authority.map(|it| it.as_ref().map_or(&[][..], |it| it.expose_secret()));
+        let credentials = self.credentials.as_ref().ok();
+        DeclaredOrigin {
+            url: self.url.as_ref().ok().cloned(),
+            authority: authority.map(|it| digest(&[it])),
+            credentials: credentials.map(Credentials::digest),
+            authority_ref: self.authority_ref.clone(),
+            credentials_ref: self.credentials_ref.clone(),
+        }
+    }
+}
+
+/// The address, the certificates and the credentials of a deployment, as a value to compare. A part that cannot be read now is
+/// `None`.
+#[derive(Clone)]
+pub struct DeclaredOrigin {
+    url: Option<Url>,
+    authority: Option<[u8; 32]>,
+    credentials: Option<[u8; 32]>,
+    authority_ref: Option<String>,
+    credentials_ref: Option<String>,
+}
+
+impl std::fmt::Debug for DeclaredOrigin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A digest of a short secret is nearly the secret.
+        formatter.debug_struct("DeclaredOrigin").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl DeclaredOrigin {
+    /// Whether a part that is known of both is another one. A Secret that is gone or cannot be read says nothing, as long as
+    /// it is the Secret that was named before.
+    pub fn differs_from(&self, other: &Self) -> bool {
+        fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+            one.zip(other).is_some_and(|(one, other)| one != other)
+        }
+        let names_another_authority = (self.authority.is_none() || other.authority.is_none())
+            && differ(self.authority_ref.as_ref(), other.authority_ref.as_ref());
+        let names_other_credentials = (self.credentials.is_none() || other.credentials.is_none())
+            && differ(self.credentials_ref.as_ref(), other.credentials_ref.as_ref());
+        differ(self.url.as_ref(), other.url.as_ref())
+            || differ(self.authority.as_ref(), other.authority.as_ref())
+            || differ(self.credentials.as_ref(), other.credentials.as_ref())
+            || names_another_authority
+            || names_other_credentials
+    }
+
+    /// The same place, whatever the credentials.
+    #[must_use]
+    pub fn without_credentials(self) -> Self {
+        Self { credentials: None, credentials_ref: None, ..self }
+    }
+
+    /// The same place with another token.
+    #[must_use]
+    pub fn with_token(self, token: &SecretString) -> Self {
+        Self { credentials: Some(Credentials::Token(token.clone()).digest()), credentials_ref: None, ..self }
+    }
+}
+
+impl Credentials {
+    fn digest(&self) -> [u8; 32] {
+        match self {
+            Self::Token(token) => digest(&[b"token", token.expose_secret().as_bytes()]),
+            Self::Account { email, password } => {
+                digest(&[b"account", email.as_bytes(), password.expose_secret().as_bytes()])
+            }
+            Self::Ours => digest(&[b"ours"]),
+        }
+    }
+}
+
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// Reads what a control plane declares of its deployment.
+pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declared {
+    let credentials = match &plane.spec.external {
+        Some(external) => credentials_of(plane, external, lookup).await,
+        None => Ok(Credentials::Ours),
+    };
+    let named = plane.spec.external.as_ref();
+    let credentials_ref = named.map(|it| format!("{}/{}", it.credentials_secret_ref.name, it.token_key()));
+    Declared { credentials, credentials_ref, ..declared_place(plane, lookup).await }
+}
+
+/// Reads what a control plane declares of its deployment. The error says what to do.
 pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
-    let Some(external) = plane.spec.external.as_ref() else { return place(plane, lookup).await };
-    let name = &external.credentials_secret_ref.name;
-    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
-    let credentials = credentials(external, &values).ok_or_else(|| {
-        let wanted = format!("{}, nor under {EMAIL} and {PASSWORD}", external.token_key());
-        lookup::no_value(name, &wanted)
-    })?;
-    Ok(Endpoint { credentials, ..place(plane, lookup).await? })
+    declared(plane, lookup).await.endpoint()
 }
 
 /// The same without the credentials, for whoever brings their own.
-pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
-    let invalid = |message: String| Waiting { reason: reason::INVALID, message };
+pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declared {
     let (declared, field) = match &plane.spec.external {
         Some(external) => (external.url.clone(), "spec.external.url"),
         None => (address::internal(plane), "its Service"),
     };
-    let url = declared.parse().map_err(|error| invalid(format!("{field}: {error}")))?;
-    let namespace = plane.namespace().unwrap_or_default();
-    let authority = match plane.spec.external.as_ref().and_then(External::ca) {
-        None => None,
-        Some((name, key)) => {
-            let values = lookup::secret(lookup, &namespace, name).await?;
-            Some(values.get(key).cloned().ok_or_else(|| lookup::no_value(name, key))?)
-        }
-    };
-    Ok(Endpoint { url, authority, credentials: Credentials::Ours })
+    let url = declared
+        .parse()
+        .map_err(|error| Waiting { reason: reason::INVALID, message: format!("{field}: {error}") });
+    let authority_ref =
+        plane.spec.external.as_ref().and_then(External::ca).map(|(name, key)| format!("{name}/{key}"));
+    Declared {
+        url,
+        authority: authority_of(plane, lookup).await,
+        credentials: Ok(Credentials::Ours),
+        authority_ref,
+        credentials_ref: None,
+    }
+}
+
+/// The same, all of it readable. The error says what to do.
+pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
+    declared_place(plane, lookup).await.endpoint()
+}
+
+async fn credentials_of(
+    plane: &CoderControlPlane,
+    external: &External,
+    lookup: &dyn Lookup,
+) -> Result<Credentials, Waiting> {
+    let name = &external.credentials_secret_ref.name;
+    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
+    credentials(external, &values).ok_or_else(|| {
+        let wanted = format!("{}, nor under {EMAIL} and {PASSWORD}", external.token_key());
+        lookup::no_value(name, &wanted)
+    })
+}
+
+async fn authority_of(
+    plane: &CoderControlPlane,
+    lookup: &dyn Lookup,
+) -> Result<Option<SecretSlice<u8>>, Waiting> {
+    let Some((name, key)) = plane.spec.external.as_ref().and_then(External::ca) else { return Ok(None) };
+    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
+    values.get(key).cloned().map(Some).ok_or_else(|| lookup::no_value(name, key))
 }
 
 /// A token is more than an account: somebody made it for us.
@@ -96,7 +232,7 @@ mod tests {
             let values = |it: &Vec<(&str, &str)>| {
                 Values::new(it.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())))
             };
-            let found = self.0.as_ref().map_err(|why| Unreadable((*why).to_owned()));
+            let found = self.0.as_ref().map_err(|why| Unreadable::Unavailable((*why).to_owned()));
             let found = found.map(|it| (name == "coder").then(|| values(it)));
             std::future::ready(found).boxed()
         }
@@ -136,5 +272,32 @@ mod tests {
         let unreadable = ask(at("coder"), Namespace(Err("forbidden"))).await.unwrap_err();
         assert_eq!(unreadable.reason, reason::SECRET_UNREADABLE);
         assert!(unreadable.message.contains("forbidden"), "{}", unreadable.message);
+    }
+
+    async fn origin(external: serde_json::Value, secret: Namespace) -> DeclaredOrigin {
+        let plane = serde_json::from_value(serde_json::json!({"apiVersion": "coder.com/v1alpha1",
+            "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": {"external": external}}));
+        declared(&plane.unwrap(), &secret).await.origin()
+    }
+
+    #[tokio::test]
+    async fn an_origin_differs_by_address_certificates_or_credentials() {
+        let mut trusting = at("coder");
+        trusting["caSecretRef"] = serde_json::json!({"name": "coder"});
+        let known = |token, authority| Namespace(Ok(vec![("token", token), ("ca.crt", authority)]));
+        let before = origin(trusting.clone(), known("t", "one")).await;
+        assert!(!origin(trusting.clone(), known("t", "one")).await.differs_from(&before));
+        assert!(origin(trusting.clone(), known("u", "one")).await.differs_from(&before));
+        assert!(origin(trusting.clone(), known("t", "two")).await.differs_from(&before));
+        assert!(origin(at("coder"), known("t", "one")).await.differs_from(&before), "no certificates at all");
+        let mut elsewhere = trusting.clone();
+        elsewhere["url"] = "https://coder.example.org".into();
+        assert!(origin(elsewhere.clone(), known("t", "one")).await.differs_from(&before));
+        // What cannot be read says nothing, and what can be still counts.
+        let mut renamed = trusting.clone();
+        renamed["credentialsSecretRef"] = serde_json::json!({"name": "other"});
+        assert!(origin(renamed, Namespace(Err("forbidden"))).await.differs_from(&before), "another Secret");
+        assert!(!origin(trusting, Namespace(Err("forbidden"))).await.differs_from(&before));
+        assert!(origin(elsewhere, Namespace(Err("forbidden"))).await.differs_from(&before));
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{
     decide::Contact,
     gate::Gate,
-    outcome::Trouble,
+    outcome::{Trouble, Waiting},
     plan::Plan,
     world::{Promises, World},
 };
@@ -59,6 +59,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
 
+    /// Pure: the remote objects that a deletion takes away, in words, as far as the status names them.
+    fn remains(manifest: &Self::Manifest) -> String {
+        Self::target(manifest)
+    }
+
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
 
@@ -93,6 +98,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
         held: Option<Uuid>,
         world: &World,
     ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
+
+    /// Pure: why nothing can be planned although everything was read. What the kind tells of itself is written all the same.
+    fn waits(_observed: &Self::Observed) -> Option<Waiting> {
+        None
+    }
 
     /// Pure: whether it is as the server makes it by itself, and so counts as absent: a document that always exists.
     fn is_default(observed: &Self::Observed) -> bool;

@@ -17,9 +17,34 @@ pub trait Lookup: Send + Sync {
 /// What was found; nothing when it does not exist.
 pub type Answer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
 
-/// It may exist, and cannot be read just now. The words say why.
+/// Why something that may exist was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable(pub String);
+pub enum Unreadable {
+    /// It cannot be read just now.
+    Unavailable(String),
+    /// Nobody may refer to it: see [`own_secrets`](crate::own_secrets).
+    NotAllowed(String),
+}
+
+impl Unreadable {
+    /// The words that say why.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Unavailable(words) | Self::NotAllowed(words) => words,
+        }
+    }
+
+    /// What a condition says of a Secret that was not read.
+    pub fn of_secret(self, name: &str) -> Waiting {
+        match self {
+            Self::Unavailable(why) => Waiting {
+                reason: reason::SECRET_UNREADABLE,
+                message: format!("Secret {name} cannot be read: {why}"),
+            },
+            Self::NotAllowed(message) => Waiting { reason: reason::SECRET_NOT_ALLOWED, message },
+        }
+    }
+}
 
 /// The values of a Secret, which nobody sees by accident.
 pub struct Values(BTreeMap<String, SecretSlice<u8>>);
@@ -60,10 +85,7 @@ pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<
             reason: reason::SECRET_NOT_FOUND,
             message: format!("there is no Secret {name}: create it"),
         }),
-        Err(Unreadable(why)) => Err(Waiting {
-            reason: reason::SECRET_UNREADABLE,
-            message: format!("Secret {name} cannot be read: {why}"),
-        }),
+        Err(unreadable) => Err(unreadable.of_secret(name)),
     }
 }
 

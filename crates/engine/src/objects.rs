@@ -50,6 +50,11 @@ pub trait Keeper {
         false
     }
 
+    /// The Deployment that an earlier release made under another name. It goes once its successor is rolled out.
+    fn former_deployment(&self) -> Option<String> {
+        None
+    }
+
     /// Whether an account that we made stays when it is no longer declared.
     fn releases_account(&self) -> bool {
         false

@@ -99,6 +99,7 @@ pub fn reason_of(class: Class) -> &'static str {
         Class::SignedOut => reason::UNAUTHORIZED,
         Class::RateLimited => reason::RATE_LIMITED,
         Class::Transient => reason::UNREACHABLE,
+        Class::AddressNotAllowed => reason::ADDRESS_NOT_ALLOWED,
         Class::Missing | Class::Conflict | Class::Unexpected => reason::REMOTE_ERROR,
     }
 }

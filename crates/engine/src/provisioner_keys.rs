@@ -7,10 +7,14 @@
 //! [`machine::next`] decides, one action at a time, from values alone. [`drive`] does the actions. [`ending::end`] says what
 //! is revoked when the manifest goes. [`foresee`](foresee::foresee) tells beforehand what would be done.
 //!
+//! The record has several copies, and each write adds one to its epoch: the highest epoch is the newest wherever it is found,
+//! and a Secret with an older one is reported ([`copies`]).
+//!
 //! coderd cannot be fenced: an operator that slept may ask for a key long after its intent was given up. So a name that was
 //! given up stays written down for a while, and one with our suffix is found again whenever it comes.
 
 pub mod coderd;
+mod copies;
 pub mod desk;
 pub mod drive;
 pub mod ending;
@@ -24,7 +28,7 @@ pub mod situation;
 
 pub use coderd::{Coderd, Minting};
 pub use desk::{Desk, Holder, Secrets};
-pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Written};
+pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Why, Written};
 pub use ending::{Ending, end};
 pub use foresee::{Act, Before, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};

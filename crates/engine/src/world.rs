@@ -1,14 +1,13 @@
-//! One deployment as the stages see it: a client, and lists that are read once and shared.
+//! One deployment as the stages see it: a client, and lists that are shared.
 //!
-//! One list serves every object that looks into it; whoever asks second waits for the first. A write drops the lists that it
-//! made stale. How old a list may get is the doors' business: they call [`World::forget`], because the engine has no clock.
+//! Every list knows when its read began, and serves everybody who needs no later one; a write drops the lists that it made
+//! untrue. How recent reads have to be is the callers' business: [`World::with`] is the same deployment with another need.
 
+mod freshness;
 mod keys;
+mod shared;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{DEFAULT_ORGANIZATION, EVERYONE, reason};
 use client::{
@@ -21,36 +20,43 @@ use client::{
     roles::AssignableRole,
 };
 use jiff::Timestamp;
-use tokio::sync::Mutex;
+use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use self::keys::KeyList;
-use self::keys::KeyLists;
+pub use self::{freshness::Freshness, keys::KeyList};
+use self::{
+    keys::KeyLists,
+    shared::{PerOrganization, Shared},
+};
 use crate::{
     gate::{self, Gate},
     outcome::{Trouble, Waiting},
     provisioner_keys::{Desk, OwnIntents},
 };
 
-type Shared<T> = Mutex<Option<Arc<T>>>;
-type SharedByOrganization<T> = Mutex<BTreeMap<Uuid, Arc<T>>>;
-
-/// A deployment.
-#[derive(Debug)]
+/// A deployment, and how recent what is read of it has to be. Clones share everything that was read.
+#[derive(Debug, Clone)]
 pub struct World {
     client: Client,
-    deployment: Shared<(BuildInfo, Entitlements)>,
-    organizations: Shared<Vec<Organization>>,
-    groups: SharedByOrganization<Vec<Group>>,
-    members: SharedByOrganization<Vec<MemberRef>>,
-    roles: SharedByOrganization<Vec<AssignableRole>>,
-    keys: KeyLists,
-    own_intents: OwnIntents,
-    promises: Promises,
+    reads: Arc<Reads>,
+    need: Freshness,
+    promises: Arc<Promises>,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
     /// The cluster, where there is one.
     desk: Option<Arc<dyn Desk>>,
+}
+
+/// What was read of a deployment.
+#[derive(Debug, Default)]
+struct Reads {
+    deployment: Shared<(BuildInfo, Entitlements)>,
+    organizations: Shared<Vec<Organization>>,
+    groups: PerOrganization<Vec<Group>>,
+    members: PerOrganization<Vec<MemberRef>>,
+    roles: PerOrganization<Vec<AssignableRole>>,
+    keys: KeyLists,
+    own_intents: OwnIntents,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.
@@ -70,20 +76,28 @@ pub enum Found<T> {
 }
 
 impl World {
+    /// Everything is read once, until a caller needs something more recent.
     pub fn new(client: Client, promises: Promises) -> Self {
         Self {
             client,
-            deployment: Mutex::default(),
-            organizations: Mutex::default(),
-            groups: Mutex::default(),
-            members: Mutex::default(),
-            roles: Mutex::default(),
-            keys: KeyLists::default(),
-            own_intents: OwnIntents::default(),
-            promises,
+            reads: Arc::default(),
+            need: Freshness::UpTo(Duration::MAX),
+            promises: Arc::new(promises),
             expected: None,
             desk: None,
         }
+    }
+
+    /// The same deployment, read as recently as this.
+    #[must_use]
+    pub fn with(&self, need: Freshness) -> Self {
+        Self { need, ..self.clone() }
+    }
+
+    /// The same deployment, read from now on.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        self.with(Freshness::BegunAfter(Instant::now()))
     }
 
     /// The same, which stops everything as soon as another deployment answers.
@@ -106,22 +120,12 @@ impl World {
         &self.client
     }
 
-    /// Drops everything that was read.
-    pub async fn forget(&self) {
-        *self.deployment.lock().await = None;
-        self.forget_organizations().await;
-        self.groups.lock().await.clear();
-        self.members.lock().await.clear();
-        self.roles.lock().await.clear();
-        self.keys.forget().await;
-    }
-
     pub(crate) async fn forget_organizations(&self) {
-        *self.organizations.lock().await = None;
+        self.reads.organizations.forget().await;
     }
 
     pub(crate) async fn forget_groups(&self, organization: Uuid) {
-        self.groups.lock().await.remove(&organization);
+        self.reads.groups.of(organization).forget().await;
     }
 
     /// Whether a kind can be kept on this deployment now.
@@ -164,56 +168,46 @@ impl World {
     }
 
     async fn deployment(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
-        let mut slot = self.deployment.lock().await;
-        if let Some(known) = &*slot {
-            return Ok(Arc::clone(known));
-        }
         // One after the other: after an outage the first is the only one that is let through, and must come to its end.
-        let read = (self.client.build_info().await?, self.client.entitlements().await?);
-        Ok(Arc::clone(slot.insert(Arc::new(read))))
+        let read = async || Ok((self.client.build_info().await?, self.client.entitlements().await?));
+        self.reads.deployment.get(self.need, read).await
     }
 
     pub async fn organizations(&self) -> Result<Arc<Vec<Organization>>, Error> {
-        let mut slot = self.organizations.lock().await;
-        if let Some(known) = &*slot {
-            return Ok(Arc::clone(known));
-        }
-        Ok(Arc::clone(slot.insert(Arc::new(self.client.list_organizations().await?))))
+        self.reads.organizations.get(self.need, || self.client.list_organizations()).await
     }
 
     pub async fn groups(&self, organization: Uuid) -> Result<Arc<Vec<Group>>, Error> {
-        once(&self.groups, organization, || self.client.list_groups(organization)).await
+        let read = || self.client.list_groups(organization);
+        self.reads.groups.of(organization).get(self.need, read).await
     }
 
     pub async fn members(&self, organization: Uuid) -> Result<Arc<Vec<MemberRef>>, Error> {
-        once(&self.members, organization, || self.client.list_members(organization)).await
+        let read = || self.client.list_members(organization);
+        self.reads.members.of(organization).get(self.need, read).await
     }
 
     pub async fn roles(&self, organization: Uuid) -> Result<Arc<Vec<AssignableRole>>, Error> {
-        once(&self.roles, organization, || self.client.list_organization_roles(organization)).await
+        let read = || self.client.list_organization_roles(organization);
+        self.reads.roles.of(organization).get(self.need, read).await
     }
 
     /// The provisioner keys of an organization, with the daemons that were seen on them.
-    pub async fn keys(&self, organization: Uuid, now: Timestamp) -> Result<KeyList, Error> {
-        self.keys.get(&self.client, organization, now).await
-    }
-
-    /// The same, read after this was called.
-    pub async fn keys_anew(&self, organization: Uuid, now: Timestamp) -> Result<KeyList, Error> {
-        self.keys.get_anew(&self.client, organization, now).await
+    pub async fn keys(&self, organization: Uuid, now: Timestamp) -> Result<Arc<KeyList>, Error> {
+        self.reads.keys.get(&self.client, organization, self.need, now).await
     }
 
     /// What this process wrote down before it asked for keys.
     pub(crate) fn own_intents(&self) -> &OwnIntents {
-        &self.own_intents
+        &self.reads.own_intents
     }
 
     pub(crate) async fn note_key(&self, key: &ProvisionerKey) {
-        self.keys.note(key).await;
+        self.reads.keys.note(key).await;
     }
 
     pub(crate) async fn note_key_gone(&self, organization: Uuid, name: &str) {
-        self.keys.note_gone(organization, name).await;
+        self.reads.keys.note_gone(organization, name).await;
     }
 
     /// An organization by name; `default` is the default one, whatever it is called.
@@ -255,24 +249,6 @@ impl World {
     pub fn promises(&self) -> &Promises {
         &self.promises
     }
-}
-
-/// Reads a list of an organization unless it is known; the lock makes whoever asks second wait for the first.
-async fn once<T, F>(
-    lists: &SharedByOrganization<Vec<T>>,
-    organization: Uuid,
-    read: impl FnOnce() -> F,
-) -> Result<Arc<Vec<T>>, Error>
-where
-    F: Future<Output = Result<Vec<T>, Error>>,
-{
-    let mut lists = lists.lock().await;
-    if let Some(known) = lists.get(&organization) {
-        return Ok(Arc::clone(known));
-    }
-    let list = Arc::new(read().await?);
-    lists.insert(organization, Arc::clone(&list));
-    Ok(list)
 }
 
 /// Something that is referred to is not there.

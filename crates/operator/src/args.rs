@@ -1,27 +1,35 @@
-//! The words of the command line.
+//! Arguments of the command line.
+
+// The path holds wherever this file is a module: the generator of the reference page has it as one of its own.
+#[path = "args/help.rs"]
+mod help;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
+};
+use clap_complete::Shell;
 use url::Url;
 
 /// Keeps Coder deployments equal to their manifests
 #[derive(Debug, Parser)]
-#[command(name = "coder-operator", version)]
+#[command(name = "coder-operator", version, after_help = help::PROGRAM)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
-    /// Say nothing but errors on standard error
+    /// Print only errors on standard error
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Show what is equal, too
+    /// Show objects that are equal, too
     #[arg(long, short, global = true)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show what would be changed, and change nothing
+    /// Show what `apply` would change; change nothing
+    #[command(after_help = help::PLAN)]
     Plan {
         #[command(flatten)]
         input: Input,
@@ -29,53 +37,86 @@ pub(crate) enum Verb {
         #[arg(long)]
         exit_code: bool,
     },
-    /// Show what would be changed, ask, and change it
+    /// Show the plan, ask, and apply it
+    #[command(after_help = help::APPLY)]
     Apply {
         #[command(flatten)]
         input: Input,
-        /// Do not ask
+        /// Apply without asking
         #[arg(long)]
         yes: bool,
-        /// Stay until what has to come first has come
+        /// Wait for dependencies: a licence, an organization, a Secret in the cluster, a deployment that does not answer
         #[arg(long)]
         wait: bool,
-        /// How long to stay, as `90s`, `5m`, `1h30m` or a number of seconds; by default `5m`. Implies --wait
+        /// How long to wait, as `90s`, `5m`, `1h30m` or a number of seconds [default: 5m]. Implies --wait
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         timeout: Option<Duration>,
     },
-    /// Exit with 3 when the deployment differs from the manifests, and change nothing
+    /// Exit with 3 when a deployment differs from the manifests; change nothing
+    #[command(after_help = help::VERIFY)]
     Verify {
         #[command(flatten)]
         input: Input,
     },
-    /// Keep deployments equal to the manifests in a cluster, until told to end
+    /// Run the controllers: reconcile the manifests in a cluster until stopped
+    #[command(after_help = help::RUN)]
     Run(Run),
-    /// Print the definitions of the kinds, for `kubectl apply -f -`
+    /// Print the CustomResourceDefinitions as YAML
+    #[command(after_help = help::CRDS)]
     Crds,
+    /// Print a completion script for a shell
+    #[command(after_help = help::COMPLETION)]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page of the program or of one verb, as roff
+    #[command(after_help = help::MAN)]
+    Man {
+        /// A verb; without it, the page of the program
+        verb: Option<String>,
+    },
+    /// List the objects whose deletion needs the operator; exit with 4 if there are any
+    #[command(after_help = help::UNINSTALL_CHECK)]
+    UninstallCheck(UninstallCheck),
 }
 
-/// How the controllers run.
+/// Arguments of `uninstall-check`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
-    /// The namespace to look at; all of them when absent
+pub(crate) struct UninstallCheck {
+    /// Namespace that the operator watches; without it, all namespaces
     #[arg(long)]
     pub(crate) namespace: Option<String>,
-    /// Act only while holding the Lease `coder-operator`, so that of several operators one acts
+    /// Sentence to end a refusal with
+    #[arg(long)]
+    pub(crate) advice: Option<String>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// Namespace to watch; without it, all namespaces
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Elect a leader through the Lease `coder-operator`; without it, run a single replica
     #[arg(long)]
     pub(crate) leader_elect: bool,
-    /// Where that Lease is; the namespace that is looked at, or else the pod's own, when absent
+    /// Namespace of the Lease; without it, that of --namespace, else that of the pod
     #[arg(long, requires = "leader_elect")]
     pub(crate) lease_namespace: Option<String>,
-    /// Answer /healthz and /readyz here; nowhere when absent
+    /// Serve /healthz and /readyz at this address; without the flag, nowhere
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8081")]
     pub(crate) health_address: Option<SocketAddr>,
-    /// Answer /metrics here, which may be the same address; nowhere when absent
+    /// Serve /metrics at this address, which may be that of --health-address; without the flag, nowhere
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     pub(crate) metrics_address: Option<SocketAddr>,
-    /// A file with a YAML list of rules as in a Role: what spec.rbac.extraRules of control planes may grant; nothing when absent
-    #[arg(long, value_name = "FILE", env = "CODER_OPERATOR_ALLOW_RULES")]
+    /// File with a YAML list of rules, as in a Role, that spec.rbac.extraRules of control planes may grant; without it, none
+    #[arg(long, value_name = "FILE", env = "CODER_OPERATOR_ALLOW_RULES", hide_env_values = true)]
     pub(crate) allow_rules: Option<PathBuf>,
-    /// How log lines are written; text on a terminal and JSON elsewhere when absent
+    /// Also connect to deployments at loopback, link-local and metadata addresses; without it, they are refused
+    #[arg(long, env = "CODER_OPERATOR_ALLOW_LOCAL_ADDRESSES")]
+    pub(crate) allow_local_addresses: bool,
+    /// Format of log lines; without it, text on a terminal and JSON elsewhere
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 }
@@ -86,27 +127,56 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What to compare with what.
+/// Manifests, and how to reach the deployments that they are for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Input {
-    /// Manifests: files, folders, or `-` for standard input
+    /// Manifests: files, folders with what is below them, or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// The deployment to which every manifest goes; without it each goes to its control plane
-    #[arg(long, env = "CODER_URL")]
-    pub(crate) url: Option<Url>,
-    /// A file with a session token for --url; without it the variable `CODER_SESSION_TOKEN` is read
+    /// Deployment that every manifest goes to; without it, each manifest goes to its control plane
+    #[arg(long, env = "CODER_URL", hide_env_values = true)]
+    url: Option<Url>,
+    /// Where `url` came from.
+    #[arg(skip)]
+    url_source: UrlSource,
+    /// File with the session token for --url; without it, CODER_SESSION_TOKEN
     #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) token_file: Option<PathBuf>,
-    /// A file with certificates of authorities to trust besides the machine's own, for --url
+    /// File with CA certificates (PEM) to trust besides those of the system, for --url
     #[arg(long, value_name = "PATH", requires = "url")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// A value of a Secret, as `NAME/KEY=env:VARIABLE` or `NAME/KEY=file:PATH`. It wins over files and cluster
+    /// Value of a Secret, as `NAME/KEY=env:VARIABLE` or `NAME/KEY=file:PATH`; overrides files and cluster
     #[arg(long = "secret", value_name = "NAME/KEY=SOURCE")]
     pub(crate) secrets: Vec<String>,
-    /// How to print the result
+    /// Skip manifests that this verb cannot handle, instead of exiting with 2
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
+    /// Format of the result
     #[arg(long, short, default_value = "text")]
     pub(crate) output: Output,
+}
+
+/// An address that was given beside the manifests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GivenUrl {
+    pub(crate) url: Url,
+    pub(crate) source: UrlSource,
+}
+
+/// Where a given address came from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum UrlSource {
+    /// `--url`.
+    #[default]
+    Flag,
+    /// `CODER_URL`, which nobody may have set on purpose.
+    Environment,
+}
+
+impl Input {
+    pub(crate) fn given_url(&self) -> Option<GivenUrl> {
+        self.url.clone().map(|url| GivenUrl { url, source: self.url_source })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,6 +184,36 @@ pub(crate) enum Output {
     Text,
     Json,
     Yaml,
+}
+
+impl Args {
+    /// Reads the arguments of the process; ends it with a message when they are wrong or ask for help.
+    pub(crate) fn read() -> Self {
+        Self::of(&Self::command().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::from_arg_matches(matches)?;
+        if let (Some(input), Some((_, given))) = (args.verb.input_mut(), matches.subcommand())
+            && given.value_source("url") == Some(ValueSource::EnvVariable)
+        {
+            input.url_source = UrlSource::Environment;
+        }
+        Ok(args)
+    }
+}
+
+impl Verb {
+    fn input_mut(&mut self) -> Option<&mut Input> {
+        match self {
+            Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input } => Some(input),
+            Self::Run(_)
+            | Self::UninstallCheck(_)
+            | Self::Crds
+            | Self::Completion { .. }
+            | Self::Man { .. } => None,
+        }
+    }
 }
 
 /// A duration as manifests write it, or bare seconds.
@@ -132,6 +232,29 @@ mod tests {
         match Args::try_parse_from(words.iter().chain(args))?.verb {
             Verb::Apply { wait, timeout, .. } => Ok((wait, timeout)),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_exit_codes() {
+        let mut program = Args::command();
+        program.build();
+        let verbs = program.get_subcommands().filter(|it| it.get_name() != "help");
+        for command in verbs.chain([&program]) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for heading in ["Examples:\n", "Exit codes:\n"] {
+                assert!(help.contains(heading), "{}: {heading}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_variable_of_an_option_is_in_the_help_of_its_verb() {
+        for command in Args::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for variable in command.get_arguments().filter_map(|it| it.get_env()) {
+                assert!(help.contains(variable.to_str().unwrap()), "{}: {variable:?}", command.get_name());
+            }
         }
     }
 

@@ -4,34 +4,62 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
-use engine::lookup::{Answer, Lookup, Unreadable, Values};
+use engine::{
+    lookup::{Answer, Lookup, Unreadable, Values},
+    own_secrets,
+};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, Config, config::Kubeconfig};
+use kube::{
+    Api, Client, Config,
+    client::{Body, ClientBuilder},
+    config::Kubeconfig,
+};
+use tower::filter::FilterLayer;
+
+use crate::fence::Fence;
 
 /// How long a request may take. Without a limit an API server that takes one and never answers would hold whoever asks for ever.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
 const SILENT_FOR: Duration = Duration::from_secs(330);
 
-/// Two clients of one cluster.
+/// Clients of one cluster.
 pub(crate) struct Clients {
-    /// For requests, each with an end.
+    /// For requests, each with an end. Writes pass the fence.
     pub(crate) acting: Client,
+    /// For the Lease, which is written also while nothing else may be.
+    pub(crate) electing: Client,
+    /// Whether writes may be sent.
+    pub(crate) fence: Fence,
     /// For watches, which may hear nothing for minutes.
     pub(crate) watching: Client,
 }
 
 /// Clients of the cluster of the pod or of the kubeconfig.
-pub(crate) async fn clients() -> Result<Clients> {
+pub(crate) async fn clients(fence: Fence) -> Result<Clients> {
     let mut config = config().await?;
     config.reset_reader_on_write = true;
     let client = |limit: Duration| {
         let mut config = config.clone();
         config.read_timeout = Some(limit);
-        Client::try_from(config).context("make a client of the cluster")
+        ClientBuilder::try_from(config).context("make a client of the cluster")
     };
-    Ok(Clients { acting: client(ANSWERS_WITHIN)?, watching: client(SILENT_FOR)? })
+    let acting = client(ANSWERS_WITHIN)?.with_layer(&fenced(fence.clone())).build();
+    let (electing, watching) = (client(ANSWERS_WITHIN)?.build(), client(SILENT_FOR)?.build());
+    Ok(Clients { acting, electing, fence, watching })
+}
+
+/// Refuses writes while the fence is closed.
+fn fenced(
+    fence: Fence,
+) -> FilterLayer<
+    impl FnMut(http::Request<Body>) -> Result<http::Request<Body>, String> + Clone + Send + 'static,
+> {
+    FilterLayer::new(move |request: http::Request<Body>| {
+        let refusal = fence.refusal_now().filter(|_| !request.method().is_safe());
+        refusal.map_or(Ok(request), |why| Err(format!("not sent: {why}")))
+    })
 }
 
 /// How the cluster is reached. A proxy is used for it only where the kubeconfig names one: the variables are for coderd.
@@ -55,9 +83,8 @@ pub(crate) struct Cluster(pub(crate) Client);
 impl Lookup for Cluster {
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
         async {
-            let found = Api::<Secret>::namespaced(self.0.clone(), namespace).get_opt(name).await;
             let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
-            Ok(found.map_err(unreadable)?.map(|it| Values::new(values(it))))
+            Ok(self.read(namespace, name).await?.map(|it| Values::new(values(it))))
         }
         .boxed()
     }
@@ -67,8 +94,39 @@ impl Lookup for Cluster {
     }
 }
 
+impl Cluster {
+    /// Reads a Secret that a manifest refers to. Every such read goes through here, so that the operator's own Secrets are
+    /// refused to all of them. Their owners (`run::control_plane::vault`, `run::control_plane::admin_job`, `run::key_secrets`)
+    /// read them by themselves, and check that they are the owner.
+    pub(crate) async fn read(&self, namespace: &str, name: &str) -> Result<Option<Secret>, Unreadable> {
+        let found = Api::<Secret>::namespaced(self.0.clone(), namespace).get_opt(name).await;
+        let found = found.map_err(unreadable)?;
+        match found.as_ref().and_then(|it| own_secrets::refusal(&it.metadata, None)) {
+            Some(why) => Err(Unreadable::NotAllowed(why)),
+            None => Ok(found),
+        }
+    }
+
+    /// Says why pods of an object with that uid must not be given one of these Secrets. `None` where they may.
+    pub(crate) async fn refusal(
+        &self,
+        namespace: &str,
+        names: impl IntoIterator<Item = String>,
+        uid: Option<&str>,
+    ) -> Result<Option<String>, kube::Error> {
+        let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
+        for name in names {
+            let found = secrets.get_metadata_opt(&name).await?;
+            if let Some(why) = found.and_then(|it| own_secrets::refusal(&it.metadata, uid)) {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
+    }
+}
+
 fn unreadable(error: kube::Error) -> Unreadable {
-    Unreadable(match error {
+    Unreadable::Unavailable(match error {
         // What is not there is no error: then the whole kind is not.
         kube::Error::Api(status) if status.code == 404 => "the cluster does not know this kind: install the \
             definitions with `coder-operator crds | kubectl apply -f -`"

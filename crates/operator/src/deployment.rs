@@ -1,38 +1,106 @@
-//! Clients of deployments: of the one that a person names on the command line, and of those that manifests declare.
+//! Clients of deployments: of the address that is given beside the manifests, and of those that manifests declare.
 
-use std::{fs, sync::Arc};
+use std::{fmt, fs, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use client::{Client, ClientOptions, HttpOptions, HttpTransport};
+use client::{AddressPolicy, Client, ClientOptions, HttpOptions, HttpTransport};
 use engine::Endpoint;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
 use url::Url;
+use uuid::Uuid;
 
-use crate::{args::Input, exit::Failure};
+use crate::{args::Input, exit::Failure, manifests::Named};
 
-/// The variable that holds a session token. It is never an argument: those are seen by everybody on the machine.
+/// The variable that holds a session token. A token is never an argument: every user of the machine can read those.
 const TOKEN_VARIABLE: &str = "CODER_SESSION_TOKEN";
 
-/// The deployment at an address that a person gave, with the token that goes with it.
+/// A deployment as plans, questions and results name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeploymentRef {
+    /// The namespace of the CoderControlPlane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    /// The name of the CoderControlPlane; `None` where the address was given beside the manifests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    url: String,
+    /// The version of Coder; `None` while the deployment does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(rename = "deploymentID", skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+}
+
+impl DeploymentRef {
+    pub(crate) fn given(url: String) -> Self {
+        Self { namespace: None, name: None, url, version: None, id: None }
+    }
+
+    pub(crate) fn declared(plane: &Named, url: &Url) -> Self {
+        let namespace = Some(plane.namespace.clone()).filter(|it| !it.is_empty());
+        Self { namespace, name: Some(plane.name.clone()), ..Self::given(url.to_string()) }
+    }
+
+    pub(crate) fn id(&self) -> Option<Uuid> {
+        self.id
+    }
+
+    /// Reads which Coder answers, unless that is known; no token is sent. A failure is not reported here: whatever is asked
+    /// next meets it again.
+    pub(crate) async fn identify(&mut self, client: &Client) {
+        if self.id.is_none()
+            && let Ok(build) = client.build_info().await
+        {
+            self.version = Some(build.version);
+            self.id = Some(build.deployment_id);
+        }
+    }
+
+    /// The CoderControlPlane that declares the deployment, as `NAMESPACE/NAME`.
+    pub(crate) fn control_plane(&self) -> Option<String> {
+        let name = self.name.as_ref()?;
+        Some(self.namespace.as_ref().map_or_else(|| name.clone(), |it| format!("{it}/{name}")))
+    }
+}
+
+impl fmt::Display for DeploymentRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, version, id, .. } = self;
+        match (version, id) {
+            (Some(version), Some(id)) => write!(formatter, "{url} (Coder {version}, deployment id {id})"),
+            _ => write!(formatter, "{url} (version and deployment id unknown: no answer)"),
+        }
+    }
+}
+
+/// A client for the given address, with the token that goes with it.
 pub(crate) fn client(input: &Input, url: &Url) -> Result<Client, Failure> {
     let token = token(input)?;
     let authority = match &input.ca_file {
         None => None,
         Some(path) => {
-            Some(fs::read(path).with_context(|| format!("read the authorities in {}", path.display()))?)
+            Some(fs::read(path).with_context(|| format!("read the CA certificates in {}", path.display()))?)
         }
     };
-    let transport = HttpTransport::new(HttpOptions { authority })
-        .context("use the authorities of --ca-file")
+    let transport = HttpTransport::new(HttpOptions { authority, ..HttpOptions::default() })
+        .context("use the CA certificates of --ca-file")
         .map_err(|error| Failure { error, exit: crate::exit::Exit::Usage })?;
     let options = ClientOptions { url: url.clone(), token: Some(token), transport: Arc::new(transport) };
     Client::new(options).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// A client of a declared deployment, with a token or, to make one, without. The error says what is wrong with the declaration.
-pub(crate) fn reach(endpoint: &Endpoint, token: Option<SecretString>) -> Result<Client, String> {
+/// A client for a declared deployment, with a token or, to create one, without. The error reports what is wrong with the
+/// declaration.
+pub(crate) fn reach(
+    endpoint: &Endpoint,
+    token: Option<SecretString>,
+    addresses: AddressPolicy,
+) -> Result<Client, String> {
     let authority = endpoint.authority.as_ref().map(|it| it.expose_secret().to_vec());
-    let transport = HttpTransport::new(HttpOptions { authority }).map_err(|error| error.to_string())?;
+    let transport =
+        HttpTransport::new(HttpOptions { authority, addresses }).map_err(|error| error.to_string())?;
     let options = ClientOptions { url: endpoint.url.clone(), token, transport: Arc::new(transport) };
     Client::new(options).map_err(|error| error.to_string())
 }

@@ -2,24 +2,24 @@
 
 use std::process::ExitCode;
 
-/// How a verb ended. The later ones are the graver ones.
+/// How a verb ended, in ascending severity: of several objects the most severe counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     /// Done, or equal.
     Success,
-    /// There are differences, and the verb was asked to say so.
+    /// A deployment differs from the manifests, and the verb reports that.
     Drift,
-    /// Something has to come first, and did not in time.
+    /// Timed out waiting for a dependency.
     Waiting,
-    /// A policy forbids what would have to be done.
+    /// Refused by a policy of the manifest, by the person who was asked, or because nobody named the deployment.
     Refused,
-    /// Something went wrong.
+    /// Failure.
     Failure,
-    /// The manifests or the words on the command line cannot be meant.
+    /// Usage error or invalid manifest; nothing was changed.
     Usage,
 }
 
-/// An error, and what a script is told of it.
+/// An error with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: anyhow::Error,
@@ -29,6 +29,10 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { error: anyhow::Error::msg(message.into()), exit: Exit::Usage }
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { error: anyhow::Error::msg(message.into()), exit: Exit::Refused }
     }
 }
 

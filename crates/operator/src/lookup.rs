@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     cluster::{self, Cluster},
+    fence::Fence,
     manifests::{FileSecret, Named},
     secrets::Given,
 };
@@ -35,10 +36,15 @@ impl Sources {
 
     async fn cluster(&self) -> Result<&Cluster, Unreadable> {
         let connect = || async {
-            cluster::clients().await.map(|it| Cluster(it.acting)).map_err(|error| format!("{error:#}"))
+            cluster::clients(Fence::open())
+                .await
+                .map(|it| Cluster(it.acting))
+                .map_err(|error| format!("{error:#}"))
         };
         self.cluster.get_or_init(connect).await.as_ref().map_err(|why| {
-            Unreadable(format!("it is not among the files, and there is no cluster to ask ({why})"))
+            Unreadable::Unavailable(format!(
+                "it is not among the files, and there is no cluster to ask ({why})"
+            ))
         })
     }
 
@@ -122,8 +128,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_nowhere_is_asked_of_the_cluster() {
-        let Err(Unreadable(why)) = sources().secret("a", "third").await else { panic!("nobody has it") };
-        assert_eq!(why, "it is not among the files, and there is no cluster to ask (nowhere)");
+        let Err(why) = sources().secret("a", "third").await else { panic!("nobody has it") };
+        assert_eq!(why.words(), "it is not among the files, and there is no cluster to ask (nowhere)");
         assert!(!sources().has_asked());
     }
 }

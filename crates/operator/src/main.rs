@@ -1,11 +1,13 @@
-//! `coder-operator`: the doors to the engine. Today the command line; thin, with no decision of its own.
+//! `coder-operator`: the command line and the controllers, thin over the engine.
 //!
-//! Standard output is data, standard error is for people. Nothing here knows what a kind is: that is the engine's.
+//! Standard output is data, standard error is for people.
 
+mod address;
 mod args;
 mod cluster;
 mod deployment;
 mod exit;
+mod fence;
 mod lookup;
 mod manifests;
 mod render;
@@ -16,14 +18,12 @@ mod verbs;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = args::Args::read();
     let done = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let done = runtime.block_on(verbs::run(args));
-            // A question that nobody will answer any more must not be waited for.
+            // A question may still wait for its answer.
             runtime.shutdown_background();
             done
         }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            terminal::say(&format!("error: {:#}", failure.error));
+            terminal::say_as(terminal::ERROR, "error", &format!("{:#}", failure.error));
             failure.exit.into()
         }
     }

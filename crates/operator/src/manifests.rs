@@ -1,14 +1,20 @@
-//! Manifests from files, folders and standard input, and everything that is wrong with them, at once.
+//! Manifests from files, folders and standard input, and all mistakes in them at once.
 //!
-//! A manifest is a value with a place: the file and the line that a person has to go to.
+//! A manifest is a value with a place: the file and the line to look at.
 
 mod lines;
 mod read;
 mod rules;
 mod schema;
+mod skipped;
+mod snippet;
 mod values;
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+};
 
 use anyhow::{Result, ensure};
 use api::CoderControlPlane;
@@ -19,20 +25,53 @@ use serde_json::Value;
 use read::Document;
 pub(crate) use read::Place;
 use schema::Definitions;
+pub(crate) use skipped::{SkipReason, Skipped};
 pub(crate) use values::FileSecret;
 
-/// What a set of manifests holds.
+use crate::args::GivenUrl;
+
+/// Fields of a control plane that say how to reach it or whether to reconcile it.
+const OF_THE_ADDRESS: [&str; 3] = ["external", "interval", "suspend"];
+
+/// A set of manifests without a mistake.
 #[derive(Default)]
 pub(crate) struct Manifests {
-    /// What the engine serves, in the order in which it is applied.
+    /// The manifests that can be compared and applied, in the order of their application.
     pub(crate) subjects: Vec<Placed>,
-    pub(crate) planes: BTreeMap<Named, (CoderControlPlane, Place)>,
+    pub(crate) planes: FilePlanes,
     pub(crate) secrets: BTreeMap<Named, FileSecret>,
-    /// What was passed over, and why.
-    pub(crate) notes: Vec<String>,
+    /// Documents of other kinds.
+    pub(crate) skipped: Vec<Skipped>,
+    /// Manifests of ours that only the controllers handle.
+    pub(crate) unsupported: Vec<Skipped>,
 }
 
-/// An object of a known kind: its namespace, which may be empty, and its name.
+/// The control planes in the files.
+#[derive(Default)]
+pub(crate) struct FilePlanes(pub(crate) BTreeMap<Named, (CoderControlPlane, Place)>);
+
+impl FilePlanes {
+    /// The `external.url` of a control plane; `None` when it is not in the files or not external.
+    pub(crate) fn external_url(&self, named: &Named) -> Option<&str> {
+        self.0.get(named)?.0.spec.external.as_ref().map(|it| it.url.as_str())
+    }
+
+    /// A note for each control plane with fields that only the controllers reconcile.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|(named, (plane, place))| {
+            let spec = serde_json::to_value(&plane.spec).unwrap_or_default();
+            let fields = spec.as_object()?.keys().map(String::as_str);
+            let fields: Vec<&str> = fields.filter(|it| !OF_THE_ADDRESS.contains(it)).collect();
+            let note = format!(
+                "{place}: CoderControlPlane {named} names the deployment; only `coder-operator run` reconciles its {}",
+                fields.join(", ")
+            );
+            (!fields.is_empty()).then_some(note)
+        })
+    }
+}
+
+/// The namespace of an object, which may be empty, and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Named {
     pub(crate) namespace: String,
@@ -61,7 +100,7 @@ impl fmt::Display for Named {
     }
 }
 
-/// A manifest and where it stands.
+/// A manifest and its place.
 pub(crate) struct Placed {
     pub(crate) subject: Box<dyn Subject>,
     pub(crate) place: Place,
@@ -73,34 +112,32 @@ impl Placed {
         let namespace = self.subject.reference().namespace.unwrap_or_default();
         Named::new(&namespace, self.subject.control_plane())
     }
+
+    pub(crate) fn skipped(&self, reason: SkipReason, message: &str) -> Skipped {
+        let reference = self.subject.reference();
+        let named = Named::new(reference.namespace.as_deref().unwrap_or_default(), &reference.name);
+        Skipped::new(&reference.kind, &named, &self.place, reason, message)
+    }
 }
 
-/// Something that cannot be meant.
+/// An error in a manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
     pub(crate) place: Place,
     pub(crate) message: String,
 }
 
-/// Which manifests may want the same object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All of them: they go to one deployment.
-    All,
-    /// Those of one control plane.
-    Plane,
-}
-
-/// Reads a set of manifests. All mistakes are told together, and with any of them there is nothing to apply.
-pub(crate) fn load(paths: &[PathBuf], scope: Scope) -> Result<std::result::Result<Manifests, Vec<Mistake>>> {
+/// Reads a set of manifests. All mistakes are reported together.
+pub(crate) fn load(
+    paths: &[PathBuf],
+    given: Option<&GivenUrl>,
+) -> Result<std::result::Result<Manifests, Vec<Mistake>>> {
     let mut manifests = Manifests::default();
     let mut mistakes = Vec::new();
     let mut definitions = Definitions::default();
-    let mut is_empty = true;
     for source in read::sources(paths)? {
         match source.documents() {
             Ok(documents) => {
-                is_empty &= documents.is_empty();
                 for document in &documents {
                     take(document, &mut definitions, &mut manifests, &mut mistakes);
                 }
@@ -108,18 +145,36 @@ pub(crate) fn load(paths: &[PathBuf], scope: Scope) -> Result<std::result::Resul
             Err(mistake) => mistakes.push(mistake),
         }
     }
-    mistakes.extend(twice(&manifests.subjects, scope));
+    mistakes.extend(twice(&manifests, given));
     if !mistakes.is_empty() {
         return Ok(Err(mistakes));
     }
-    // A gate that nothing goes through says nothing.
-    ensure!(!is_empty, "there is no manifest in what was given: look at -f");
-    // Organizations before their groups before their sync; otherwise by name, so that the order of files means nothing.
+    manifests.set_unreferenced_planes_apart();
+    // A gate that compared nothing must not succeed.
+    ensure!(
+        !manifests.subjects.is_empty() || !manifests.unsupported.is_empty(),
+        "no manifest of {}/{} in the files: check -f",
+        api::GROUP,
+        api::VERSION
+    );
+    // Organizations before their groups before their sync; otherwise by name, so that the order of files does not matter.
     manifests.subjects.sort_by_key(|it| (it.subject.rank(), it.subject.reference()));
     Ok(Ok(manifests))
 }
 
-/// Sorts one document into what is served, what is passed over and what is wrong.
+impl Manifests {
+    /// Moves the control planes that no manifest refers to among the unsupported manifests.
+    fn set_unreferenced_planes_apart(&mut self) {
+        let referenced: BTreeSet<Named> = self.subjects.iter().map(Placed::plane).collect();
+        for (named, (_, place)) in self.planes.0.extract_if(.., |it, _| !referenced.contains(it)) {
+            let kind = CoderControlPlane::kind(&());
+            let message = skipped::UNREFERENCED;
+            self.unsupported.push(Skipped::new(&kind, &named, &place, SkipReason::Unsupported, message));
+        }
+    }
+}
+
+/// Sorts one document into manifests, skipped documents and mistakes.
 fn take(
     document: &Document,
     definitions: &mut Definitions,
@@ -142,7 +197,7 @@ fn take(
     }
     let is_ours = version.split('/').next() == Some(api::GROUP);
     if !is_ours && !kind.is_empty() && !version.is_empty() {
-        manifests.notes.push(format!("{}: a {kind} is passed over", document.place("")));
+        manifests.skipped.push(Skipped::other_kind(document));
         return;
     }
     let mut complain = |path: &str, message: String| {
@@ -169,23 +224,28 @@ fn take(
     if kind == CoderControlPlane::kind(&()) {
         match serde_json::from_value::<CoderControlPlane>(document.value.clone()) {
             Ok(plane) => {
-                keep(document, (plane, document.place("")), &mut manifests.planes, |it| &it.1, mistakes);
+                keep(document, (plane, document.place("")), &mut manifests.planes.0, |it| &it.1, mistakes);
             }
             Err(error) => complain("", error.to_string()),
         }
         return;
     }
-    match kinds::parse(kind, &document.value) {
-        Some(Ok(subject)) => match subject.check() {
-            Ok(()) => manifests.subjects.push(Placed { subject, place: document.place("") }),
-            Err(invalid) => complain(&invalid.field, format!("{}: {}", invalid.field, invalid.message)),
-        },
-        Some(Err(error)) => complain("", error.to_string()),
-        None => manifests.notes.push(format!("{}: a {kind} is passed over", document.place(""))),
+    let subject = match kinds::parse(kind, &document.value).transpose() {
+        Ok(subject) => subject,
+        Err(error) => return complain("", error.to_string()),
+    };
+    if let Some(Err(invalid)) = subject.as_ref().map(|it| it.check()) {
+        return complain(&invalid.field, format!("{}: {}", invalid.field, invalid.message));
+    }
+    match subject {
+        Some(subject) if !skipped::needs_cluster(kind) => {
+            manifests.subjects.push(Placed { subject, place: document.place("") });
+        }
+        _ => manifests.unsupported.push(Skipped::unsupported(document)),
     }
 }
 
-/// Keeps an object that others refer to by name, and refuses a second one of that name.
+/// Keeps an object that others refer to by name; a second object of that name is a mistake.
 fn keep<T>(
     document: &Document,
     object: T,
@@ -208,13 +268,15 @@ fn keep<T>(
     }
 }
 
-/// Two manifests that want the same object: which of them should win?
-fn twice(subjects: &[Placed], scope: Scope) -> Vec<Mistake> {
+/// Mistakes about two manifests for the same remote object of one deployment.
+fn twice(manifests: &Manifests, given: Option<&GivenUrl>) -> Vec<Mistake> {
     let mut first: BTreeMap<(Option<Named>, String, String), &Placed> = BTreeMap::new();
     let mut mistakes = Vec::new();
-    for placed in subjects {
+    for placed in &manifests.subjects {
         let target = placed.subject.target();
-        let plane = (scope == Scope::Plane).then(|| placed.plane());
+        let plane = placed.plane();
+        let is_given = given.is_some_and(|it| it.takes(manifests.planes.external_url(&plane)));
+        let plane = (!is_given).then_some(plane);
         let key = (plane, placed.subject.reference().kind, target.to_lowercase());
         if let Some(other) = first.get(&key) {
             let message = format!("{target} is declared twice: {} has it already", other.place);
@@ -238,7 +300,7 @@ mod tests {
         let files = folder.read_dir().unwrap().map(|it| it.unwrap().path());
         let mut count = 0;
         for file in files {
-            let loaded = load(std::slice::from_ref(&file), Scope::Plane).unwrap();
+            let loaded = load(std::slice::from_ref(&file), None).unwrap();
             let mistakes = loaded.err().unwrap_or_default();
             assert_eq!(mistakes, [], "{}", file.display());
             count += 1;

@@ -1,12 +1,17 @@
-//! Results as people and programs read them.
+//! Results for people and programs.
 
+mod style;
 mod text;
 
 use anyhow::{Context as _, Result};
 use engine::{Assessment, Decision, Outcome, PlanView, Verdict, status::message};
 use serde::Serialize;
 
-use crate::{args::Output, manifests::Placed, verbs::Plane};
+use crate::{
+    args::Output,
+    deployment::DeploymentRef,
+    manifests::{Placed, Skipped},
+};
 
 /// One object of a result. The JSON form is documented in `docs/cli.md`; it only grows.
 #[derive(Debug, Serialize)]
@@ -16,23 +21,23 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
-    /// Where it goes.
-    control_plane: Plane,
+    /// The deployment that the manifest goes to.
+    control_plane: DeploymentRef,
     /// The remote object in words.
     target: String,
     state: State,
-    /// Why it is in that state, where there is something to say.
+    /// The reason of the state, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     plan: PlanView,
-    /// What `apply` made of it.
+    /// The result of `apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Done>,
 }
 
-/// What became of an object.
+/// The result of `apply` for an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Done {
     pub(crate) state: Ended,
@@ -48,7 +53,7 @@ pub(crate) enum Ended {
     Observed,
     Waiting,
     Refused,
-    /// Its plan was no longer the one that was shown.
+    /// The plan was no longer the one that was shown.
     LeftAlone,
     Invalid,
     Failed,
@@ -62,7 +67,7 @@ impl Ended {
             Self::Observed => "observed",
             Self::Waiting => "waiting",
             Self::Refused => "refused",
-            Self::LeftAlone => "left alone",
+            Self::LeftAlone => "skipped",
             Self::Invalid => "invalid",
             Self::Failed => "failed",
         }
@@ -83,7 +88,7 @@ impl From<&Outcome> for Ended {
     }
 }
 
-/// What is the case with an object.
+/// How an object compares with its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum State {
     Equal,
@@ -96,7 +101,7 @@ enum State {
 }
 
 impl Row {
-    pub(crate) fn assessed(placed: &Placed, plane: &Plane, assessment: &Assessment) -> Self {
+    pub(crate) fn assessed(placed: &Placed, deployment: &DeploymentRef, assessment: &Assessment) -> Self {
         let reference = placed.subject.reference();
         let (state, reason, message) = match &assessment.verdict {
             Verdict::Decided(Decision::Nothing) => (State::Equal, None, None),
@@ -116,7 +121,7 @@ impl Row {
             kind: reference.kind,
             namespace: reference.namespace,
             name: reference.name,
-            control_plane: plane.clone(),
+            control_plane: deployment.clone(),
             target: placed.subject.target(),
             state,
             reason,
@@ -126,8 +131,12 @@ impl Row {
         }
     }
 
-    /// Whether this reason was shown already, with its words.
-    pub(crate) fn tells(&self, reason: &str) -> bool {
+    pub(crate) fn set_deployment(&mut self, deployment: &DeploymentRef) {
+        self.control_plane = deployment.clone();
+    }
+
+    /// Whether this reason was shown already, with its message.
+    pub(crate) fn has_reason(&self, reason: &str) -> bool {
         self.reason == Some(reason)
     }
 
@@ -151,16 +160,29 @@ fn state_of(outcome: &Outcome) -> State {
     }
 }
 
-/// The whole result in the form that was asked for.
-pub(crate) fn render(output: Output, rows: &[Row], verbose: bool) -> Result<String> {
-    #[derive(Serialize)]
-    struct Result<'a> {
+/// A result: the deployments, their objects, and the documents that were not handled.
+#[derive(Debug, Serialize)]
+pub(crate) struct View<'a> {
+    deployments: Vec<&'a DeploymentRef>,
+    objects: &'a [Row],
+    skipped: &'a [Skipped],
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        deployments: impl Iterator<Item = &'a DeploymentRef>,
         objects: &'a [Row],
+        skipped: &'a [Skipped],
+    ) -> Self {
+        Self { deployments: deployments.collect(), objects, skipped }
     }
-    let result = Result { objects: rows };
-    match output {
-        Output::Text => Ok(text::render(rows, verbose)),
-        Output::Json => serde_json::to_string_pretty(&result).map(|it| it + "\n").context("write JSON"),
-        Output::Yaml => serde_saphyr::to_string(&result).context("write YAML"),
+
+    /// The result in the given format; text has styles.
+    pub(crate) fn render(&self, output: Output, verbose: bool) -> Result<String> {
+        match output {
+            Output::Text => Ok(style::paint(&text::render(self, verbose))),
+            Output::Json => serde_json::to_string_pretty(self).map(|it| it + "\n").context("write JSON"),
+            Output::Yaml => serde_saphyr::to_string(self).context("write YAML"),
+        }
     }
 }

@@ -8,6 +8,7 @@ mod allowed;
 mod control_plane;
 mod controllers;
 mod desk;
+mod events;
 mod key_holders;
 mod key_secrets;
 mod last_words;
@@ -24,6 +25,8 @@ mod planes;
 mod provisioner;
 mod record;
 mod trigger;
+mod wake;
+mod watch;
 
 use std::{
     convert::Infallible,
@@ -31,11 +34,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use client::AddressPolicy;
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
-use kube::{
-    Client,
-    runtime::{controller::Action, events::Recorder},
-};
+use kube::{Client, runtime::controller::Action};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -43,10 +44,12 @@ use crate::{
     args::Run,
     cluster::{self, Clients},
     exit::Exit,
+    fence::Fence,
 };
 use admin::{Addresses, Phase, Progress};
 use controllers::{Controllers, drive};
 use desk::ClusterDesk;
+use events::Events;
 use lease::Election;
 use memory::Memory;
 use metrics::Metrics;
@@ -59,42 +62,52 @@ pub(crate) struct Shared {
     client: Client,
     /// For watches.
     watching: Client,
+    /// Whether writes may be sent.
+    fence: Fence,
     planes: Planes,
     passes: Arc<Passes>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
-    recorder: Recorder,
+    events: Events,
     /// What deployments have beside them.
     desk: Arc<ClusterDesk>,
     /// Ourselves, where the pod's environment says who that is.
     own_pod: Option<ObjectReference>,
     /// The namespace that is looked at; all of them when absent.
     namespace: Option<String>,
+    /// Where deployments may be.
+    addresses: AddressPolicy,
     /// What `extraRules` of control planes may grant.
     allowed_rules: Vec<PolicyRule>,
     stop: CancellationToken,
 }
 
+/// What whoever starts the operator says of what it may do.
+#[derive(Default)]
+struct Limits {
+    namespace: Option<String>,
+    addresses: AddressPolicy,
+    allowed_rules: Vec<PolicyRule>,
+}
+
 impl Shared {
-    fn new(
-        clients: Clients,
-        namespace: Option<String>,
-        allowed_rules: Vec<PolicyRule>,
-        metrics: Arc<Metrics>,
-    ) -> Arc<Self> {
-        let Clients { acting, watching } = clients;
+    fn new(clients: Clients, limits: Limits, metrics: Arc<Metrics>) -> Arc<Self> {
+        let Clients { acting, watching, fence, .. } = clients;
+        let Limits { namespace, addresses, allowed_rules } = limits;
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
         Arc::new_cyclic(|shared| Self {
-            recorder: Recorder::new(acting.clone(), record::reporter()),
+            events: Events::new(acting.clone()),
             desk: Arc::new(ClusterDesk::new(acting.clone(), Weak::clone(shared))),
             own_pod: own_pod(),
             client: acting,
             watching,
+            fence,
             planes: Planes::default(),
             passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
             memory,
             metrics,
             namespace,
+            addresses,
             allowed_rules,
             stop,
         })
@@ -138,7 +151,8 @@ pub(crate) async fn run(args: Run) -> Exit {
 
 async fn act(args: Run) -> Result<()> {
     let allowed_rules = allowed::read(args.allow_rules.as_deref())?;
-    let clients = cluster::clients().await?;
+    let fence = if args.leader_elect { Fence::closed() } else { Fence::open() };
+    let clients = cluster::clients(fence).await?;
     let mut told = Box::pin(told_to_end(signal(SignalKind::terminate()).context("listen for SIGTERM")?));
     let (metrics, progress) = (Arc::new(Metrics::default()), Progress::default());
     let addresses = Addresses { health: args.health_address, metrics: args.metrics_address };
@@ -146,10 +160,10 @@ async fn act(args: Run) -> Result<()> {
     let _servers = admin::serve(addresses, progress.clone(), Arc::clone(&metrics)).await?;
     let mut election = args.leader_elect.then(|| {
         let namespace = args.lease_namespace.as_deref().or(args.namespace.as_deref());
-        let client = clients.acting.clone();
-        let namespace = namespace.unwrap_or_else(|| clients.acting.default_namespace());
+        let client = clients.electing.clone();
+        let namespace = namespace.unwrap_or_else(|| clients.electing.default_namespace());
         progress.set(Phase::StandingBy);
-        Election::begin(client, namespace, progress.clone())
+        Election::begin(client, namespace, progress.clone(), clients.fence.clone())
     });
     let leads = tokio::select! {
         won = won(&mut election) => {
@@ -160,7 +174,9 @@ async fn act(args: Run) -> Result<()> {
     };
     if leads {
         metrics.lead(true);
-        let shared = Shared::new(clients, args.namespace, allowed_rules, Arc::clone(&metrics));
+        let addresses = if args.allow_local_addresses { AddressPolicy::Any } else { AddressPolicy::NotLocal };
+        let limits = Limits { namespace: args.namespace, addresses, allowed_rules };
+        let shared = Shared::new(clients, limits, Arc::clone(&metrics));
         let mut controllers = Controllers::start(&shared);
         progress.set(Phase::Acting);
         tracing::info!("running");

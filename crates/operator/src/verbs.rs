@@ -1,9 +1,11 @@
 //! The verbs, and what they share.
 
 mod apply;
+mod pages;
 mod plan;
 mod session;
 mod targets;
+mod uninstall_check;
 
 use engine::{Assessment, Decision, Outcome, Verdict};
 
@@ -13,7 +15,6 @@ use crate::{
     terminal::print,
 };
 use session::Session;
-pub(crate) use targets::Plane;
 
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let Args { verb, quiet, verbose } = args;
@@ -29,6 +30,14 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             Session::run(input, quiet, verbose, async |it| apply::apply(it, yes, wait).await).await
         }
         Verb::Run(args) => Ok(crate::run::run(args).await),
+        Verb::Completion { shell } => {
+            print(&pages::completion(shell)).map_err(anyhow::Error::from)?;
+            Ok(Exit::Success)
+        }
+        Verb::Man { verb } => {
+            print(&pages::manual(verb.as_deref())?).map_err(anyhow::Error::from)?;
+            Ok(Exit::Success)
+        }
         Verb::Crds => {
             for crd in api::crds() {
                 let text = serde_saphyr::to_string(&crd).map_err(anyhow::Error::from)?;
@@ -36,10 +45,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             }
             Ok(Exit::Success)
         }
+        Verb::UninstallCheck(args) => uninstall_check::uninstall_check(&args).await,
     }
 }
 
-/// What a script is told of an assessment; `differs` is what a difference means to the verb.
+/// The exit code of an assessment; `differs` is that of a difference.
 fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
     match &assessment.verdict {
         Verdict::Decided(Decision::Nothing) => Exit::Success,

@@ -1,12 +1,16 @@
 //! A whole bed: one control plane with a node, one PostgreSQL, a coderd of each flavour.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    coderd::{Coderd, Flavour},
+    coderd::{Coderd, Flavour, Session},
     kubernetes::{self, Kubernetes},
     node::{Agent, AgentOptions},
     parts::Parts,
@@ -14,6 +18,9 @@ use crate::{
     process::Process,
     run::Run,
 };
+
+/// The variable with the version of Coder that a bed runs.
+pub const CODER_VERSION: &str = "BED_CODER_VERSION";
 
 /// What a bed consists of.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +34,13 @@ pub struct Options {
 pub struct BedInfo {
     pub kubeconfig: PathBuf,
     pub kubectl: PathBuf,
+    pub helm: PathBuf,
+    /// Where images of one's own are added: see [`BedInfo::add_image`].
+    pub images: PathBuf,
     pub coder: Option<CoderInfo>,
     pub licensed: Option<LicensedInfo>,
+    /// The version of both, with its `v`.
+    pub coder_version: String,
     /// The URL of PostgreSQL's maintenance database.
     pub postgres: String,
     /// The forward proxy that knows the names of Services.
@@ -52,6 +64,13 @@ pub struct LicensedInfo {
     pub url: String,
     pub token: String,
     pub licenses: String,
+}
+
+impl LicensedInfo {
+    /// The owner's session.
+    pub fn session(&self) -> Result<Session> {
+        Ok(Session::new(kubernetes::http()?, &self.url, &self.token))
+    }
 }
 
 /// A running bed. Dropping it ends everything that it started.
@@ -113,6 +132,8 @@ impl Bed {
         let info = BedInfo {
             kubeconfig: kubernetes.kubeconfig.clone(),
             kubectl: parts.kubectl.clone(),
+            helm: parts.helm.clone(),
+            images: agent.images().to_owned(),
             coder: coderds
                 .first()
                 .map(|it| CoderInfo { url: it.owner.url.clone(), token: it.owner.token.clone() }),
@@ -121,6 +142,7 @@ impl Bed {
                 token: it.owner.token.clone(),
                 licenses: it.licenses.clone().unwrap_or_default(),
             }),
+            coder_version: parts.coder_version.clone(),
             postgres: postgres.url(),
             proxy: agent.proxy_url(),
             audit_log: kubernetes.audit_log.clone(),
@@ -166,6 +188,9 @@ impl BedInfo {
         let mut variables = vec![
             ("KUBECONFIG", self.kubeconfig.display().to_string()),
             ("KUBECTL", self.kubectl.display().to_string()),
+            ("HELM", self.helm.display().to_string()),
+            ("BED_IMAGES", self.images.display().to_string()),
+            (CODER_VERSION, self.coder_version.clone()),
             ("BED_PG_URL", self.postgres.clone()),
             ("BED_PROXY_URL", self.proxy.clone()),
             ("BED_AUDIT_LOG", self.audit_log.display().to_string()),
@@ -193,12 +218,15 @@ impl BedInfo {
     pub fn from_environment() -> Option<Self> {
         let read = |name: &str| std::env::var(name).ok();
         Some(Self {
+            coder_version: read(CODER_VERSION)?,
             postgres: read("BED_PG_URL")?,
             proxy: read("BED_PROXY_URL")?,
             audit_log: read("BED_AUDIT_LOG")?.into(),
             run: read("BED_ID")?,
             kubeconfig: read("KUBECONFIG")?.into(),
             kubectl: read("KUBECTL")?.into(),
+            helm: read("HELM")?.into(),
+            images: read("BED_IMAGES")?.into(),
             coder: Some(CoderInfo { url: read("BED_CODER_URL")?, token: read("BED_CODER_TOKEN")? }),
             licensed: Some(LicensedInfo {
                 url: read("BED_LICENSED_URL")?,
@@ -206,6 +234,18 @@ impl BedInfo {
                 licenses: read("BED_LICENSES_URL")?,
             }),
         })
+    }
+
+    /// Adds an image with one program, or replaces it: pods whose image is that repository run that local binary.
+    /// The program has the name that the repository ends in, and is the image's entrypoint.
+    pub fn add_image(&self, repository: &str, program: &Path) -> Result<()> {
+        let image = self.images.join(repository);
+        fs::create_dir_all(&image).with_context(|| format!("create {}", image.display()))?;
+        let name = repository.rsplit('/').next().unwrap_or(repository);
+        let (place, fresh) = (image.join(name), image.join(format!(".{}", uuid::Uuid::new_v4())));
+        symlink(program, &fresh)
+            .and_then(|()| fs::rename(&fresh, &place))
+            .with_context(|| format!("link {} to {}", place.display(), program.display()))
     }
 
     /// A client of the cluster as its administrator, for the runtime that this is called on.

@@ -122,6 +122,11 @@ impl FreshCoderd {
 }
 
 impl Session {
+    /// A session by its token.
+    pub fn new(http: reqwest::Client, url: &str, token: &str) -> Self {
+        Self { url: url.to_owned(), token: token.to_owned(), http }
+    }
+
     /// Makes the first user of a coderd that has none, and signs in.
     pub async fn first_user(http: reqwest::Client, url: &str, password: &str) -> Result<Self> {
         let session = Self { url: url.to_owned(), token: String::new(), http };

@@ -176,6 +176,8 @@ async fn start_apiserver(
         flag("service-account-key-file", files.account_public_key.display()),
         flag("service-account-signing-key-file", files.account_key.display()),
         flag("authorization-mode", "RBAC"),
+        // As OpenShift has it: an owner reference that blocks deletion needs rights on its owner.
+        flag("enable-admission-plugins", "OwnerReferencesPermissionEnforcement"),
         flag("service-cluster-ip-range", "10.0.0.0/16"),
         flag("audit-policy-file", files.audit_policy.display()),
         flag("audit-log-path", audit_log.display()),

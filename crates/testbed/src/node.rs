@@ -4,6 +4,7 @@
 //! logs, and serves a proxy that knows the names of Services. The files below have one of these subjects each; `pod` and
 //! `container` hold the life cycle, everything that decides something is a function without IO.
 
+mod account;
 mod container;
 mod environment;
 mod events;
@@ -72,6 +73,7 @@ pub(crate) struct AgentOptions {
 #[derive(Debug)]
 pub(crate) struct Agent {
     proxy: SocketAddr,
+    images: PathBuf,
     cancel: CancellationToken,
     tasks: TaskTracker,
 }
@@ -96,7 +98,8 @@ impl Agent {
         let node = Arc::new(Node { options, events, proxy, logs: asked.address });
         registration::register(&node).await?;
 
-        let agent = Self { proxy, cancel: CancellationToken::new(), tasks: TaskTracker::new() };
+        let images = node.options.images.added().to_owned();
+        let agent = Self { proxy, images, cancel: CancellationToken::new(), tasks: TaskTracker::new() };
         let (pod_store, pods) = reflector::store();
         let (service_store, services) = reflector::store();
         agent.spawn(asked.serve(Arc::clone(&node), pod_store.clone()));
@@ -107,6 +110,11 @@ impl Agent {
         agent.spawn(watch_pods(Arc::clone(&node), pods, agent.cancel.clone(), agent.tasks.clone()));
         agent.spawn(proxy::serve(listener, Arc::new(known)));
         Ok(agent)
+    }
+
+    /// Where images are added while the node runs.
+    pub(crate) fn images(&self) -> &Path {
+        &self.images
     }
 
     /// The address of the proxy that knows the names of Services.
@@ -209,7 +217,7 @@ fn images(run: &Run, parts: &Parts) -> Result<Images> {
     )?;
     std::fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o700))
         .context("make the launcher of the licensed image executable")?;
-    let mut images = Images::default();
+    let mut images = Images::new(run.folder("images")?);
     images.insert("coder/coder", coder(&parts.coder));
     images.insert("bed/coder", coder(&parts.coder));
     images.insert("bed/coder-licensed", coder(&launcher));

@@ -4,6 +4,7 @@
 //! where they fit.
 
 mod build;
+mod derived;
 mod go;
 mod postgres;
 mod terraform;
@@ -20,9 +21,11 @@ pub type Say<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// Where the pinned modules are.
 const MODULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/parts");
+/// Coder's own module.
+const CODER: &str = "github.com/coder/coder/v2";
 
 /// Every part that is built with Go, dearest first: what the later ones share is then compiled already.
-const GO_PARTS: [GoPart; 6] = [
+const GO_PARTS: [GoPart; 7] = [
     GoPart {
         name: "kube-apiserver",
         module: "kubernetes",
@@ -54,6 +57,12 @@ const GO_PARTS: [GoPart; 6] = [
         stamp: stamp_coder,
     },
     GoPart { name: "coder-licensed", module: "coder", kind: Kind::Test, stamp: stamp_coder },
+    GoPart {
+        name: "helm",
+        module: "helm",
+        kind: Kind::Command("helm.sh/helm/v3/cmd/helm"),
+        stamp: stamp_helm,
+    },
 ];
 
 /// The parts, ready to be started.
@@ -63,6 +72,7 @@ pub struct Parts {
     pub kube_apiserver: PathBuf,
     pub kube_controller_manager: PathBuf,
     pub kubectl: PathBuf,
+    pub helm: PathBuf,
     pub coder: PathBuf,
     pub coder_licensed: PathBuf,
     pub terraform: PathBuf,
@@ -74,22 +84,49 @@ pub struct Parts {
 impl Parts {
     /// Finds, installs or builds every part. Costs milliseconds when all of them are there.
     pub fn ensure(say: Say<'_>) -> Result<Self> {
+        Self::ensure_with(None, say)
+    }
+
+    /// The same with that version of Coder instead of the pinned one.
+    pub fn ensure_with(coder: Option<&str>, say: Say<'_>) -> Result<Self> {
+        let modules = Modules::of(coder, say)?;
         let toolchain = go::Toolchain::find()?;
         let postgres = PostgresTools::ensure(say)?;
-        let [kube_apiserver, kube_controller_manager, kubectl, etcd, coder, coder_licensed] =
-            GO_PARTS.try_map_parts(|part| part.ensure(&toolchain, say))?;
-        let terraform = terraform::ensure(&toolchain, say)?;
+        let [kube_apiserver, kube_controller_manager, kubectl, etcd, coder, coder_licensed, helm] =
+            GO_PARTS.try_map_parts(|part| part.ensure(&modules, &toolchain, say))?;
+        let terraform = terraform::ensure(&modules, &toolchain, say)?;
         Ok(Self {
             etcd,
             kube_apiserver,
             kube_controller_manager,
             kubectl,
+            helm,
             coder,
             coder_licensed,
             terraform,
             postgres,
-            coder_version: pinned("coder", "github.com/coder/coder/v2")?,
+            coder_version: pinned(&modules.folder("coder"), CODER)?,
         })
+    }
+}
+
+/// The folders of the modules that parts are built from.
+struct Modules {
+    /// The one of Coder: the pinned one, or one that is derived for another version.
+    coder: PathBuf,
+}
+
+impl Modules {
+    fn of(coder: Option<&str>, say: Say<'_>) -> Result<Self> {
+        let coder = match coder {
+            Some(version) => derived::module(version, say)?,
+            None => Path::new(MODULES).join("coder"),
+        };
+        Ok(Self { coder })
+    }
+
+    fn folder(&self, module: &str) -> PathBuf {
+        if module == "coder" { self.coder.clone() } else { Path::new(MODULES).join(module) }
     }
 }
 
@@ -113,6 +150,13 @@ pub(crate) fn lock(say: Say<'_>) -> Result<std::fs::File> {
     build::lock(&crate::cache::folder()?.join("parts"), "build.lock", say)
 }
 
+/// One Go part by its name, built if it is not in the cache: for a command that needs no bed.
+pub fn find(name: &str, say: Say<'_>) -> Result<PathBuf> {
+    let part = GO_PARTS.iter().find(|it| it.name == name);
+    let part = part.ok_or_else(|| anyhow::anyhow!("there is no part {name}"))?;
+    part.ensure(&Modules::of(None, say)?, &go::Toolchain::find()?, say)
+}
+
 /// A built part, for `bed status`.
 #[derive(Debug)]
 pub struct PartState {
@@ -123,19 +167,19 @@ pub struct PartState {
 
 /// What of the Go parts is in the cache.
 pub fn states() -> Result<Vec<PartState>> {
-    let toolchain = go::Toolchain::find()?;
+    let (toolchain, modules) = (go::Toolchain::find()?, Modules::of(None, &|_| {})?);
     GO_PARTS
         .iter()
         .map(|part| {
-            let path = part.path(&toolchain)?;
+            let path = part.path(&modules, &toolchain)?;
             Ok(PartState { name: part.name, built: path.exists().then_some(path) })
         })
         .collect()
 }
 
-/// The version, with its `v`, at which one of our modules pins another.
-fn pinned(module: &str, dependency: &str) -> Result<String> {
-    let path = Path::new(MODULES).join(module).join("go.mod");
+/// The version, with its `v`, at which the module in a folder pins another.
+fn pinned(folder: &Path, dependency: &str) -> Result<String> {
+    let path = folder.join("go.mod");
     let text = std::fs::read_to_string(&path)
         .map_err(|error| anyhow::anyhow!("read the pins in {}: {error}", path.display()))?;
     pinned_in(&text, dependency)
@@ -154,8 +198,8 @@ fn pinned_in(go_mod: &str, dependency: &str) -> Option<String> {
 }
 
 /// Without these kubectl refuses to read the server's version.
-fn stamp_kubernetes() -> Result<String> {
-    let version = pinned("kubernetes", "k8s.io/kubernetes")?;
+fn stamp_kubernetes(module: &Path) -> Result<String> {
+    let version = pinned(module, "k8s.io/kubernetes")?;
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
     let package = "k8s.io/component-base/version";
@@ -165,9 +209,21 @@ fn stamp_kubernetes() -> Result<String> {
 }
 
 /// Without this Coder calls itself a development build and switches experiments on.
-fn stamp_coder() -> Result<String> {
-    let version = pinned("coder", "github.com/coder/coder/v2")?;
+fn stamp_coder(module: &Path) -> Result<String> {
+    let version = pinned(module, CODER)?;
     Ok(format!("-X github.com/coder/coder/v2/buildinfo.tag={}", version.trim_start_matches('v')))
+}
+
+/// Without these Helm calls itself by its minor version alone, and renders for a Kubernetes of years ago.
+fn stamp_helm(module: &Path) -> Result<String> {
+    let version = pinned(module, "helm.sh/helm/v3")?;
+    let client = pinned(module, "k8s.io/client-go")?;
+    let minor = client.split('.').nth(1).unwrap_or("0");
+    let known = ["lint/rules", "chartutil"].map(|package| {
+        let package = format!("helm.sh/helm/v3/pkg/{package}");
+        format!("-X {package}.k8sVersionMajor=1 -X {package}.k8sVersionMinor={minor}")
+    });
+    Ok(format!("{} -X helm.sh/helm/v3/internal/version.version={version}", known.join(" ")))
 }
 
 #[cfg(test)]
@@ -184,7 +240,12 @@ mod tests {
 
     #[test]
     fn stamps_carry_the_pinned_versions() {
-        assert!(stamp_kubernetes().unwrap().contains("gitVersion=v1.36.3"));
-        assert!(stamp_coder().unwrap().ends_with("buildinfo.tag=2.36.0"));
+        let modules = Modules::of(None, &|_| {}).unwrap();
+        let stamp = stamp_kubernetes(&modules.folder("kubernetes")).unwrap();
+        assert!(stamp.contains("gitVersion=v1.36.3"), "{stamp}");
+        let stamp = stamp_coder(&modules.folder("coder")).unwrap();
+        assert!(stamp.ends_with("buildinfo.tag=2.36.1"), "{stamp}");
+        let stamp = stamp_helm(&modules.folder("helm")).unwrap();
+        assert!(stamp.ends_with("version.version=v3.22.0"), "{stamp}");
     }
 }

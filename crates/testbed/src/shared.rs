@@ -28,8 +28,10 @@ pub fn shared() -> Result<&'static BedInfo> {
 
 /// The parts, for tests that start some of them.
 pub fn parts() -> Result<&'static Parts> {
-    static PARTS: LazyLock<Result<Parts, String>> =
-        LazyLock::new(|| Parts::ensure(&|_| {}).map_err(|error| format!("{error:#}")));
+    static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
+        let coder = std::env::var(crate::bed::CODER_VERSION).ok();
+        Parts::ensure_with(coder.as_deref(), &|_| {}).map_err(|error| format!("{error:#}"))
+    });
     PARTS.as_ref().map_err(|error| anyhow!("{error}"))
 }
 
@@ -42,6 +44,16 @@ impl BedInfo {
     /// The same without a first user, for tests of what happens before there is one.
     pub async fn fresh_coderd(&self, flavour: Flavour) -> Result<FreshCoderd> {
         FreshCoderd::start(run_of_this_process()?, parts()?, &self.postgres, flavour).await
+    }
+
+    /// The image of that name with the tag of the bed's Coder: any older one is refused on a database of this version.
+    pub fn image(&self, name: &str) -> String {
+        format!("{name}:{}", self.coder_version)
+    }
+
+    /// The same with the tag of the next patch release, for tests of an upgrade.
+    pub fn newer_image(&self, name: &str) -> String {
+        format!("{name}:{}", next_patch(&self.coder_version))
     }
 
     /// A database that nobody else uses.
@@ -68,6 +80,12 @@ impl BedInfo {
             .with_context(|| format!("wait for the default service account of {name}"))?;
         Ok(name)
     }
+}
+
+/// `v2.36.1` to `v2.36.2`.
+fn next_patch(version: &str) -> String {
+    let (minor, patch) = version.rsplit_once('.').unwrap_or((version, "0"));
+    format!("{minor}.{}", patch.parse::<u32>().unwrap_or_default() + 1)
 }
 
 /// What this process starts beside the bed. Statics are not dropped; the reaper ends it with the process.
@@ -107,4 +125,15 @@ fn start_for_this_process() -> Result<BedInfo> {
         })
         .context("start a thread for the bed")?;
     started.recv().context("the bed's thread ended")?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_patch_release_is_one_higher() {
+        assert_eq!(next_patch("v2.36.1"), "v2.36.2");
+        assert_eq!(next_patch("v2.35.9"), "v2.35.10");
+    }
 }

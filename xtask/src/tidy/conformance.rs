@@ -36,7 +36,7 @@ fn tests_of(line: &str) -> Vec<&str> {
 }
 
 /// The names of functions in a source.
-fn functions(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn functions(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let (_, rest) = line.split_once("fn ")?;
         rest.split_once('(').map(|(name, _)| name)

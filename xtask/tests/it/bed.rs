@@ -1,5 +1,7 @@
 //! The bed's commands on real parts: what they print, and what is left when they are gone.
 
+mod demo;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -146,4 +148,10 @@ fn a_command_in_the_bed_finds_it_in_its_environment_and_its_exit_code_is_ours() 
     let versions: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(versions["serverVersion"]["gitVersion"], "v1.36.3");
     assert_eq!(versions["clientVersion"]["gitVersion"], "v1.36.3");
+}
+
+#[test]
+fn install_manifests_are_what_the_chart_renders() {
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask")).args(["installgen", "--check"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

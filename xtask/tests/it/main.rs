@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 mod bed;
+mod image;
 mod refusals;

@@ -1,27 +1,27 @@
-//! How we come to an account and a token of our own.
+//! How the operator gets its own account and token.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reference::SecretRef;
 
-/// How the operator comes to an account and a token of its own.
+/// How the operator gets its own account and token in a managed control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorAccess {
-    /// Gives the account and the token up while true; what needs them waits. By default false.
+    /// Removes the operator's account and token while true; dependent objects wait. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// The Secret into which the token is written; by default the control plane's name and `-operator-token`.
+    /// The Secret into which the token is written. Defaults to `<metadata.name>-operator-token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub generated_token_secret_name: Option<String>,
-    /// The Secret with `email`, `username` and `password` of the first user. It is created only when the deployment
-    /// has no user at all. Without it the operator's own account is the first one.
+    /// The Secret with `email`, `username` and `password` of the first user. The user is created only if the deployment has
+    /// no user. Without it the operator's own account becomes the first user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_user_secret_ref: Option<SecretRef>,
-    /// The Secret with `email` and `password`, or with a `token`, of an owner. It is used once, to create the operator's
-    /// own account, when the deployment has users already.
+    /// The Secret with `email` and `password`, or with a `token`, of an owner. It is used once, to create the operator's own
+    /// account in a deployment that already has users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_credentials_secret_ref: Option<SecretRef>,
 }

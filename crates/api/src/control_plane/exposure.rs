@@ -1,11 +1,11 @@
-//! How people outside the cluster reach a deployment that we run.
+//! How a managed deployment is exposed outside the cluster.
 
 use std::collections::BTreeMap;
 
 use kube::{KubeSchema, core::Rule};
 use serde::{Deserialize, Serialize};
 
-/// How people outside the cluster reach the deployment: by one of the two.
+/// How the deployment is exposed outside the cluster: by `ingress` or by `gateway`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = one_way())]
@@ -21,18 +21,18 @@ pub struct Expose {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = wildcard_certificate_has_a_host())]
 pub struct IngressExposure {
-    /// The class of the Ingress; by default the cluster's default class.
+    /// The Ingress class. Defaults to the cluster's default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub class_name: Option<String>,
-    /// The name under which the dashboard is reached, as `coder.example.com`.
+    /// The host name of the dashboard, as `coder.example.com`.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
-    /// The name under which apps of workspaces are reached, as `*.coder.example.com`.
+    /// The wildcard host name of workspace apps, as `*.coder.example.com`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub wildcard_host: Option<String>,
-    /// Annotations of the Ingress. Those that others set stay.
+    /// Annotations of the Ingress. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub annotations: Option<BTreeMap<String, String>>,
@@ -54,18 +54,18 @@ pub struct IngressTls {
     pub wildcard_secret_name: Option<String>,
 }
 
-/// An `HTTPRoute` with the control plane's name. Where the Gateway API is not installed it is made once it is.
+/// An `HTTPRoute` with the control plane's name. It is created once the Gateway API is installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayExposure {
-    /// The name under which the dashboard is reached, as `coder.example.com`.
+    /// The host name of the dashboard, as `coder.example.com`.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
-    /// The name under which apps of workspaces are reached, as `*.coder.example.com`.
+    /// The wildcard host name of workspace apps, as `*.coder.example.com`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub wildcard_host: Option<String>,
-    /// The Gateways that the route belongs to.
+    /// The Gateways to which the route is attached.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub parent_refs: Vec<GatewayParentRef>,
@@ -78,11 +78,11 @@ pub struct GatewayParentRef {
     /// The name of the Gateway.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The namespace of the Gateway; by default the one of the control plane.
+    /// The namespace of the Gateway. Defaults to the control plane's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The listener of the Gateway; by default all that fit.
+    /// The listener of the Gateway. Defaults to all that match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,

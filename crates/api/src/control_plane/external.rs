@@ -1,4 +1,4 @@
-//! A deployment that runs elsewhere.
+//! An external deployment: one that the operator does not run.
 
 use kube::{
     KubeSchema,
@@ -13,11 +13,12 @@ pub(super) const TOKEN_KEY: &str = "token";
 /// The key that holds certificates where a Secret is named without one.
 const CA_KEY: &str = "ca.crt";
 
-/// Fields that say how a deployment is run, and so nothing to one that somebody else runs.
-const OF_ONE_THAT_WE_RUN: [&str; 26] = [
+/// Fields that only a managed deployment has.
+const OF_ONE_THAT_WE_RUN: [&str; 28] = [
     "image",
     "replicas",
     "service",
+    "database",
     "extraArgs",
     "extraEnv",
     "envFrom",
@@ -41,20 +42,21 @@ const OF_ONE_THAT_WE_RUN: [&str; 26] = [
     "tolerations",
     "affinity",
     "topologySpreadConstraints",
+    "templateTests",
 ];
 
-/// A deployment that runs elsewhere.
+/// An external deployment: one that the operator does not run, for example one of Coder's Helm chart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct External {
-    /// Where it is, as `https://coder.example.com`. The credentials are sent there and nowhere else.
+    /// The URL, as `https://coder.example.com`. The credentials are sent to this origin only.
     #[schemars(length(min = 1, max = 2048))]
     #[x_kube(validation = is_http(), validation = is_only_an_address())]
     pub url: String,
-    /// The Secret with the credentials: a token under `key`, which is `token` unless said otherwise; or an account under
-    /// `email` and `password`, from which tokens are made and renewed.
+    /// The Secret with the credentials: a token under `key`, which defaults to `token`; or an account under `email` and
+    /// `password`, for which the operator creates and renews tokens.
     pub credentials_secret_ref: SecretKeyRef,
-    /// The Secret with certificates (PEM) to trust beyond the usual ones; its key is `ca.crt` unless said otherwise.
+    /// The Secret with additional CA certificates (PEM) to trust. The key defaults to `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretKeyRef>,
 }

@@ -1,4 +1,4 @@
-//! What is reported of a control plane. No token and no licence is ever in here.
+//! The status of a control plane. It never holds a token or the text of a licence.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -9,135 +9,132 @@ use crate::{
     status::{Difference, Plan},
 };
 
-/// What is known of the deployment.
+/// The observed state of the deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoderControlPlaneStatus {
-    /// The generation of this manifest that the status speaks of.
+    /// The generation of this manifest that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is the case, and why. `Ready` is always among them.
+    /// The conditions. `Ready` is always present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// `Pending` or `Ready`, for those who do not read conditions.
+    /// `Pending` or `Ready`: a summary of the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// How many pods are ready, where we run it.
+    /// The number of ready pods of a managed control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Where the deployment is reached: the declared address, or the Service with its port.
+    /// The URL of the deployment: the declared one, or the Service's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The version of Coder that answered.
+    /// The version of the running Coder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The newest version of Coder that has worked on the database, where we run it. An older image is refused, because
-    /// it would not understand what this one has written.
+    /// The newest version of Coder that has migrated the database of a managed control plane. An older image is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database_version: Option<String>,
-    /// The deployment's own id, which tells it from another one at the same address.
+    /// The deployment id, which identifies the deployment whatever its address.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<String>,
-    /// Whether there is a credential that works.
+    /// Whether the operator has working credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_access_ready: Option<bool>,
-    /// The account that the operator made for itself, where we run it: a Secret with its token that is lost costs no second
-    /// account.
+    /// The id of the operator's own account in a managed control plane.
     #[serde(default, rename = "operatorAccountID", skip_serializing_if = "Option::is_none")]
     pub operator_account_id: Option<String>,
-    /// The Secret with the operator's token.
+    /// The Secret with the operator's own token; absent where a token was supplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_token_secret_ref: Option<SecretKeyRef>,
-    /// When the token that we were given ends, where it does; one of our own is renewed.
+    /// The expiry of a supplied token. Absent for tokens that the operator renews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<CredentialStatus>,
-    /// When a declared licence was last installed.
+    /// When the declared licence that the deployment has was uploaded, whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_last_applied: Option<Time>,
-    /// Tells the licence of `licenseSecretRef` that was installed from another one.
+    /// The SHA-256 of that licence, without blanks around it, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_last_applied_hash: Option<String>,
-    /// What is licensed: `none`, `trial`, `enterprise`, `premium` or `unknown`.
+    /// The licence tier: `none`, `trial`, `enterprise`, `premium` or `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_tier: Option<String>,
-    /// The licences that are installed.
+    /// The installed licences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub licenses: Vec<LicenseStatus>,
-    /// What the operator remembers of licences from pass to pass, as JSON: which ones it installed, which ones were
-    /// refused.
+    /// The operator's record of licences, as JSON: which ones it installed and which ones Coder refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license_record: Option<String>,
-    /// When the entitlements were last found to be what stands here.
+    /// When the entitlements were last confirmed. Updated on change, and every 6 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entitlements_last_checked: Option<Time>,
-    /// Whether daemons may run apart from the deployment: `entitled`, `grace_period`, `not_entitled` or `unknown`.
+    /// The entitlement of external provisioner daemons: `entitled`, `grace_period`, `not_entitled` or `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_provisioner_daemons_entitlement: Option<String>,
-    /// Licensed features that are entitled or in their grace period.
+    /// Features that are entitled or in their grace period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub features: Vec<FeatureStatus>,
-    /// How many users the licences allow, and how many count.
+    /// The licensed and the counted number of users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<UserLimit>,
-    /// What Coder warns about the licences.
+    /// Coder's warnings about the licences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub license_warnings: Vec<String>,
-    /// What Coder says is wrong with the licences.
+    /// Coder's errors about the licences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub license_errors: Vec<String>,
-    /// What would be changed, while that is pending or refused.
+    /// The plan, while it is pending or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
-    /// Fields of what we run that were found to differ from this manifest, at most 20.
+    /// The fields of managed objects that differ from this manifest, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub drift: Vec<Difference>,
-    /// When something was last changed; it does not move when nothing was.
+    /// When the operator last changed something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_applied_time: Option<Time>,
-    /// The value of the annotation that last asked for a reconciliation and was heard.
+    /// The value of the last handled `coder.com/reconcile-requested-at` or `reconcile.fluxcd.io/requestedAt` annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
 }
 
-/// A token that we were given and cannot renew.
+/// A supplied token, which the operator cannot renew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialStatus {
-    /// When it ends.
+    /// When the token expires.
     pub expires_at: Time,
-    /// The last number of days before that of which an Event has told.
+    /// The number of days before expiry of the last Event about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_days: Option<i64>,
 }
 
-/// A licence that is installed, without its text.
+/// An installed licence, without its text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LicenseStatus {
-    /// The licence's own id, wherever it is installed.
+    /// The licence's own id, the same in every deployment.
     pub uuid: String,
-    /// Its number in this deployment.
+    /// The licence's number in this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i32>,
-    /// The Secret that it came from, where it came from here.
+    /// The Secret of the licence; absent for a licence that is not declared here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
-    /// What it covers, as `premium`; nothing for one that lists single features.
+    /// The feature set, as `premium`; absent for a licence with single features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_set: Option<String>,
-    /// Whether it is for a trial.
+    /// Whether the licence is a trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<bool>,
-    /// When it expires and its grace period begins.
+    /// When the licence expires and its grace period begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
-    /// When its grace period ends too.
+    /// When the grace period ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ends_at: Option<Time>,
 }
@@ -146,22 +143,22 @@ pub struct LicenseStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FeatureStatus {
-    /// Coder's name of it.
+    /// Coder's name of the feature.
     pub name: String,
     /// `entitled`, `grace_period` or `not_entitled`.
     pub entitlement: String,
-    /// Whether it is switched on.
+    /// Whether the feature is enabled.
     pub enabled: bool,
 }
 
-/// Users, against what the licences allow.
+/// The number of users and the licensed limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserLimit {
-    /// How many are allowed; absent where there is no limit.
+    /// The limit; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
-    /// How many count.
+    /// The number of users that count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
 }

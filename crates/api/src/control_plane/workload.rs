@@ -1,4 +1,4 @@
-//! The parts of a deployment that we run: its Service, its account in the cluster, its certificates, its probes.
+//! The parts of a managed deployment: Service, `ServiceAccount`, RBAC, certificates, probes.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,17 @@ const HTTP_PORT: i32 = 80;
 pub struct ServiceSpec {
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<ServiceType>,
-    /// The port for plain HTTP, by default 80. With certificates in `tls`, 443 is for HTTPS, and if it is named here plain
-    /// HTTP is on 80.
+    /// The HTTP port. Defaults to 80. With certificates in `tls`, port 443 serves HTTPS; if this field is 443, HTTP is on 80.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
-    /// Annotations of the Service. Those that others set stay.
+    /// Annotations of the Service. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// The type of the Service; by default `ClusterIP`.
+/// The type of the Service. Defaults to `ClusterIP`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ServiceType {
     #[default]
@@ -40,69 +39,69 @@ pub enum ServiceType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccountSpec {
-    /// While true the `ServiceAccount` is somebody else's: it is used, and neither made nor changed. By default false.
+    /// Whether the `ServiceAccount` is managed elsewhere: it is used, and neither created nor changed. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_create: Option<bool>,
-    /// Its name; by default the control plane's.
+    /// The name. Defaults to the control plane's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub name: Option<String>,
-    /// Its annotations, for example for a cloud's identities. Those that others set stay.
+    /// Annotations, for example for workload identity. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Its labels, beyond and above the usual ones.
+    /// Additional labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// What the `ServiceAccount` may do, so that templates can make workspaces.
+/// The permissions of the `ServiceAccount`, so that templates can create workspaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RbacSpec {
-    /// Whether it may keep pods and volume claims; by default true.
+    /// Whether it may manage Pods and `PersistentVolumeClaim`s. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_perms: Option<bool>,
-    /// Whether it may keep Deployments too; by default true.
+    /// Whether it may also manage Deployments. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_deployments: Option<bool>,
-    /// Further rules. Only those are granted that the operator was started to allow, which by default is none.
+    /// Further rules. Only rules that the operator's `--allow-rules` file allows are granted; by default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub extra_rules: Option<Vec<PolicyRule>>,
-    /// Further namespaces that take workspaces. Each has to consent, by the label `coder.com/workspaces-from` with the
-    /// control plane's namespace as its value.
+    /// Further namespaces for workspaces. Each needs the label `coder.com/workspaces-from` with the control plane's
+    /// namespace as its value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub workspace_namespaces: Option<Vec<String>>,
 }
 
-/// HTTPS that the pods speak themselves.
+/// HTTPS served by the pods themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// Secrets with `tls.crt` and `tls.key`. With at least one of them the pods speak HTTPS beside plain HTTP.
+    /// Secrets with `tls.crt` and `tls.key`. With at least one of them the pods serve HTTPS beside HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub secret_names: Option<Vec<String>>,
 }
 
-/// Certificates that the pods trust beyond the usual ones.
+/// Additional CA certificates that the pods trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertsSpec {
-    /// Keys of Secrets, each with certificates (PEM).
+    /// Keys of Secrets, each with PEM certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub secrets: Option<Vec<CertSecret>>,
 }
 
-/// A key of a Secret with certificates.
+/// A key of a Secret with PEM certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertSecret {
@@ -114,30 +113,30 @@ pub struct CertSecret {
     pub key: String,
 }
 
-/// A probe, which asks for `/healthz`.
+/// An HTTP probe of `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeSpec {
-    /// Whether there is one. By default there is one for readiness and none for liveness.
+    /// Whether the probe is enabled. Defaults to true for readiness and to false for liveness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Seconds before the first question, by default 0.
+    /// Seconds before the first probe. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub initial_delay_seconds: Option<i32>,
-    /// Seconds between two questions, by default 10.
+    /// Seconds between two probes. Defaults to 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub period_seconds: Option<i32>,
-    /// Seconds after which no answer counts as a bad one, by default 1.
+    /// The timeout of a probe in seconds. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout_seconds: Option<i32>,
-    /// Good answers after which a pod is well again, by default 1. Liveness takes no other.
+    /// Consecutive successes after a failure. Defaults to 1, and has to be 1 for liveness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub success_threshold: Option<i32>,
-    /// Bad answers after which a pod is not well, by default 3.
+    /// Consecutive failures before the probe counts as failed. Defaults to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub failure_threshold: Option<i32>,

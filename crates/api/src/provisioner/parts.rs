@@ -15,41 +15,45 @@ const TOKEN_KEY: &str = "token";
 pub(super) const NAME_IS_DECLARED: &str =
     "has(self.spec.key) && has(self.spec.key.name) && self.spec.key.name != ''";
 
-/// The key that the daemons sign in with, and the Secret that holds it.
+/// The provisioner key of the daemons, and the Secret that holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionerKeySpec {
-    /// The key's name; by default `metadata.name`. Coder takes 64 characters: of a longer one the end becomes a hash.
-    /// Where the name is taken, and after every rotation, the key's name has a suffix.
+    /// The key's name. Defaults to `metadata.name`. Coder allows 64 characters: a longer name is shortened with a hash. If
+    /// the name is taken, and after every rotation, the key's name has a suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
-    #[x_kube(validation = key::name_is_not_reserved(), validation = key::name_has_no_slash())]
+    #[x_kube(
+        validation = key::name_is_not_reserved(),
+        validation = key::name_has_no_slash(),
+        validation = key::name_is_ascii()
+    )]
     pub name: Option<String>,
-    /// The Secret that the key is written into; by default the provisioner's name and `-provisioner-key`. One that is there
-    /// already and holds a key that fits is used, and never written.
+    /// The Secret into which the key is written. Defaults to `<metadata.name>-provisioner-key`. An existing Secret with a
+    /// suitable key is used and never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub secret_name: Option<String>,
-    /// The key in that Secret, by default `key`.
+    /// The key in that Secret. Defaults to `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[-._a-zA-Z0-9]*$"))]
     pub secret_key: Option<String>,
 }
 
-/// When a key gives way to the next one. Without it a key stays, unless the annotation `coder.com/rotate-requested-at`
-/// asks for another one.
+/// When the key is rotated. Without it the key is rotated only on request, with the annotation
+/// `coder.com/rotate-requested-at`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionerRotation {
-    /// After how long, as `2160h`; at least `1h`. The old key stays valid until the daemons have the new one.
+    /// The time between two rotations, as `2160h`; at least `1h`. The old key stays valid until the daemons use the new key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = key::rotates_hourly_at_most())]
     pub every: Option<Interval>,
 }
 
-/// What becomes of the daemons when the licence no longer covers them. `Retain` (the default) leaves them as they are,
-/// and nothing is changed until it does again; `ScaleToZero` takes them away, and brings them back when it does.
+/// What happens when the licence no longer includes external provisioner daemons. `Retain` (the default) leaves the pods
+/// unchanged; `ScaleToZero` scales the Deployment to zero until the licence includes them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum EntitlementLossPolicy {
     #[default]
@@ -57,36 +61,36 @@ pub enum EntitlementLossPolicy {
     ScaleToZero,
 }
 
-/// Somebody else's token for the work on keys; without it the control plane's own credentials are used.
+/// Separate credentials for provisioner keys. Without it the control plane's credentials are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
-    /// The Secret with a token that may make and delete provisioner keys of the organization; its key is `token` unless
-    /// said otherwise.
+    /// The Secret with a token that may create, list and delete provisioner keys of the organization. The key defaults to
+    /// `token`.
     pub credentials_secret_ref: SecretKeyRef,
 }
 
-/// What the pods may do in their namespace, so that templates can make workspaces.
+/// The permissions of the pods in their namespace, so that templates can create workspaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionerRbacSpec {
-    /// Whether they may keep pods and volume claims; by default true.
+    /// Whether the pods may manage Pods and `PersistentVolumeClaim`s. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_perms: Option<bool>,
-    /// Whether they may keep Deployments too; by default false.
+    /// Whether the pods may also manage Deployments. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_deployments: Option<bool>,
 }
 
-/// The `ServiceAccount` that is made for the pods.
+/// The `ServiceAccount` that the operator creates for the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionerServiceAccountSpec {
-    /// Its annotations, for example for a cloud's identities. Those that others set stay.
+    /// Annotations, for example for workload identity. Annotations of other field managers are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Its labels, beyond and above the usual ones.
+    /// Additional labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub labels: Option<BTreeMap<String, String>>,

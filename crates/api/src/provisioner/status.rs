@@ -1,4 +1,4 @@
-//! What is reported of a provisioner. No value of a key is ever in here.
+//! The status of a provisioner. It never holds the value of a key.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -9,53 +9,52 @@ use crate::{
     status::{Difference, Plan},
 };
 
-/// What is known of the daemons and their key.
+/// The observed state of the daemons and their key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoderProvisionerStatus {
-    /// The generation of this manifest that the status speaks of.
+    /// The generation of this manifest that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is the case, and why. `Ready` is always among them.
+    /// The conditions. `Ready` is always present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// `Pending` or `Ready`, for those who do not read conditions.
+    /// `Pending` or `Ready`: a summary of the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// How many pods there are.
+    /// The number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// How many pods are ready.
+    /// The number of ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// What selects the pods, for autoscalers.
+    /// The label selector of the pods, for autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// How many daemons are connected to Coder with the key that is in use.
+    /// The number of daemons that Coder sees on the current key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemons: Option<i32>,
-    /// The versions of those daemons, each once.
+    /// The distinct versions of those daemons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub daemon_versions: Vec<String>,
-    /// While this is being deleted: how many seconds the daemons had to finish what they do. Pods may have been given more
-    /// than is declared by then.
+    /// During deletion: the longest termination grace period of the pods, in seconds. It may exceed the declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(flatten)]
     pub key: ProvisionerKeyState,
-    /// What would be changed, while that is pending or refused.
+    /// The plan, while it is pending or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
-    /// Fields of what we run that were found to differ from this manifest, at most 20.
+    /// The fields of managed objects that differ from this manifest, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub drift: Vec<Difference>,
-    /// When something was last changed; it does not move when nothing was.
+    /// When the operator last changed something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_applied_time: Option<Time>,
-    /// The value of the annotation that last asked for a reconciliation and was heard.
+    /// The value of the last handled `coder.com/reconcile-requested-at` or `reconcile.fluxcd.io/requestedAt` annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
 }

@@ -45,6 +45,15 @@ fn every_list_of_objects_shows_the_same_first_things() {
 }
 
 #[test]
+fn the_column_replicas_counts_ready_pods() {
+    let crds = api::crds();
+    let provisioner = crds.iter().find(|it| it.spec.names.kind == "CoderProvisioner").unwrap();
+    let mut columns = provisioner.spec.versions[0].additional_printer_columns.iter().flatten();
+    let replicas = columns.find(|it| it.name == "Replicas").unwrap();
+    assert_eq!((replicas.json_path.as_str(), replicas.type_.as_str()), (".status.readyReplicas", "integer"));
+}
+
+#[test]
 fn nothing_but_replicas_has_a_default_nothing_is_null_and_every_field_says_what_it_is() {
     for crd in api::crds() {
         let kind = &crd.spec.names.kind;
@@ -53,7 +62,10 @@ fn nothing_but_replicas_has_a_default_nothing_is_null_and_every_field_says_what_
             let default = (path == "CoderProvisioner.spec.replicas").then(|| json!(1));
             assert_eq!(schema.get("default"), default.as_ref(), "{path}");
             assert_eq!(schema.get("nullable"), None, "{path}");
-            assert_eq!(schema.get("x-kubernetes-preserve-unknown-fields"), None, "{path}");
+            // coder-k8s' own, stored as it is found.
+            let is_foreign = path == "CoderControlPlane.spec.templateTests";
+            let keeps_unknown = is_foreign.then_some(json!(true));
+            assert_eq!(schema.get("x-kubernetes-preserve-unknown-fields"), keeps_unknown.as_ref(), "{path}");
             let is_either = schema["x-kubernetes-int-or-string"] == true;
             assert!(schema["type"].is_string() || is_either, "{path} has no type");
             let is_field = !path.ends_with("[]") && path.contains(".spec.");

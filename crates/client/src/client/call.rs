@@ -135,6 +135,10 @@ impl<'a> Call<'a> {
             self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
+        if let Some(why) = self.client.guards.iter().find_map(|it| it.refusal(self.route)) {
+            self.not_sent(Ending::Withheld);
+            return Err(self.error(Problem::Withheld(why)));
+        }
         let under_way = UnderWay::begin(&*self.client.observer, self.route);
         let outcome = deployment.transport.send(request).await.map(Answer::read);
         under_way.end(Ending::from(&outcome));
@@ -151,6 +155,8 @@ impl<'a> Call<'a> {
     fn learn(&self, url: &Url, outcome: &Outcome) {
         match outcome {
             Ok(answer) if answer.is_from_gateway() => self.circuit(|it| it.failed(Instant::now())),
+            // It says nothing about the deployment.
+            Err(TransportError::NotAllowed(_)) => {}
             Ok(_) | Err(TransportError::TooLarge { .. }) => self.circuit(Circuit::answered),
             Err(_) => self.circuit(|it| it.failed(Instant::now())),
         }

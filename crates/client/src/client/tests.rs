@@ -310,3 +310,35 @@ fn a_call_may_move_between_threads() {
     let client = Script::new([]).client();
     check(&async move { client.list_members(Uuid::nil()).await });
 }
+
+/// Refuses every write from when it is told to.
+#[derive(Debug, Default)]
+struct Closing(std::sync::atomic::AtomicBool);
+
+impl Guard for Closing {
+    fn refusal(&self, route: &Route) -> Option<&'static str> {
+        let is_closed = self.0.load(std::sync::atomic::Ordering::Relaxed);
+        (is_closed && !route.method().is_safe()).then_some("closed")
+    }
+}
+
+#[tokio::test]
+async fn a_guard_stops_every_clone_at_once_and_what_it_stops_is_not_sent() {
+    let script = Script::new([answer(200, ORGANIZATION), answer(200, "[]"), answer(200, ORGANIZATION)]);
+    let guard = Arc::new(Closing::default());
+    let client = script.client().guarded_by(Arc::clone(&guard) as _);
+    let clone = client.with_token(SecretString::from(token())).unwrap();
+    client.create_organization(&create()).await.unwrap();
+    guard.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    for client in [&client, &clone] {
+        let error = client.create_organization(&create()).await.unwrap_err();
+        assert!(error.nothing_was_done() && error.words().ends_with("not sent: closed"), "{error}");
+        assert_eq!(error.class(), Class::Transient);
+    }
+    client.list_organizations().await.unwrap();
+    assert_eq!(script.asked().len(), 2);
+    let anonymous = client.anonymous();
+    assert!(!anonymous.has_token());
+    anonymous.create_organization(&create()).await.unwrap();
+    assert!(!script.last().headers().contains_key("coder-session-token"));
+}

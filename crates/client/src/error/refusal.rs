@@ -52,12 +52,15 @@ impl Refusal {
         let text = String::from_utf8_lossy(&answer.body);
         let body = serde_json::from_str::<Body>(&text).ok();
         let words = match &body {
-            _ if answer.status.is_redirection() => redirect(answer, asked),
+            _ if answer.status.is_redirection() => clean(&redirect(answer, asked), secrets),
+            // Whoever may name an address must not be able to read through us what is there.
+            _ if answer.body.is_empty() => String::new(),
+            _ if !answer.is_from_coder() => format!("not an answer of Coder ({})", answer.kind()),
             Some(Body { message, detail, validations: _ }) if detail.is_empty() => clean(message, secrets),
             Some(Body { message, detail, validations: _ }) => {
                 clean(&format!("{}: {detail}", message.trim_end_matches('.')), secrets)
             }
-            None if answer.is_html => page(&text, secrets),
+            None if answer.is_html => "an HTML page".to_owned(),
             None => clean(&text, secrets),
         };
         let body = body.unwrap_or_default();
@@ -67,7 +70,7 @@ impl Refusal {
             class: class(answer, &body),
             route_missing,
             words,
-            validations: validations(&body, secrets),
+            validations: if answer.is_from_coder() { validations(&body, secrets) } else { Vec::new() },
             build_version: answer.build_version.clone().filter(|_| route_missing),
         }
     }
@@ -142,17 +145,6 @@ fn redirect(answer: &Answer, asked: &Url) -> String {
     let target = answer.location.as_deref().and_then(|it| asked.join(it).ok());
     let origin = target.map(|it| it.origin().ascii_serialization());
     format!("redirects to {}", origin.as_deref().unwrap_or("nowhere"))
-}
-
-fn page(text: &str, secrets: &[&str]) -> String {
-    let lower = text.to_ascii_lowercase();
-    let title = lower.find("<title").and_then(|at| {
-        let start = at + lower.get(at..)?.find('>')? + 1;
-        let end = start + lower.get(start..)?.find("</title")?;
-        text.get(start..end)
-    });
-    let title = clean(title.unwrap_or_default(), secrets);
-    if title.is_empty() { "an HTML page".to_owned() } else { format!("an HTML page, \"{title}\"") }
 }
 
 #[cfg(test)]

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{BoxFuture, Transport, TransportError, TransportOptionsError};
+use super::{
+    BoxFuture, Transport, TransportError, TransportOptionsError,
+    resolver::{NotAllowed, Resolver},
+};
+use crate::address::AddressPolicy;
 
 /// How much of an answer is read. The largest real ones are lists of groups with their members.
 pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -18,6 +22,8 @@ const USER_AGENT: &str = concat!("coder-operator/", env!("CARGO_PKG_VERSION"));
 pub struct HttpOptions {
     /// PEM certificates of an authority, trusted beside those of the platform.
     pub authority: Option<Vec<u8>>,
+    /// Which addresses may be connected to.
+    pub addresses: AddressPolicy,
 }
 
 /// HTTP over pooled connections. Proxies are taken from the environment, as every tool does.
@@ -25,12 +31,13 @@ pub struct HttpOptions {
 pub struct HttpTransport {
     http: reqwest::Client,
     limit: usize,
+    addresses: AddressPolicy,
 }
 
 impl HttpTransport {
     pub fn new(options: HttpOptions) -> Result<Self, TransportOptionsError> {
-        let HttpOptions { authority } = options;
-        let mut builder = configured(reqwest::Client::builder());
+        let HttpOptions { authority, addresses } = options;
+        let mut builder = configured(reqwest::Client::builder(), addresses);
         if let Some(pem) = authority {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|error| TransportOptionsError::Certificates(cause(error)))?;
@@ -40,12 +47,14 @@ impl HttpTransport {
             builder = builder.tls_certs_merge(certificates);
         }
         let http = builder.build().map_err(|error| TransportOptionsError::Client(cause(error)))?;
-        Ok(Self { http, limit: BODY_LIMIT })
+        Ok(Self { http, limit: BODY_LIMIT, addresses })
     }
 
     async fn exchange(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError> {
         let request =
             reqwest::Request::try_from(request).map_err(|error| TransportError::Connect(cause(error)))?;
+        // An address is not resolved, and behind a proxy nothing is.
+        self.addresses.check_url(request.url()).map_err(TransportError::NotAllowed)?;
         let mut answer = self.http.execute(request).await.map_err(failure)?;
         let mut body = BytesMut::new();
         while let Some(chunk) = answer.chunk().await.map_err(failure)? {
@@ -71,7 +80,11 @@ impl Transport for HttpTransport {
 }
 
 /// Everything off that acts on its own.
-fn configured(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+fn configured(builder: reqwest::ClientBuilder, addresses: AddressPolicy) -> reqwest::ClientBuilder {
+    let builder = match addresses {
+        AddressPolicy::Any => builder,
+        AddressPolicy::NotLocal => builder.dns_resolver(Resolver::new(addresses)),
+    };
     builder
         // A redirect is an answer: following it would carry the token to whoever the answer names.
         .redirect(reqwest::redirect::Policy::none())
@@ -84,7 +97,9 @@ fn configured(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
 }
 
 fn failure(error: reqwest::Error) -> TransportError {
-    if error.is_connect() {
+    if let Some(NotAllowed(why)) = not_allowed(&error) {
+        TransportError::NotAllowed(why.clone())
+    } else if error.is_connect() {
         let timed_out = error.is_timeout();
         TransportError::Connect(if timed_out { "no answer in time".to_owned() } else { cause(error) })
     } else if error.is_timeout() {
@@ -92,6 +107,18 @@ fn failure(error: reqwest::Error) -> TransportError {
     } else {
         TransportError::Broken(cause(error))
     }
+}
+
+/// The refusal of our own resolver, if that is why there is no connection.
+fn not_allowed(error: &reqwest::Error) -> Option<&NotAllowed> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(found) = cause.downcast_ref() {
+            return Some(found);
+        }
+        source = cause.source();
+    }
+    None
 }
 
 /// The innermost reason, which is the one that a person can act on. The address is said elsewhere.

@@ -5,6 +5,7 @@
 
 pub mod admin_job;
 mod container;
+mod database;
 mod deployment;
 mod environment;
 mod exposure;
@@ -30,7 +31,9 @@ use crate::{
     objects::{Child, Keeper as _, Notice, child, unless_empty},
 };
 
-pub use rbac::{check_rule, consents};
+pub use database::sources_of_deployment;
+pub(crate) use rbac::workspace_rules;
+pub use rbac::{WORKSPACES_ROLE, check_rule, consents};
 pub(super) use service_account::name as service_account_name;
 
 /// What is known of the cluster.
@@ -42,6 +45,8 @@ pub struct Facts {
     pub gateway_api: bool,
     /// The namespaces that consent to take workspaces from this control plane.
     pub consenting: BTreeSet<String>,
+    /// The namespaces whose consent the operator may not read, with the API server's answer.
+    pub unreadable: BTreeMap<String, String>,
     /// What `extraRules` may grant.
     pub allowed_rules: Vec<PolicyRule>,
     /// The configuration of the Deployment that is there, if one is.
@@ -57,6 +62,8 @@ pub struct Deployed {
     pub pods: Option<String>,
     /// What the pods had when we first saw them without that annotation.
     pub found: Option<String>,
+    /// Where the pods take their database from, in words; `None` where they have none.
+    pub database: Option<String>,
 }
 
 /// What should be.
@@ -77,21 +84,23 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
     children.push(service::desire(plane));
     let deployment = deployment::desire(plane, facts)?;
     let checked = version::check(plane.spec.image(), facts.database_version.as_deref());
-    match checked.and_then(|()| check_sources(plane, facts)) {
+    let checked = checked.and_then(|()| check_sources(plane, facts));
+    match checked.and_then(|()| database::check_kept(plane, facts)) {
         // The pods that are there stay as they are.
         Err(refusal) => notices.push(refusal),
         Ok(()) => children.push(deployment),
     }
     children.extend(exposure::desire(plane, facts, &mut notices)?);
     notices.extend(version::check_named(plane.spec.image()));
-    if !environment::names_database(&plane.spec, facts) {
-        notices.push(Notice {
-            reason: reason::NO_DATABASE,
-            message: "no database is declared, so Coder keeps everything in its pod and loses it with the pod: set \
-                      CODER_PG_CONNECTION_URL in extraEnv"
-                .to_owned(),
-        });
-    }
+    notices.extend(database::absence(&plane.spec, facts));
+    notices.extend(plane.spec.template_tests.as_ref().map(|_| {
+        Notice {
+            reason: reason::NOT_SUPPORTED,
+            message:
+                "spec.templateTests is not used: template tests are a kind of coder-k8s; remove the field"
+                    .to_owned(),
+        }
+    }));
     Ok(Desired { children, notices })
 }
 
@@ -108,14 +117,15 @@ fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Notice>
 }
 
 impl Deployed {
-    /// What a Deployment says.
-    pub fn of(deployment: &Value) -> Self {
+    /// What a Deployment says. `sources` has to hold [`sources_of_deployment`].
+    pub fn of(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Self {
         let text = |at: &str, key: &str| {
             deployment.pointer(at).and_then(|it| it.get(key)).and_then(Value::as_str).map(str::to_owned)
         };
         Self {
             pods: text("/spec/template/metadata/annotations", api::annotation::CONFIGURATION),
             found: text("/metadata/annotations", api::annotation::CONFIGURATION_FOUND),
+            database: database::of_deployment(deployment, sources),
         }
     }
 }

@@ -9,8 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 pub const EXTERNAL_PROVISIONER_DAEMONS: &str = "external_provisioner_daemons";
 /// A stamp moves when a value changes, and at least this often.
 pub const STAMP_AGE: SignedDuration = SignedDuration::from_hours(6);
-/// How often entitlements are read when nothing has changed.
-pub const INTERVAL: SignedDuration = SignedDuration::from_mins(10);
 
 const USER_LIMIT: &str = "user_limit";
 /// Features that only the larger of the two sets has.
@@ -183,12 +181,6 @@ impl Summary {
             Verdict { status: true, reason: "Licensed", message: what }
         }
     }
-}
-
-/// Whether they are to be read again: after a licence came or went at once, otherwise when they are old.
-pub fn is_due(read_at: Option<Timestamp>, licenses_changed: bool, now: Timestamp) -> bool {
-    let is_fresh = |it: Timestamp| it <= now && now.duration_since(it) < INTERVAL;
-    licenses_changed || !read_at.is_some_and(is_fresh)
 }
 
 /// The stamp to write: the one before stays while nothing has changed and it is neither old nor from the future.

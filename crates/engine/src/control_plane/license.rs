@@ -5,6 +5,7 @@
 //! found again. Only what [`LicenseRecord`] says we uploaded is ever deleted, and only when what takes its place is in
 //! force.
 
+mod applied;
 pub mod apply;
 pub mod claims;
 pub mod plan;
@@ -12,6 +13,7 @@ pub mod record;
 pub mod term;
 pub mod verdict;
 
+pub use applied::{Applied, applied};
 pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};

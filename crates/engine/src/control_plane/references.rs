@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use api::CoderControlPlaneSpec;
+use api::{CoderControlPlaneSpec, DATABASE_URL};
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Volume};
 use sha2::{Digest as _, Sha256};
 
@@ -21,6 +21,8 @@ pub enum Reference {
 pub struct Source {
     /// The keys that can become environment variables: of a `ConfigMap` those of `data` alone.
     pub keys: BTreeSet<String>,
+    /// Those of them whose value is blank.
+    pub blank: BTreeSet<String>,
     /// Tells this content from any other and says nothing of it: made with a key that only we have.
     pub fingerprint: String,
 }
@@ -32,6 +34,8 @@ struct Read {
     key: Option<String>,
     /// Whether a pod starts without it.
     is_optional: bool,
+    /// Whether an empty value is as good as none: Coder without the address of its database starts an empty one.
+    needs_value: bool,
 }
 
 /// Everything that the pods read. Each is to be found for [`Facts`](super::Facts), and watched.
@@ -43,10 +47,13 @@ pub fn references(spec: &CoderControlPlaneSpec) -> BTreeSet<Reference> {
 pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Source>) -> BTreeSet<String> {
     let required = reads(spec).into_iter().filter(|it| !it.is_optional);
     required
-        .filter_map(|Read { reference, key, .. }| match (sources.get(&reference), key) {
+        .filter_map(|Read { reference, key, needs_value, .. }| match (sources.get(&reference), key) {
             (None, _) => Some(reference.to_string()),
             (Some(source), Some(key)) if !source.keys.contains(&key) => {
                 Some(format!("{reference} (its key {key})"))
+            }
+            (Some(source), Some(key)) if needs_value && source.blank.contains(&key) => {
+                Some(format!("{reference} (its key {key}, which is empty)"))
             }
             (Some(_), _) => None,
         })
@@ -64,13 +71,19 @@ pub(super) fn all_there(spec: &CoderControlPlaneSpec) -> BTreeMap<Reference, Sou
 }
 
 fn reads(spec: &CoderControlPlaneSpec) -> Vec<Read> {
-    let whole = |reference| Read { reference, key: None, is_optional: false };
+    let whole = |reference| Read { reference, key: None, is_optional: false, needs_value: false };
     let mut found = Vec::new();
     found.extend(spec.extra_env.iter().flatten().filter_map(read_by_variable));
+    found.extend(spec.database.iter().map(|it| Read {
+        reference: Reference::Secret(it.connection_secret_ref.name.clone()),
+        key: Some(it.connection_secret_ref.key.clone()),
+        is_optional: false,
+        needs_value: true,
+    }));
     found.extend(spec.env_from.iter().flatten().filter_map(|it| {
         let map = it.config_map_ref.as_ref().and_then(|it| it.optional);
         let is_optional = map.or_else(|| it.secret_ref.as_ref()?.optional).unwrap_or_default();
-        Some(Read { reference: of_source(it)?, key: None, is_optional })
+        Some(Read { reference: of_source(it)?, key: None, is_optional, needs_value: false })
     }));
     found.extend(spec.tls_secrets().into_iter().map(|it| whole(Reference::Secret(it.to_owned()))));
     let certificates = spec.certs.iter().flat_map(|it| it.secrets.iter().flatten());
@@ -96,6 +109,17 @@ pub fn configuration(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference,
     base16ct::lower::encode_string(&hash.finalize()[..16])
 }
 
+/// What a source of `envFrom` has for a variable, and under which key. One that is missing has nothing.
+pub(crate) fn found_in<'a>(
+    source: &EnvFromSource,
+    name: &'a str,
+    sources: &'a BTreeMap<Reference, Source>,
+) -> Option<(&'a str, &'a Source)> {
+    let key = name.strip_prefix(source.prefix.as_deref().unwrap_or_default())?;
+    let found = sources.get(&of_source(source)?)?;
+    (!key.is_empty() && found.keys.contains(key)).then_some((key, found))
+}
+
 pub(crate) fn of_source(source: &EnvFromSource) -> Option<Reference> {
     let map = source.config_map_ref.as_ref().map(|it| Reference::ConfigMap(it.name.clone()));
     map.or_else(|| source.secret_ref.as_ref().map(|it| Reference::Secret(it.name.clone())))
@@ -111,13 +135,14 @@ pub(crate) fn of_volume(volume: &Volume) -> Vec<Reference> {
 
 fn read_by_variable(variable: &EnvVar) -> Option<Read> {
     let from = variable.value_from.as_ref()?;
+    let needs_value = variable.name == DATABASE_URL;
     if let Some(it) = &from.config_map_key_ref {
         let (reference, key) = (Reference::ConfigMap(it.name.clone()), Some(it.key.clone()));
-        return Some(Read { reference, key, is_optional: it.optional.unwrap_or_default() });
+        return Some(Read { reference, key, is_optional: it.optional.unwrap_or_default(), needs_value });
     }
     let it = from.secret_key_ref.as_ref()?;
     let (reference, key) = (Reference::Secret(it.name.clone()), Some(it.key.clone()));
-    Some(Read { reference, key, is_optional: it.optional.unwrap_or_default() })
+    Some(Read { reference, key, is_optional: it.optional.unwrap_or_default(), needs_value })
 }
 
 fn read_by_volume(volume: &Volume) -> Vec<Read> {
@@ -125,6 +150,7 @@ fn read_by_volume(volume: &Volume) -> Vec<Read> {
         reference,
         key: None,
         is_optional: optional.unwrap_or_default(),
+        needs_value: false,
     };
     let secret = volume
         .secret
@@ -163,14 +189,15 @@ mod tests {
             "tls": {"secretNames": ["tls"]}, "certs": {"secrets": [key("ca")]},
             "volumes": [{"name": "v", "secret": {"secretName": "file"}}, {"name": "w", "configMap": {"name": "files"}},
                 {"name": "x", "projected": {"sources": [{"secret": {"name": "part"}}]}}],
-            "licenseSecretRef": {"name": "license"},
+            "licenseSecretRef": {"name": "license"}, "database": {"connectionSecretRef": key("database")},
         }))
         .unwrap()
     }
 
     #[test]
     fn everything_that_pods_read_is_found_and_nothing_else() {
-        let secrets = ["all", "ca", "env", "file", "part", "tls"].map(|it| Reference::Secret(it.to_owned()));
+        let secrets = ["all", "ca", "database", "env", "file", "part", "tls"]
+            .map(|it| Reference::Secret(it.to_owned()));
         let maps = ["files", "map"].map(|it| Reference::ConfigMap(it.to_owned()));
         assert_eq!(references(&spec()).into_iter().collect::<Vec<_>>(), [&maps[..], &secrets[..]].concat());
     }
@@ -179,7 +206,7 @@ mod tests {
     fn what_no_pod_starts_without_is_named_with_its_key_and_what_is_optional_is_not() {
         let source = |keys: &[&str]| Source {
             keys: keys.iter().map(|it| (*it).to_owned()).collect(),
-            fingerprint: String::new(),
+            ..Source::default()
         };
         let mut there = all_there(&spec());
         assert_eq!(missing(&spec(), &there), BTreeSet::new());
@@ -205,6 +232,7 @@ mod tests {
         assert_eq!(of("tls", "1"), of("tls", "1"));
         assert_ne!(of("tls", "1"), of("tls", "2"));
         assert_ne!(of("tls", "1"), of("env", "1"));
+        assert_ne!(of("database", "1"), of("database", "2"));
         assert_eq!(of("license", "1"), of("license", "2"), "no pod reads the licence");
         assert_ne!(configuration(&spec(), &BTreeMap::new()), of("tls", "1"), "one that came");
     }

@@ -1,8 +1,12 @@
 //! The status of a control plane after a pass. Pure: the same findings twice are the same status.
 
 use api::{
-    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, UserLimit,
-    condition::{COMPLETE, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING, STALLED},
+    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, SecretKeyRef,
+    UserLimit,
+    condition::{
+        COMPLETE, DATABASE_CONFIGURED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING,
+        STALLED,
+    },
     reason,
 };
 use client::deployment::BuildInfo;
@@ -22,19 +26,33 @@ use crate::{
     outcome::Waiting,
 };
 
+/// The key of the Secret with the operator's own token, as coder-k8s has it.
+pub const TOKEN_KEY: &str = "token";
 const WORKS: &str = "answers, and takes the credentials";
 /// Reasons that only a person can do something about.
-const STALLING: [&str; 5] = [
+const STALLING: [&str; 8] = [
+    reason::SECRET_NOT_ALLOWED,
+    reason::ADDRESS_NOT_ALLOWED,
     reason::INVALID,
     reason::DEPLOYMENT_CHANGED,
     reason::DOWNGRADE_REFUSED,
+    reason::DATABASE_REMOVAL_REFUSED,
     reason::NOT_OURS,
     reason::ACCESS_DISABLED,
 ];
 
 /// Reasons of something that is declared and was left out.
-const LEFT_OUT: [&str; 4] =
-    [reason::NOT_OURS, reason::NO_CONSENT, reason::RULES_NOT_ALLOWED, reason::GATEWAY_API_MISSING];
+const LEFT_OUT: [&str; 6] = [
+    reason::NOT_OURS,
+    reason::NO_CONSENT,
+    reason::NOT_PERMITTED,
+    reason::RULES_NOT_ALLOWED,
+    reason::GATEWAY_API_MISSING,
+    reason::NOT_SUPPORTED,
+];
+
+/// Reasons of a manifest that names no database.
+const WITHOUT_DATABASE: [&str; 2] = [reason::DATABASE_REMOVAL_REFUSED, reason::NO_DATABASE];
 
 /// What a pass found out.
 #[derive(Debug)]
@@ -43,6 +61,8 @@ pub struct Findings<'a> {
     pub access: Result<&'a BuildInfo, &'a Waiting>,
     /// How long the token lives that we were given; nothing where it is one of our own.
     pub given: Option<&'a Given>,
+    /// The Secret into which the operator writes its own token; `None` where the token is a supplied one.
+    pub token_secret: Option<&'a str>,
     /// The account that we made for ourselves, where it is us who run it.
     pub account: Option<Uuid>,
     /// The objects of the cluster, where it is us who run it.
@@ -87,12 +107,15 @@ impl Workload {
 #[derive(Debug)]
 pub struct Licensing {
     pub verdict: license::Verdict,
-    pub licenses: Vec<LicenseView>,
+    /// `None` where they could not be read: those that were found before stay in the status.
+    pub licenses: Option<Vec<LicenseView>>,
     /// Nothing where it could not be read.
     pub entitlements: Option<Summary>,
+    /// Why it could not be read.
+    pub unread: Option<String>,
     pub record: LicenseRecord,
-    /// The hash of the first declared licence, if a licence was installed in this pass.
-    pub installed: Option<String>,
+    /// The declared licence that is installed.
+    pub applied: Option<license::Applied>,
 }
 
 /// How a pass ended in the words of its condition `Ready`.
@@ -103,6 +126,8 @@ pub struct Readiness {
     pub message: String,
     /// Whether only a person can bring it forward.
     pub is_stalled: bool,
+    /// Whether another reconcile before the interval is over may find something new.
+    pub is_retried_soon: bool,
 }
 
 impl Findings<'_> {
@@ -120,6 +145,7 @@ impl Findings<'_> {
                 reason: waiting.reason,
                 message: waiting.message.clone(),
                 is_stalled: STALLING.contains(&waiting.reason),
+                is_retried_soon: true,
             };
         }
         match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
@@ -128,12 +154,14 @@ impl Findings<'_> {
                 reason: reason::LICENSE_NOT_APPLIED,
                 message: verdict.message.clone(),
                 is_stalled: !verdict.reason.is_retried(),
+                is_retried_soon: verdict.reason.is_retried(),
             },
             None => Readiness {
                 is_ready: true,
                 reason: reason::UP_TO_DATE,
                 message: self.works(),
                 is_stalled: false,
+                is_retried_soon: false,
             },
         }
     }
@@ -141,7 +169,9 @@ impl Findings<'_> {
 
 /// The status after a pass.
 pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, given, account, workload, url, licensing, requested, now } = findings;
+    let Findings { access, given, token_secret, account, workload, url, licensing, requested, now } =
+        findings;
+    let in_secret = |name: String| SecretKeyRef { name, key: Some(TOKEN_KEY.to_owned()) };
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
@@ -157,6 +187,11 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
         credential: match access {
             Ok(_) => given.and_then(|it| it.credential.clone()),
             Err(_) => before.credential.clone(),
+        },
+        operator_token_secret_ref: match access {
+            Ok(_) => token_secret.map(str::to_owned).map(in_secret),
+            Err(why) if why.reason == reason::ACCESS_DISABLED => None,
+            Err(_) => before.operator_token_secret_ref.clone(),
         },
         operator_account_id: match access {
             Err(why) if why.reason == reason::ACCESS_DISABLED => None,
@@ -174,7 +209,7 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
         next.database_version = version::newest(known.as_deref(), answers, []);
     }
     if let Some(licensing) = licensing {
-        report_licenses(&mut next, licensing, *now);
+        report_licenses(&mut next, licensing);
         if let Some(summary) = &licensing.entitlements {
             report_entitlements(&mut next, summary, *now);
         }
@@ -232,12 +267,23 @@ fn completeness<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a>
     }
 }
 
+/// Reports a missing database in a condition of its own, which is there also while pods are rolled out or do not come up.
+fn database<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
+    let Some(notices) = &workload.notices else {
+        return made.with(DATABASE_CONFIGURED, Truth::Unknown, reason::NOT_OBSERVED, "");
+    };
+    match WITHOUT_DATABASE.iter().find_map(|reason| notices.iter().find(|it| it.reason == *reason)) {
+        Some(notice) => made.with(DATABASE_CONFIGURED, Truth::False, notice.reason, &notice.message),
+        None => made.with(DATABASE_CONFIGURED, Truth::True, reason::UP_TO_DATE, "a database is declared"),
+    }
+}
+
 fn conditions(
     plane: &CoderControlPlane,
     before: &CoderControlPlaneStatus,
     findings: &Findings<'_>,
 ) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-    let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
+    let Readiness { is_ready, reason, message, is_stalled, .. } = findings.readiness();
     let made = Conditions::new(&before.conditions, plane.metadata.generation, findings.now);
     let made = made.with(READY, is_ready.into(), reason, &message);
     let made = match findings.access {
@@ -252,7 +298,7 @@ fn conditions(
         }
     };
     let made = match findings.workload {
-        Some(workload) => completeness(made, workload),
+        Some(workload) => database(completeness(made, workload), workload),
         None => made,
     };
     let is_declared = plane.spec.licenses().next().is_some();
@@ -263,9 +309,12 @@ fn conditions(
     let verdict = findings.licensing.map_or_else(without, |it| it.verdict.clone());
     let truth = verdict.status.map_or(Truth::Unknown, Truth::from);
     let made = made.with(LICENSE_APPLIED, truth, verdict.reason.as_str(), &verdict.message);
-    let made = match findings.licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict) {
-        Some(verdict) => made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message),
-        None => made.with(ENTITLEMENTS, Truth::Unknown, reason::NOT_OBSERVED, ""),
+    let covered = findings.licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict);
+    let made = if let Some(verdict) = covered {
+        made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message)
+    } else {
+        let why = findings.licensing.and_then(|it| it.unread.as_deref()).unwrap_or_default();
+        made.with(ENTITLEMENTS, Truth::Unknown, reason::NOT_OBSERVED, why)
     };
     let made = match (is_ready, is_stalled) {
         (true, _) => made,
@@ -275,25 +324,25 @@ fn conditions(
     made.made()
 }
 
-fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing, now: Timestamp) {
-    let Licensing { licenses, record, installed, .. } = licensing;
-    if let Some(hash) = installed {
-        next.license_last_applied = Some(Time(now));
+fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing) {
+    let Licensing { licenses, record, applied, .. } = licensing;
+    if let Some(license::Applied { at, hash }) = applied {
+        next.license_last_applied = Some(Time(*at));
         next.license_last_applied_hash = Some(hash.clone());
     }
     let slot = |id: i32| record.uploaded.iter().find(|it| it.id == Some(id)).map(|it| it.slot.clone());
-    next.licenses = licenses
-        .iter()
-        .map(|it| LicenseStatus {
-            uuid: it.uuid.clone(),
-            id: Some(it.id),
-            secret_name: slot(it.id),
-            feature_set: Some(it.feature_set.clone()).filter(|it| !it.is_empty()),
-            trial: it.trial.then_some(true),
-            expires_at: it.expires.map(Time),
-            grace_ends_at: it.grace_until.map(Time),
-        })
-        .collect();
+    let shown = |it: &LicenseView| LicenseStatus {
+        uuid: it.uuid.clone(),
+        id: Some(it.id),
+        secret_name: slot(it.id),
+        feature_set: Some(it.feature_set.clone()).filter(|it| !it.is_empty()),
+        trial: it.trial.then_some(true),
+        expires_at: it.expires.map(Time),
+        grace_ends_at: it.grace_until.map(Time),
+    };
+    if let Some(licenses) = licenses {
+        next.licenses = licenses.iter().map(shown).collect();
+    }
     next.license_record = serde_json::to_string(record).ok();
 }
 

@@ -100,6 +100,20 @@ impl Kind for ProvisionerKey {
         format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
     }
 
+    fn remains(manifest: &CoderProvisionerKey) -> String {
+        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, "")).unwrap_or_default();
+        let intended = recorded.intent.iter().map(|it| it.name.as_str());
+        let ours = recorded.keys().filter(|it| it.is_ours).map(|it| it.name.as_str());
+        let mut names: Vec<&str> = ours.chain(intended).collect();
+        names.sort_unstable();
+        names.dedup();
+        match names.as_slice() {
+            [] => Self::target(manifest),
+            [name] => format!("provisioner key {name}"),
+            names => format!("provisioner keys {}", names.join(", ")),
+        }
+    }
+
     fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
         Names::check(manifest.key_name()).map_err(|message| Invalid::new("spec.name", message))?;
         let (spec, uid) = (&manifest.spec, manifest.uid().unwrap_or_default());
@@ -155,9 +169,13 @@ impl Kind for ProvisionerKey {
         let home = world.home(&desired.organization).await?;
         let job = job(desired, home.map_or(Uuid::nil(), |it| it.id), place);
         let foreseen = job.look(world).await?;
-        match &foreseen.rest.key {
-            Err(waiting) if foreseen.acts.is_empty() => Err(waiting.clone().into()),
-            _ => Ok(Observed { job, status, found: Found::Keys(Box::new(foreseen)) }),
+        Ok(Observed { job, status, found: Found::Keys(Box::new(foreseen)) })
+    }
+
+    fn waits(observed: &Observed) -> Option<Waiting> {
+        match &observed.found {
+            Found::Keys(foreseen) if foreseen.acts.is_empty() => foreseen.rest.key.as_ref().err().cloned(),
+            Found::Keys(_) | Found::Ours { .. } => None,
         }
     }
 
@@ -194,6 +212,11 @@ impl Kind for ProvisionerKey {
         let mut record = Record { holder: job.holder.uid.clone(), ..foreseen.rest.record.clone() };
         // Nobody names anything here, so nothing is forgotten.
         record.retiring.extend(foreseen.leaves.iter().cloned());
+        let before = of_status(status, &job.holder.uid);
+        if before == (Record { epoch: before.epoch, ..record.clone() }) {
+            // Where nothing else changes, nothing is written.
+            record.epoch = before.epoch;
+        }
         Aside { status: changed(status, &to_status(&record)), again_at: foreseen.rest.again_at }
     }
 

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Keeper, Key, ownership};
 
-/// Kinds of which one may be too many. A Deployment or a Service never is: a manifest without them is none.
+/// Kinds of which one may be too many. A Service never is, and of Deployments only one that an earlier release named otherwise:
+/// a manifest without them is none.
 const KINDS: [&str; 5] = ["Ingress", "HTTPRoute", "Role", "RoleBinding", "ServiceAccount"];
 
 /// What becomes of an object that is no longer declared.
@@ -25,7 +26,8 @@ pub(super) fn going(
     live: &ObjectMeta,
     rolled_out: bool,
 ) -> Option<Going> {
-    let is_candidate = KINDS.contains(&key.kind.as_str()) && !declared.contains(&key);
+    let is_former = key.kind == "Deployment" && keeper.former_deployment().as_ref() == Some(&key.name);
+    let is_candidate = (is_former || KINDS.contains(&key.kind.as_str())) && !declared.contains(&key);
     if !is_candidate || live.deletion_timestamp.is_some() || !ownership::is_held(keeper, key, live) {
         return None;
     }
@@ -34,6 +36,7 @@ pub(super) fn going(
     }
     // After another account was declared, the pods of the former one still work with its rights.
     let has_successor = declared.iter().any(|it| it.kind == key.kind && it.namespace == key.namespace);
-    let is_used = ["Role", "RoleBinding", "ServiceAccount"].contains(&key.kind.as_str()) && has_successor;
+    let is_used = is_former || ["Role", "RoleBinding", "ServiceAccount"].contains(&key.kind.as_str());
+    let is_used = is_used && has_successor;
     Some(if is_used && !rolled_out { Going::Later } else { Going::Delete })
 }

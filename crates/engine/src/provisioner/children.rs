@@ -106,12 +106,8 @@ fn rights(provisioner: &CoderProvisioner) -> Option<[Child; 2]> {
     if !spec.has_workspace_perms() {
         return None;
     }
-    let mut rules = vec![rule("", &["pods", "persistentvolumeclaims"])];
-    if spec.enables_deployments() {
-        rules.push(rule("apps", &["deployments"]));
-    }
     let metadata = || metadata(provisioner);
-    let role = Role { metadata: metadata(), rules: Some(rules) };
+    let role = Role { metadata: metadata(), rules: Some(workspace_rules(spec.enables_deployments())) };
     let binding = RoleBinding {
         metadata: metadata(),
         role_ref: RoleRef {
@@ -127,6 +123,15 @@ fn rights(provisioner: &CoderProvisioner) -> Option<[Child; 2]> {
         }]),
     };
     Some([child(&role, "what workspaces need"), child(&binding, "who may make workspaces")])
+}
+
+/// The rights that templates need to make workspaces.
+pub(crate) fn workspace_rules(deployments: bool) -> Vec<PolicyRule> {
+    let mut rules = vec![rule("", &["pods", "persistentvolumeclaims"])];
+    if deployments {
+        rules.push(rule("apps", &["deployments"]));
+    }
+    rules
 }
 
 fn rule(group: &str, resources: &[&str]) -> PolicyRule {

@@ -17,17 +17,23 @@ const SECRET: &str = "-provisioner-key";
 
 /// The Deployment, the Role and the `RoleBinding`.
 pub fn workload(provisioner: &CoderProvisioner) -> String {
-    format!("{PREFIX}{}", fitting(&provisioner.name_any(), LABEL - PREFIX.len()))
+    format!("{PREFIX}{}", object_name(&provisioner.name_any(), LABEL - PREFIX.len()))
+}
+
+/// The Deployment that release 0.1.0 of this operator made, where it cut a long name elsewhere.
+pub fn former_workload(provisioner: &CoderProvisioner) -> Option<String> {
+    let former = format!("{PREFIX}{}", trimmed(&provisioner.name_any(), LABEL - PREFIX.len()));
+    (former != workload(provisioner)).then_some(former)
 }
 
 /// The account that we make.
 pub(super) fn account(name: &str) -> String {
-    format!("{}{ACCOUNT}", fitting(name, LABEL - ACCOUNT.len()))
+    format!("{}{ACCOUNT}", object_name(name, LABEL - ACCOUNT.len()))
 }
 
 /// The Secret with the key.
 pub(crate) fn secret(name: &str) -> String {
-    format!("{}{SECRET}", fitting(name, NAME - SECRET.len()))
+    format!("{}{SECRET}", object_name(name, NAME - SECRET.len()))
 }
 
 /// The labels of every object. Those of the pods can never change: a Deployment's selector is fixed.
@@ -40,14 +46,45 @@ pub fn labels(name: &str) -> BTreeMap<String, String> {
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Finds the objects of a provisioner.
+/// Finds the objects of a provisioner that have the labels of now.
 pub fn selector(provisioner: &CoderProvisioner) -> String {
     let labels = labels(&provisioner.name_any());
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
+/// The same, and those that release 0.1.0 of this operator labelled otherwise.
+pub fn wide_selector(provisioner: &CoderProvisioner) -> String {
+    let name = provisioner.name_any();
+    let (now, former) = (fitting(&name, LABEL), trimmed(&name, LABEL));
+    if now == former {
+        return selector(provisioner);
+    }
+    let instance = label::INSTANCE;
+    selector(provisioner).replacen(
+        &format!("{instance}={now}"),
+        &format!("{instance} in ({now},{former})"),
+        1,
+    )
+}
+
 /// A name, or its beginning with a hash where it is longer.
 fn fitting(name: &str, longest: usize) -> String {
+    if name.len() <= longest {
+        return name.to_owned();
+    }
+    let hash = fnv(&[name.as_bytes()]);
+    format!("{}-{hash}", cut(name, longest - hash.len() - 1))
+}
+
+/// The same for the name of an object, where nothing may follow a dot but a letter or a digit. coder-k8s has no object whose
+/// name is cut there: the API server refuses it.
+fn object_name(name: &str, longest: usize) -> String {
+    let fitting = fitting(name, longest);
+    if fitting.contains(".-") { trimmed(name, longest) } else { fitting }
+}
+
+/// The same without hyphens and dots where the name is cut, as release 0.1.0 of this operator had it.
+fn trimmed(name: &str, longest: usize) -> String {
     if name.len() <= longest {
         return name.to_owned();
     }
@@ -81,5 +118,52 @@ mod tests {
             selector(&provisioner("alpha")),
             "app.kubernetes.io/instance=alpha,app.kubernetes.io/managed-by=coder-k8s,app.kubernetes.io/name=coder-provisioner"
         );
+    }
+
+    fn named(name: &str) -> CoderProvisioner {
+        serde_json::from_value(
+            serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": name}, "spec": {"controlPlaneRef": {"name": "main"}}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn long_names_are_cut_where_coder_k8s_cuts_them() {
+        // The 42nd character, at which names of Deployments and accounts are cut, is a hyphen.
+        let name = format!("{}-{}", "a".repeat(41), "b".repeat(15));
+        let hash = fnv(&[name.as_bytes()]);
+        assert_eq!(workload(&named(&name)), format!("provisioner-{}--{hash}", "a".repeat(41)));
+        assert_eq!(account(&name), format!("{}--{hash}-provisioner", "a".repeat(41)));
+        assert_eq!(labels(&name)[label::INSTANCE], name, "a label has room for it");
+        // The 54th, at which labels are.
+        let name = format!("{}-{}", "a".repeat(53), "b".repeat(20));
+        let hash = fnv(&[name.as_bytes()]);
+        assert_eq!(labels(&name)[label::INSTANCE], format!("{}--{hash}", "a".repeat(53)));
+        // A label may be cut after a dot, a name may not.
+        let dotted = format!("{}.{}.{}", "a".repeat(41), "b".repeat(11), "c".repeat(20));
+        let hash = fnv(&[dotted.as_bytes()]);
+        assert_eq!(workload(&named(&dotted)), format!("provisioner-{}-{hash}", "a".repeat(41)));
+        let label = format!("{}.{}.-{hash}", "a".repeat(41), "b".repeat(11));
+        assert_eq!(labels(&dotted)[label::INSTANCE], label);
+        // The 228th, at which names of Secrets are.
+        let name = format!("{}-{}", "a".repeat(227), "b".repeat(20));
+        let hash = fnv(&[name.as_bytes()]);
+        assert_eq!(secret(&name), format!("{}--{hash}-provisioner-key", "a".repeat(227)));
+    }
+
+    #[test]
+    fn objects_of_release_0_1_0_are_found_under_their_names() {
+        for short in ["alpha", &"a".repeat(63), &format!("{}-b", "a".repeat(40))] {
+            assert_eq!(former_workload(&named(short)), None);
+            assert_eq!(wide_selector(&named(short)), selector(&named(short)));
+        }
+        let name = format!("{}-{}-{}", "a".repeat(41), "b".repeat(11), "c".repeat(20));
+        let hash = fnv(&[name.as_bytes()]);
+        assert_eq!(former_workload(&named(&name)), Some(format!("provisioner-{}-{hash}", "a".repeat(41))));
+        let (start, both) = (format!("{}-{}", "a".repeat(41), "b".repeat(11)), wide_selector(&named(&name)));
+        let instances = format!("app.kubernetes.io/instance in ({start}--{hash},{start}-{hash})");
+        assert!(both.starts_with(&instances), "{both}");
+        assert!(both.ends_with("app.kubernetes.io/name=coder-provisioner"), "{both}");
     }
 }

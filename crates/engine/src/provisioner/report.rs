@@ -21,10 +21,11 @@ use crate::{
 };
 
 /// Reasons that only a person can do something about.
-const STALLING: [&str; 5] = [
+const STALLING: [&str; 6] = [
     reason::INVALID,
     reason::NOT_OURS,
     reason::HELD_BY_OTHER,
+    reason::SECRET_OUTDATED,
     reason::SECRET_NOT_FOUND,
     reason::CONTROL_PLANE_NOT_FOUND,
 ];

@@ -120,12 +120,8 @@ async fn unseen(coderd: &impl Coderd, organization: Uuid, name: &str) -> Result<
 
 impl Coderd for World {
     async fn list(&self, organization: Uuid, is_anew: bool, now: Timestamp) -> Result<Listing, Trouble> {
-        let read = if is_anew {
-            self.keys_anew(organization, now).await
-        } else {
-            self.keys(organization, now).await
-        };
-        match read {
+        let world = if is_anew { &self.anew() } else { self };
+        match world.keys(organization, now).await {
             Ok(list) => {
                 let keys = list.keys.iter().map(|it| live(&it.key, it.daemons.len())).collect();
                 Ok(Listing { keys, at: list.read_at, is_shown: true })
@@ -169,8 +165,7 @@ impl Coderd for World {
     }
 
     async fn has_organization(&self, organization: Uuid) -> Result<bool, Trouble> {
-        self.forget_organizations().await;
-        Ok(self.organization_by_id(organization).await?.is_some())
+        Ok(self.anew().organization_by_id(organization).await?.is_some())
     }
 
     fn own_intents(&self) -> &OwnIntents {

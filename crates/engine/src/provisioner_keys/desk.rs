@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use super::{
-    drive::{KeySecret, Proved, SecretRead, Written},
+    drive::{KeySecret, Proved, Revoked, SecretRead, Why, Written},
     record::{Held, Record, SecretPlace},
 };
 use crate::outcome::Trouble;
@@ -35,6 +35,11 @@ pub trait Desk: Debug + Send + Sync {
 
     fn remember(&self, holder: &Holder, proved: Option<Proved>);
 
+    /// The newest copy of the record that this process knows.
+    fn last_record(&self, holder: &Holder) -> Option<Record>;
+
+    fn keep_record(&self, holder: &Holder, record: &Record);
+
     /// Whether another object has, or is about to have, a key of that name there.
     fn is_of_another<'a>(
         &'a self,
@@ -49,6 +54,15 @@ pub trait Desk: Debug + Send + Sync {
         secret: &'a str,
         uid: &'a str,
     ) -> BoxFuture<'a, Result<Option<String>, Trouble>>;
+
+    /// Reports what became of a key that was to be revoked.
+    fn revoked<'a>(
+        &'a self,
+        holder: &'a Holder,
+        held: &'a Held,
+        how: Revoked,
+        why: &'a Why,
+    ) -> BoxFuture<'a, ()>;
 
     /// Names a key that stays in coderd and is forgotten.
     fn left<'a>(&'a self, holder: &'a Holder, held: &'a Held) -> BoxFuture<'a, ()>;

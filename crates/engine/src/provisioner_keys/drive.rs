@@ -5,8 +5,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     coderd::{Coderd, Minting, revoke},
+    copies,
     foresee::{Foreseen, foresee},
-    machine::{self, Next, Rest, Value, Write},
+    machine::{self, Next, Rest, Value, Write, settle},
     names::checksum,
     own::Came,
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
@@ -69,6 +70,31 @@ pub enum Revoked {
     OutOfReach,
 }
 
+/// Why a key is revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Its value was never written into the Secret.
+    Lost,
+    /// Another key is in its place, where that is known by name.
+    Replaced(Option<String>),
+    /// The object that it was made for is deleted.
+    Deleted,
+}
+
+impl Why {
+    /// In words, after "was revoked:".
+    pub fn words(&self) -> String {
+        match self {
+            Self::Lost => {
+                "its value was never written into the Secret, because minting it was interrupted".to_owned()
+            }
+            Self::Replaced(Some(by)) => format!("key {by} has replaced it"),
+            Self::Replaced(None) => "another key has replaced it".to_owned(),
+            Self::Deleted => "the object that it was minted for is deleted".to_owned(),
+        }
+    }
+}
+
 /// What is around the keys of one object.
 pub trait Surroundings: Sync {
     /// Writes the record into the object's status, at once.
@@ -89,6 +115,12 @@ pub trait Surroundings: Sync {
     /// anywhere.
     fn leave(&self, held: &Held) -> impl Future<Output = ()> + Send;
 
+    /// Reports what became of a key that was to be revoked, to people and at once.
+    fn revoked(&self, held: &Held, how: Revoked, why: &Why) -> impl Future<Output = ()> + Send;
+
+    /// Keeps the newest copy of the record for the passes after this one, in this process.
+    fn remember(&self, record: &Record);
+
     /// Told before each action and after some. There is no secret in it.
     fn told(&self, told: &Told<'_>);
 }
@@ -99,17 +131,9 @@ pub enum Told<'a> {
     /// About to be done.
     Action(&'a Next),
     /// A key was minted.
-    Minted {
-        name: &'a str,
-    },
-    Revoked {
-        held: &'a Held,
-        how: Revoked,
-    },
+    Minted { name: &'a str },
     /// It is tried again in a later pass.
-    NotRevoked {
-        held: &'a Held,
-    },
+    NotRevoked { held: &'a Held },
 }
 
 /// One pass over the keys of one object.
@@ -121,6 +145,8 @@ pub struct Drive<'a, C, S, A> {
     pub around: &'a A,
     /// What the status says.
     pub mirror: Record,
+    /// The newest copy of the record that this process knows.
+    pub remembered: Option<Record>,
     pub pods: Option<Pods>,
     /// What was proved before in this process.
     pub proved: Option<Proved>,
@@ -178,12 +204,11 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                     self.leave(&leaves).await;
                     self.around.mirror(&record).await?;
                     state.seen.mirrored(&record);
+                    self.around.remember(&record);
                     state.drop_given_up();
                 }
                 Next::Look => {
-                    let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
-                    let secret = self.read(&mut state).await?;
-                    state.seen.looked(listing.keys, secret, listing.at);
+                    self.look_anew(&mut state).await?;
                     // It was not made, and asking again at once would do the same.
                     if let Some((name, trouble)) = state.unclear.take()
                         && state.seen.find(&name).is_none()
@@ -222,9 +247,21 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             let key = self.coderd.prove(value).await?;
             state.seen.proved(key);
         }
+        let known = settle::known(self.wanted, &state.seen);
+        if copies::newer_key(self.wanted, &state.seen, &known).is_some() {
+            self.look_anew(&mut state).await?;
+        }
         self.note_others(&mut state.seen).await?;
         let foreseen = foresee(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
         Ok((foreseen, state.proved(&self.wanted.place)))
+    }
+
+    /// Reads the list, and then the Secret, anew.
+    async fn look_anew(&self, state: &mut State) -> Result<(), Trouble> {
+        let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
+        let secret = self.read(state).await?;
+        state.seen.looked(listing.keys, secret, listing.at);
+        Ok(())
     }
 
     /// What may be lost, and is there, may be another object's: then it is not revoked.
@@ -251,14 +288,18 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
         (state.seen.listed, state.seen.listed_at) = (listing.keys, listing.at);
         state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
-        let own = secret.record.iter().chain([&self.mirror]);
-        let former = own.into_iter().find_map(|it| it.secret.clone()).filter(|it| *it != self.wanted.secret);
-        if let Some(place) = former.filter(|_| secret.checksum.is_none()) {
+        state.seen.secret = secret;
+        state.seen.remembered.clone_from(&self.remembered);
+        let newest = copies::newest(self.wanted, &state.seen);
+        let is_outdated = copies::is_rolled_back(self.wanted, &state.seen, &newest);
+        let former = newest.secret.clone().filter(|it| *it != self.wanted.secret);
+        if let Some(place) = former.filter(|_| state.seen.secret.checksum.is_none() || is_outdated) {
             let read = self.secret.read(&place).await?;
             state.former = read.as_ref().and_then(|it| it.value.clone());
             state.seen.former = read.map(|it| it.seen());
         }
-        state.seen.secret = secret;
+        state.seen.remember(&newest);
+        self.around.remember(&newest);
         state.seen.pods.clone_from(&self.pods);
         if let Some(Proved { version, place, key }) = &self.proved
             && state.version.as_ref() == Some(version)
@@ -294,6 +335,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 state.version = Some(version);
                 state.value = put.or_else(|| state.value.take());
                 state.seen.wrote(&record, &value);
+                self.around.remember(&record);
                 state.drop_given_up();
                 self.remember(state);
             }
@@ -364,7 +406,9 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         };
         match done {
             Ok(how) => {
-                self.around.told(&Told::Revoked { held, how });
+                let current = || copies::newest(self.wanted, &state.seen).current.map(|it| it.name);
+                let why = if retiring.lost { Why::Lost } else { Why::Replaced(current()) };
+                self.around.revoked(held, how, &why).await;
                 match how {
                     Revoked::Done | Revoked::Absent | Revoked::NotOurs => state.seen.gone(held),
                     Revoked::OutOfReach => state.seen.left(held),

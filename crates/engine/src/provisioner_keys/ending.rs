@@ -10,10 +10,8 @@ use super::{
 #[derive(Debug, Clone, Copy)]
 pub struct Ending<'a> {
     pub names: &'a Names,
-    /// The record in the Secret, where there still is one.
-    pub record: Option<&'a Record>,
-    /// What the status says.
-    pub mirror: &'a Record,
+    /// Every copy of the record that could be found: in Secrets, in the status, in this process.
+    pub records: &'a [Record],
     /// The keys of the organization, where they could be read, and where they live.
     pub listed: Option<(&'a [LiveKey], &'a Place)>,
 }
@@ -21,9 +19,9 @@ pub struct Ending<'a> {
 /// Pure: the keys to revoke, in this order; each at its own place, and only if it is still the one that is meant. What may
 /// be lost goes first, the one in use last. Doing it again after a crash does nothing twice.
 pub fn end(ending: &Ending<'_>) -> Vec<Retiring> {
-    let Ending { names, record, mirror, listed } = ending;
-    let is_own = |it: &&&Record| it.holder.is_empty() || it.holder == names.uid;
-    let records: Vec<&Record> = record.iter().filter(is_own).copied().chain([*mirror]).collect();
+    let Ending { names, records, listed } = ending;
+    let is_own = |it: &&Record| it.holder.is_empty() || it.holder == names.uid;
+    let records: Vec<&Record> = records.iter().filter(is_own).collect();
     let mut steps: Vec<Retiring> = Vec::new();
     let mut add = |step: Retiring| {
         let is_known = |it: &Retiring| {

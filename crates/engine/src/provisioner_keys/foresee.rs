@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
+    copies,
     machine::{self, Need, Next, Rest, Value, Write},
     record::{Held, Intent, Record, Retiring, SecretPlace},
     situation::{LiveKey, Seen, Wanted},
@@ -62,14 +63,14 @@ pub struct Foreseen {
 
 /// Nothing when it would come to no end.
 pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen> {
-    let known = seen.stored(wanted).unwrap_or(&seen.mirror).clone();
+    let known = copies::newest(wanted, seen);
     let is_users = seen.secret.is_users(&wanted.names.uid);
     let (mut seen, mut acts, mut leaves) = (seen.clone(), Vec::new(), Vec::new());
     for _ in 0..MOST_ACTIONS {
         match machine::next(wanted, &seen, now) {
             Next::Rest(rest) => return Some(Foreseen { acts, rest: *rest, leaves, known, is_users }),
             Next::Write(write) => {
-                act_of(&write, &seen, &mut acts);
+                act_of(wanted, &write, &seen, &mut acts);
                 seen.wrote(&write.record, &write.value);
             }
             Next::Mirror { record, leaves: left } => {
@@ -102,7 +103,7 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
 }
 
 /// What a write is about. One that only goes with something else is nothing of its own.
-fn act_of(write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
+fn act_of(wanted: &Wanted, write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
     let Write { record, value, begins, leaves: _ } = write;
     match (begins, &record.intent, value) {
         (Some(need), Some(intent), _) => {
@@ -111,8 +112,7 @@ fn act_of(write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
             acts.push(Act::Mint { need: *need, before, name: intent.name.clone() });
         }
         (_, _, Value::Former) => {
-            let recorded = seen.secret.record.iter().chain([&seen.mirror]);
-            acts.push(Act::Move { from: recorded.into_iter().find_map(|it| it.secret.clone()) });
+            acts.push(Act::Move { from: copies::newest(wanted, seen).secret });
         }
         _ if acts.is_empty() => acts.push(Act::Note),
         _ => {}

@@ -6,15 +6,16 @@
 mod minting;
 mod need;
 mod retiring;
-mod settle;
+pub(super) mod settle;
 mod users;
 
 use jiff::Timestamp;
 
 pub use self::need::Need;
 use super::{
+    copies,
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{Proof, Seen, Wanted},
+    situation::{Proof, SecretSeen, Seen, Wanted},
 };
 use crate::outcome::Waiting;
 
@@ -89,7 +90,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     if seen.secret.is_users(&wanted.names.uid) {
         // What another object keeps is not shown to anybody.
-        if seen.secret.keeper.is_some() {
+        if seen.secret.keeper.is_some() || users::minted_elsewhere(wanted, seen).is_some() {
             return users::next(wanted, seen, now);
         }
         if must_prove(seen) {
@@ -103,23 +104,50 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if let Some(moved) = moved(wanted, seen) {
         return moved;
     }
-    let known = settle::known(wanted, seen);
+    let mut known = settle::known(wanted, seen);
     // A value goes to one deployment only: the one that it was minted on.
     if !is_elsewhere(wanted, seen, &known) && must_prove(seen) {
         return Next::Prove;
     }
-    let record = settle::settled(wanted, seen, known, now);
+    if let Some(key) = copies::newer_key(wanted, seen, &known) {
+        // A list that was read after the Secret may show what was written down in between.
+        if !seen.has_looked {
+            return Next::Look;
+        }
+        known = copies::behind(wanted, seen, known, key, now);
+    }
+    let outdated = copies::outdated(wanted, seen, &known);
+    // The value in an older copy says nothing about the current key.
+    let record = if outdated.is_some() { known } else { settle::settled(wanted, seen, known, now) };
     if let Some(write) = minting::keep_what_was_minted(wanted, seen, &record, now) {
         return write;
     }
-    match need::of(wanted, seen, &record, now) {
-        need::Verdict::Look => Next::Look,
-        need::Verdict::Mint(_) if seen.secret.is_immutable => {
-            retiring::next(wanted, seen, record, Some(immutable(wanted)), now)
+    let verdict = match outdated {
+        Some(_) if need::is_asked(wanted, &record) => need::Verdict::Mint(Need::Requested),
+        Some(waiting) => return hold(wanted, seen, record, waiting, now),
+        None => need::of(wanted, seen, &record, now),
+    };
+    let trouble = match verdict {
+        need::Verdict::Look => return Next::Look,
+        need::Verdict::Mint(_) if seen.secret.is_immutable => Some(immutable(wanted)),
+        need::Verdict::Mint(need) => return minting::next(wanted, seen, record, need, now),
+        need::Verdict::Enough(waiting) => waiting,
+    };
+    match trouble {
+        // A person has to do something about the Secret first.
+        Some(waiting) if copies::is_rolled_back(wanted, seen, &record) => {
+            hold(wanted, seen, record, waiting, now)
         }
-        need::Verdict::Mint(need) => minting::next(wanted, seen, record, need, now),
-        need::Verdict::Enough(waiting) => retiring::next(wanted, seen, record, waiting, now),
+        trouble => retiring::next(wanted, seen, record, trouble, now),
     }
+}
+
+/// Leaves Secret and keys as they are. The newest record is kept in the status: the Secret has an older one.
+fn hold(wanted: &Wanted, seen: &Seen, record: Record, waiting: Waiting, now: Timestamp) -> Next {
+    if record.epoch() > seen.mirror.epoch() {
+        return Next::Mirror { record: Box::new(record), leaves: Vec::new() };
+    }
+    retiring::rest(wanted, seen, record, Some(waiting), now)
 }
 
 /// A key whose value cannot be written would be minted and lost, over and over.
@@ -143,29 +171,40 @@ fn must_prove(seen: &Seen) -> bool {
 
 /// Whether the value in the Secret is, for all we know, that of a key of another deployment.
 fn is_elsewhere(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
-    record.current.as_ref().is_some_and(|it| {
-        let is_its = it.checksum.is_empty() || seen.secret.checksum.as_ref() == Some(&it.checksum);
-        is_its && !it.place.is_same(&wanted.place)
-    })
+    let Some(checksum) = &seen.secret.checksum else { return false };
+    let stored = seen.stored(wanted).into_iter().flat_map(Record::keys);
+    let known = record.keys().chain(stored).find(|it| it.checksum == *checksum);
+    let is_elsewhere = |it: &Held| !it.place.is_same(&wanted.place);
+    match (known, &record.current) {
+        (Some(held), _) => is_elsewhere(held),
+        (None, Some(current)) => current.checksum.is_empty() && is_elsewhere(current),
+        (None, None) => false,
+    }
 }
 
-/// The value moves with the Secret's name. It is written to the new place first.
+/// The value moves with the Secret's name. It is written to the new place first. A Secret that had the name before may still
+/// hold an older value of ours.
 fn moved(wanted: &Wanted, seen: &Seen) -> Option<Next> {
     let former =
         seen.former.as_ref().filter(|it| it.checksum.is_some() && !it.is_users(&wanted.names.uid))?;
-    if seen.secret.checksum.is_some() {
+    let newest = copies::newest(wanted, seen);
+    let current = newest.current.as_ref().map(|it| it.checksum.as_str()).filter(|it| !it.is_empty());
+    let is_current = |it: &SecretSeen| it.checksum.as_deref() == current && current.is_some();
+    let is_behind =
+        |it: &SecretSeen| it.record.as_ref().is_some_and(|it| it.rank() < newest.rank()) && !is_current(it);
+    let has_room = seen.secret.checksum.is_none() || (is_behind(&seen.secret) && !seen.secret.is_immutable);
+    if is_behind(former) || !has_room {
         return None;
     }
-    let own = |it: &&Record| it.holder.is_empty() || it.holder == wanted.names.uid;
-    let stored = seen.stored(wanted).or_else(|| former.record.as_ref().filter(own)).unwrap_or(&seen.mirror);
-    let mut record = Record {
-        holder: wanted.names.uid.clone(),
-        secret: stored.secret.clone().or_else(|| seen.mirror.secret.clone()),
-        ..stored.clone()
-    };
+    let mut record = Record { holder: wanted.names.uid.clone(), ..newest };
     record.settle_in(&wanted.secret, seen.pods.is_some());
-    let write = Write { record, value: Value::Former, begins: None, leaves: Vec::new() };
-    Some(Next::Write(Box::new(write)))
+    Some(written(wanted, seen, Write { record, value: Value::Former, begins: None, leaves: Vec::new() }))
+}
+
+/// Every write is one epoch above all copies.
+fn written(wanted: &Wanted, seen: &Seen, write: Write) -> Next {
+    let record = copies::next(wanted, seen, write.record);
+    Next::Write(Box::new(Write { record, ..write }))
 }
 
 fn waiting(reason: &'static str, message: String) -> Waiting {

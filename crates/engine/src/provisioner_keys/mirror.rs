@@ -26,6 +26,7 @@ pub fn of_status(state: &ProvisionerKeyState, holder: &str) -> Record {
     });
     Record {
         holder: holder.to_owned(),
+        epoch: state.key_epoch.and_then(|it| u64::try_from(it).ok()),
         current,
         intent: state.pending_key.as_ref().map(|it| {
             let Retiring { held, since, .. } = retiring(it);
@@ -45,6 +46,7 @@ pub fn of_status(state: &ProvisionerKeyState, holder: &str) -> Record {
 /// What a status says of a record.
 pub fn to_status(record: &Record) -> ProvisionerKeyState {
     let Record {
+        epoch,
         current,
         intent,
         retiring,
@@ -74,6 +76,7 @@ pub fn to_status(record: &Record) -> ProvisionerKeyState {
         former_secret_refs: former.iter().map(reference).collect(),
         used_key_names: used.clone(),
         key_generation: (*generation > 0).then(|| i64::from(*generation)),
+        key_epoch: epoch.and_then(|it| i64::try_from(it).ok()),
         last_rotation_time: rotated_at.map(Time),
         last_handled_rotate_at: handled_request.clone(),
     }
@@ -172,6 +175,7 @@ mod tests {
         let entry = |name: &str| SecretPlace { name: name.to_owned(), key: "key".to_owned() };
         let record = Record {
             holder: "uid".to_owned(),
+            epoch: Some(9),
             current: Some(Held { is_ours: false, ..held("a") }),
             intent: Some(Intent {
                 name: "b".to_owned(),

@@ -46,6 +46,10 @@ impl Names {
             _ if declared.trim() != declared || declared.chars().any(char::is_control) => {
                 Err("a key's name cannot begin or end with a space, or contain control characters".to_owned())
             }
+            // coderd compares names without regard to case, and how it does that for other letters is its database's business.
+            _ if !declared.is_ascii() => {
+                Err("a key's name can only have ASCII letters, digits and punctuation".to_owned())
+            }
             _ if is_reserved => {
                 Err(format!("{declared} is the name of a key of Coder's own: choose another"))
             }
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn names_that_coderd_keeps_for_itself_or_cannot_delete_are_refused() {
-        for name in ["", "built-in", "User-Auth", "PSK", "a/b", ".", "..", " a", "a\n"] {
+        for name in ["", "built-in", "User-Auth", "PSK", "a/b", ".", "..", " a", "a\n", "schlüssel", "Кey"]
+        {
             assert!(Names::check(name).is_err(), "{name}");
         }
         for name in ["alpha", "psk-1", "a.b", &"a".repeat(128)] {

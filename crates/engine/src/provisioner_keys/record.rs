@@ -13,6 +13,9 @@ pub struct Record {
     /// The uid of the object that all of this is for. A copy of the Secret elsewhere is not a record of somebody else.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub holder: String,
+    /// The number of the write that left this copy; see [`Record::epoch`]. `None` in records of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// The key whose value is in the Secret, or was last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<Held>,
@@ -153,6 +156,18 @@ impl Intent {
 }
 
 impl Record {
+    /// How new this copy is: every write adds one, so of two copies the one with the higher epoch was written later. A
+    /// record of an older version counts by its generation, which no later epoch is below.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.unwrap_or_else(|| u64::from(self.generation))
+    }
+
+    /// What copies are compared by. The number of the last key comes first: an older release, and a status whose definition
+    /// does not know the epoch, keep that number and lose the epoch.
+    pub fn rank(&self) -> (u32, u64) {
+        (self.generation, self.epoch.unwrap_or_default())
+    }
+
     /// Whether that key stands anywhere in it.
     pub fn names_key(&self, name: &str, organization_id: Option<Uuid>) -> bool {
         let in_intent = self.intent.iter().any(|it| it.is_called(name, organization_id));

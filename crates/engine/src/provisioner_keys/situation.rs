@@ -119,6 +119,8 @@ pub struct Seen {
     pub former: Option<SecretSeen>,
     /// What the object's status says.
     pub mirror: Record,
+    /// The newest copy that this process has read or written.
+    pub remembered: Option<Record>,
     /// The keys of the organization.
     pub listed: Vec<LiveKey>,
     pub listed_at: Timestamp,
@@ -157,6 +159,7 @@ impl Seen {
             secret,
             former: None,
             mirror,
+            remembered: None,
             listed,
             listed_at,
             proof: Proof::NotAsked,
@@ -215,6 +218,14 @@ impl Seen {
         }
         self.secret.owner.get_or_insert(Owner::Ours);
         self.secret.record = Some(record.clone());
+        self.remember(record);
+    }
+
+    /// Keeps a copy, unless a newer one is kept.
+    pub fn remember(&mut self, record: &Record) {
+        if self.remembered.as_ref().is_none_or(|it| it.rank() <= record.rank()) {
+            self.remembered = Some(record.clone());
+        }
     }
 
     /// The intent that is ours when that record is written. One that stays as somebody else wrote it stays theirs.
@@ -246,6 +257,7 @@ impl Seen {
         };
         self.minted = self.minted.take().filter(|it| !is_given_up(it));
         self.mirror = record.clone();
+        self.remember(record);
     }
 
     pub fn minted(&mut self, intent: &Intent, checksum: String) {

@@ -8,7 +8,8 @@ use std::{
 use engine::{
     Trouble,
     provisioner_keys::{
-        Desk, Held, Holder, KeySecret, Owner, Proved, Record, SecretPlace, SecretRead, Secrets, Written,
+        Desk, Held, Holder, KeySecret, Owner, Proved, Record, Revoked, SecretPlace, SecretRead, Secrets, Why,
+        Written,
     },
 };
 use futures::future::BoxFuture;
@@ -34,6 +35,9 @@ pub(crate) struct Paper {
     /// What the status says.
     pub(crate) mirror: Mutex<Option<Record>>,
     proved: Mutex<BTreeMap<String, Proved>>,
+    records: Mutex<BTreeMap<String, Record>>,
+    /// Keys that were revoked, and why.
+    pub(crate) revoked: Mutex<Vec<String>>,
     pub(crate) left: Mutex<Vec<String>>,
     /// The names of keys that other objects have.
     pub(crate) others: Mutex<Vec<String>>,
@@ -45,6 +49,7 @@ impl Paper {
     /// As after a start.
     pub(crate) fn remember_nothing(&self) {
         self.proved.lock().unwrap().clear();
+        self.records.lock().unwrap().clear();
     }
 }
 
@@ -72,6 +77,21 @@ impl Desk for Paper {
             Some(proved) => all.insert(holder.name.clone(), proved),
             None => all.remove(&holder.name),
         };
+    }
+
+    fn last_record(&self, holder: &Holder) -> Option<Record> {
+        self.records.lock().unwrap().get(&holder.uid).cloned()
+    }
+
+    fn keep_record(&self, holder: &Holder, record: &Record) {
+        self.records.lock().unwrap().insert(holder.uid.clone(), record.clone());
+    }
+
+    fn revoked<'a>(&'a self, _: &'a Holder, held: &'a Held, how: Revoked, why: &'a Why) -> BoxFuture<'a, ()> {
+        if how == Revoked::Done {
+            self.revoked.lock().unwrap().push(format!("{}: {}", held.name, why.words()));
+        }
+        Box::pin(async {})
     }
 
     fn is_of_another<'a>(&'a self, _: &'a Holder, held: &'a Held) -> BoxFuture<'a, Result<bool, Trouble>> {

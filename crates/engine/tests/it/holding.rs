@@ -150,7 +150,7 @@ async fn a_deletion_does_not_wait_for_what_the_manifest_refers_to() {
     assert_eq!(sheet.state()["group_sync"][ORGANIZATION]["field"], "");
     // And with the organization everything in it is gone.
     sheet.set("organizations", json!([]));
-    world.forget().await;
+    let world = world.anew();
     let assessment = subject(&sync).assess_deletion(&world).await;
     assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)), "{:?}", assessment.verdict);
 }
@@ -239,7 +239,7 @@ async fn what_our_own_first_step_left_is_ours_and_what_looks_otherwise_is_not() 
         json!({ORGANIZATION: [group]})
     };
     sheet.set("groups", half(json!({})));
-    world.forget().await;
+    let world = world.anew();
     assert_eq!(
         assess(&manifest, &world).await.contact,
         Some(Contact::Foreign),
@@ -250,7 +250,7 @@ async fn what_our_own_first_step_left_is_ours_and_what_looks_otherwise_is_not() 
     assert_eq!((found.contact, found.id.unwrap().to_string()), (Some(Contact::Held), GROUP.to_owned()));
     let bob = json!({"id": ORGANIZATION, "username": "bob", "email": "bob@example.com"});
     sheet.set("groups", half(json!({"members": [bob]})));
-    world.forget().await;
+    let world = world.anew();
     let found = assess(&manifest, &world).await;
     assert!(
         matches!(found.verdict, Verdict::Decided(Decision::Refuse(Refusal::NotEqual))),

@@ -2,9 +2,11 @@
 //! two of them at once, no key is lost, no foreign one is touched, and it ends with one key whose value is in the Secret.
 
 mod adversity;
+mod around;
 mod cases;
 mod disturb;
 mod model;
+mod restored;
 mod run;
 mod stories;
 mod wire;

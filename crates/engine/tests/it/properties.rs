@@ -153,7 +153,7 @@ async fn promises_are_kept(mut manifests: Vec<Value>, state: &Value) -> Result<(
     if shown.iter().any(|(_, it)| it.plan.changes().any(renames)) {
         return Ok(());
     }
-    world.forget().await;
+    let world = world.anew();
     for (mut subject, shown) in shown {
         let now = subject.assess(&world, Door::CommandLine).await;
         match (&shown.verdict, &now.verdict) {

@@ -1,4 +1,4 @@
-//! The lines of a document's fields: what a parsed value forgets, kept beside it.
+//! The positions of a document's fields, which a parsed value does not hold.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,14 +6,38 @@ use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
 };
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 
-/// Where a value stands, and what is in it.
+/// The position of a value, and of the values inside.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines {
-    /// The line of its key, or of its beginning where it has none; counted from 1.
-    line: usize,
+    /// Where the key of the value is, or where the value begins if the value has no key.
+    position: Position,
     inner: Inner,
+}
+
+/// A part of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Counted from 1.
+    pub(super) line: usize,
+    /// Counted from 1, in characters.
+    pub(super) column: usize,
+    /// How many characters the key has, without quotes; 0 where there is no key.
+    pub(super) key: usize,
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self { line: 1, column: 1, key: 0 }
+    }
+}
+
+impl From<Location> for Position {
+    fn from(location: Location) -> Self {
+        let number = |it: u64| usize::try_from(it).unwrap_or(1).max(1);
+        Self { line: number(location.line()), column: number(location.column()), key: 0 }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -25,15 +49,15 @@ enum Inner {
 }
 
 impl Lines {
-    /// Reads the lines of a text that was read as a value before.
+    /// Reads the positions in a text that was read as a value before.
     pub(super) fn read(text: &str) -> Self {
         let options = super::read::options();
         let read = serde_saphyr::from_str_with_options::<Spanned<Self>>(text, options);
-        read.map_or_else(|_| Self { line: 1, inner: Inner::Nothing }, Self::placed)
+        read.map_or_else(|_| Self::default(), Self::placed)
     }
 
-    pub(super) fn line(&self) -> usize {
-        self.line.max(1)
+    pub(super) fn position(&self) -> Position {
+        self.position
     }
 
     /// The value at a path such as `spec.mapping./a[0]` or `spec.mapping[/a]`; the last one on the way that is there.
@@ -76,17 +100,13 @@ impl Lines {
     }
 
     fn placed(spanned: Spanned<Self>) -> Self {
-        Self { line: line_of(&spanned), inner: spanned.value.inner }
+        Self { position: spanned.referenced.into(), inner: spanned.value.inner }
     }
-}
-
-fn line_of<T>(spanned: &Spanned<T>) -> usize {
-    usize::try_from(spanned.referenced.line()).unwrap_or(1)
 }
 
 impl<'de> Deserialize<'de> for Lines {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue).map(|inner| Self { line: 0, inner })
+        deserializer.deserialize_any(AnyValue).map(|inner| Self { position: Position::default(), inner })
     }
 }
 
@@ -150,9 +170,9 @@ impl<'de> Visitor<'de> for AnyValue {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Inner, A::Error> {
         let mut fields = BTreeMap::new();
         while let Some(key) = access.next_key::<Spanned<String>>()? {
-            let line = line_of(&key);
+            let position = Position { key: key.value.chars().count(), ..key.referenced.into() };
             let Lines { inner, .. } = access.next_value()?;
-            fields.insert(key.value, Lines { line, inner });
+            fields.insert(key.value, Lines { position, inner });
         }
         Ok(Inner::Map(fields))
     }
@@ -190,23 +210,37 @@ spec:
             ("spec.mapping./a[0]", 9),
             ("spec.name", 10),
         ] {
-            assert_eq!(lines.at(path).line(), line, "{path}");
+            assert_eq!(lines.at(path).position().line, line, "{path}");
         }
     }
 
     #[test]
     fn what_is_not_there_is_told_at_what_should_hold_it() {
         let lines = Lines::read(TEXT);
-        assert_eq!(lines.at("spec.organization").line(), 3);
-        assert_eq!(lines.at("spec.mapping./b[0]").line(), 5);
-        assert_eq!(lines.at("status.id").line(), 2);
+        assert_eq!(lines.at("spec.organization").position().line, 3);
+        assert_eq!(lines.at("spec.mapping./b[0]").position().line, 5);
+        assert_eq!(lines.at("status.id").position().line, 2);
+    }
+
+    #[test]
+    fn keys_have_a_column_and_a_length() {
+        let lines = Lines::read(TEXT);
+        for (path, column, key) in [
+            ("", 1, 0),
+            ("metadata.name", 12, 4),
+            ("spec.mapping./a.b", 5, 4),
+            ("spec.mapping./a.b[1]", 9, 0),
+        ] {
+            let position = lines.at(path).position();
+            assert_eq!((position.column, position.key), (column, key), "{path}");
+        }
     }
 
     #[test]
     fn json_has_lines_too() {
         let lines =
             Lines::read("{\n  \"spec\": {\n    \"name\": 1,\n    \"list\": [\n      true\n    ]\n  }\n}\n");
-        assert_eq!(lines.at("spec.name").line(), 3);
-        assert_eq!(lines.at("spec.list[0]").line(), 5);
+        assert_eq!(lines.at("spec.name").position().line, 3);
+        assert_eq!(lines.at("spec.list[0]").position().line, 5);
     }
 }

@@ -4,12 +4,16 @@ use std::{
     fmt, fs,
     io::Read as _,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::{Mistake, lines::Lines};
+use super::{
+    Mistake,
+    lines::{Lines, Position},
+};
 
 /// A text and what to call it.
 pub(super) struct Source {
@@ -20,17 +24,38 @@ pub(super) struct Source {
 /// One document of a source.
 pub(super) struct Document {
     pub(super) value: Value,
-    source: String,
-    /// How many lines of the source come before the text that its own lines are counted in.
-    before: usize,
+    text: Rc<Text>,
     lines: Lines,
 }
 
-/// A line of a file.
+/// The text that a document was read from: a part of its source.
+struct Text {
+    source: String,
+    /// How many lines of the source come before.
+    before: usize,
+    content: String,
+    /// Whether a line of the text may be a value of a Secret, which no message may show.
+    holds_secret: bool,
+}
+
+impl Text {
+    fn place(&self, position: Position) -> Place {
+        let Position { line, column, key } = position;
+        let excerpt = self.content.lines().nth(line - 1).filter(|_| !self.holds_secret).map(str::to_owned);
+        Place { file: self.source.clone(), line: self.before + line, column, key, excerpt }
+    }
+}
+
+/// A place in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    file: String,
-    line: usize,
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) column: usize,
+    /// How many characters the key at this place has, without quotes; 0 where there is no key.
+    pub(super) key: usize,
+    /// The line itself; `None` where it may hold a value of a Secret.
+    pub(super) excerpt: Option<String>,
 }
 
 impl fmt::Display for Place {
@@ -55,7 +80,10 @@ pub(super) fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
         let mut files = Vec::new();
         collect(path, &mut files)?;
         if files.is_empty() {
-            bail!("{} holds no manifest: files that end in .yaml, .yml or .json are taken", path.display());
+            bail!(
+                "{} holds no manifest: only files that end in .yaml, .yml or .json are read",
+                path.display()
+            );
         }
         for file in files {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -66,7 +94,7 @@ pub(super) fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    if !fs::metadata(path).with_context(|| format!("look at {}", path.display()))?.is_dir() {
+    if !fs::metadata(path).with_context(|| format!("read {}", path.display()))?.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
@@ -86,20 +114,20 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 impl Source {
-    /// The documents that are not empty; a list, as `kubectl get` prints it, stands for what is in it.
+    /// The documents that are not empty; a list, as `kubectl get` prints it, stands for its items.
     pub(super) fn documents(&self) -> Result<Vec<Document>, Mistake> {
         let mut documents = Vec::new();
         for (first_line, text) in split(&self.text) {
-            let value = parse(&text).map_err(|error| Mistake {
-                place: Place { file: self.name.clone(), line: first_line + error.line.saturating_sub(1) },
-                message: error.message,
+            let parsed = parse(&text);
+            let holds_secret = parsed.as_ref().map_or_else(|_| names_secret(&text), holds_secret);
+            let lines = Lines::read(&text);
+            let text =
+                Text { source: self.name.clone(), before: first_line - 1, content: text, holds_secret };
+            let value = parsed.map_err(|error| {
+                let position = error.location().map(Position::from).unwrap_or_default();
+                Mistake { place: text.place(position), message: cause(&error.to_string()).to_owned() }
             })?;
-            let document = Document {
-                value,
-                source: self.name.clone(),
-                before: first_line - 1,
-                lines: Lines::read(&text),
-            };
+            let document = Document { value, text: Rc::new(text), lines };
             if document.is_list() {
                 documents.extend(document.items());
             } else if !document.value.is_null() {
@@ -111,30 +139,49 @@ impl Source {
 }
 
 impl Document {
-    /// A field at the top, as text; empty when it is not there.
+    /// A field at the top, as text; empty when it is absent.
     pub(super) fn text(&self, field: &str) -> &str {
         self.value.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The place of a field, as far as it is there.
+    /// The place of a field, or of the innermost field around it that is there.
     pub(super) fn place(&self, path: &str) -> Place {
-        Place { file: self.source.clone(), line: self.before + self.lines.at(path).line() }
+        self.text.place(self.lines.at(path).position())
     }
 
     fn is_list(&self) -> bool {
-        self.text("kind").ends_with("List") && self.value.get("items").is_some_and(Value::is_array)
+        is_list(&self.value)
     }
 
     fn items(&self) -> impl Iterator<Item = Self> {
         let lines = self.lines.at("items");
-        let items = self.value.get("items").and_then(Value::as_array).into_iter().flatten();
-        items.enumerate().map(move |(index, item)| Self {
+        items(&self.value).enumerate().map(move |(index, item)| Self {
             value: item.clone(),
-            source: self.source.clone(),
-            before: self.before,
+            text: Rc::clone(&self.text),
             lines: lines.item(index).unwrap_or(lines).clone(),
         })
     }
+}
+
+fn is_list(value: &Value) -> bool {
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    kind.ends_with("List") && value.get("items").is_some_and(Value::is_array)
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.get("items").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Whether a document is a Secret or a list with one.
+fn holds_secret(value: &Value) -> bool {
+    value.get("kind").and_then(Value::as_str) == Some("Secret")
+        || is_list(value) && items(value).any(holds_secret)
+}
+
+/// Whether a text that cannot be parsed looks like a Secret.
+fn names_secret(text: &str) -> bool {
+    let text: String = text.chars().filter(|it| !it.is_whitespace() && !"\"'".contains(*it)).collect();
+    text.contains("kind:Secret") || text.contains("stringData:")
 }
 
 /// The documents of a text, with the line on which each begins.
@@ -154,22 +201,14 @@ fn split(text: &str) -> Vec<(usize, String)> {
     documents
 }
 
-struct Unreadable {
-    line: usize,
-    message: String,
-}
-
 /// How a text is read: octal numbers as kubectl reads them.
 pub(super) fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true }
 }
 
 /// Reads YAML, of which JSON is a part.
-fn parse(text: &str) -> Result<Value, Unreadable> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| Unreadable {
-        line: error.location().map_or(1, |it| usize::try_from(it.line()).unwrap_or(1)),
-        message: cause(&error.to_string()).to_owned(),
-    })
+fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
+    serde_saphyr::from_str_with_options(text, options())
 }
 
 /// What the parser says, without what is said elsewhere: the place, which it counts from the document's own first line, the
@@ -214,6 +253,35 @@ mod tests {
             (mistake.place.to_string().as_str(), mistake.message.as_str()),
             ("a.yaml:4", "duplicate mapping key: kind")
         );
+    }
+
+    #[test]
+    fn place_holds_the_line_and_the_column_of_a_field() {
+        let documents = source("---\nkind: A\nspec:\n  name: x\n").documents().unwrap();
+        let place = documents[0].place("spec.name");
+        assert_eq!((place.line, place.column, place.key), (4, 3, 4));
+        assert_eq!(place.excerpt.as_deref(), Some("  name: x"));
+    }
+
+    #[test]
+    fn lines_of_a_secret_are_never_shown() {
+        for text in [
+            "kind: Secret\nstringData: {token: hunter2}\n",
+            "kind: List\nitems: [{kind: A, spec: 1}, {kind: Secret, stringData: {token: hunter2}}]\n",
+        ] {
+            for document in source(text).documents().unwrap() {
+                assert_eq!(document.place("").excerpt, None, "{text}");
+            }
+        }
+        for text in [
+            "kind: Secret\nstringData: [token: hunter2\n",
+            "{\"kind\" : \"Secret\", \"data\": {\"token\": hunter2}\n",
+            "kin: Secret\nstringData:\n  token: [hunter2\n",
+        ] {
+            let mistake = source(text).documents().err().unwrap();
+            assert_eq!(mistake.place.excerpt, None, "{text}");
+            assert!(!mistake.message.contains("hunter2"), "{}", mistake.message);
+        }
     }
 
     #[test]

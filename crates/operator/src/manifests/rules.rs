@@ -130,6 +130,8 @@ mod tests {
             ("CoderProvisioner", json!({"tags": {"owner": "x"}}), "tags", "is set by Coder"),
             ("CoderProvisioner", json!({"tags": {"zone": ""}}), "tags", "drops those that are empty"),
             ("CoderProvisioner", json!({"key": {"name": "PSK"}}), "key.name", "keys of Coder itself"),
+            ("CoderProvisioner", json!({"key": {"name": "schlüssel"}}), "key.name", "ASCII"),
+            ("CoderProvisionerKey", json!({"name": "schlüssel"}), "name", "must be letters and digits"),
             ("CoderProvisioner", json!({"extraArgs": ["-O", "a"]}), "extraArgs", "the key decides"),
             (
                 "CoderProvisionerKey",

@@ -1,33 +1,32 @@
-//! The diff as a person wants to read it: by object, then by step, then by field.
+//! The diff as text: by deployment, object, step and field.
 
 use std::fmt::Write as _;
 
 use engine::{Action, Change, Impact};
 use serde_json::Value;
 
-use super::{Row, State};
-use crate::verbs::Plane;
+use super::{Row, State, View};
+use crate::deployment::DeploymentRef;
+
+/// What the line that names a deployment begins with.
+pub(super) const DEPLOYMENT: &str = "Deployment";
 
 /// How long a line may be before a list is shown item by item.
 const WIDTH: usize = 100;
 
-/// What stands for a value that nobody may see.
+/// The placeholder for a secret value.
 const SENSITIVE: &str = "(sensitive)";
 
-pub(super) fn render(rows: &[Row], verbose: bool) -> String {
+pub(super) fn render(view: &View<'_>, verbose: bool) -> String {
     let mut text = String::new();
-    let planes = rows.chunk_by(|one, next| one.control_plane == next.control_plane);
-    let is_several =
-        rows.first().is_some_and(|first| rows.iter().any(|it| it.control_plane != first.control_plane));
-    for rows in planes {
-        if let Some(row) = rows.first().filter(|_| is_several) {
-            write_plane(&mut text, &row.control_plane);
-        }
-        for row in rows.iter().filter(|row| verbose || row.state != State::Equal) {
+    for deployment in &view.deployments {
+        write_deployment(&mut text, deployment);
+        let rows = view.objects.iter().filter(|it| it.control_plane == **deployment);
+        for row in rows.filter(|row| verbose || row.state != State::Equal) {
             write_row(&mut text, row);
         }
     }
-    let count = |state: State| rows.iter().filter(|row| row.state == state).count();
+    let count = |state: State| view.objects.iter().filter(|row| row.state == state).count();
     let counts = [
         (count(State::Differs), "to change"),
         (count(State::Observed), "observed"),
@@ -35,6 +34,7 @@ pub(super) fn render(rows: &[Row], verbose: bool) -> String {
         (count(State::Waiting), "waiting"),
         (count(State::Invalid) + count(State::Failed), "failed"),
         (count(State::Equal), "equal"),
+        (view.skipped.len(), "skipped"),
     ];
     let counts: Vec<String> = counts
         .into_iter()
@@ -45,11 +45,10 @@ pub(super) fn render(rows: &[Row], verbose: bool) -> String {
     text + &counts + "\n"
 }
 
-fn write_plane(text: &mut String, plane: &Plane) {
-    let namespace = plane.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
-    let name = plane.name.as_deref().unwrap_or_default();
+fn write_deployment(text: &mut String, deployment: &DeploymentRef) {
+    let plane = deployment.control_plane().map(|it| format!(", CoderControlPlane {it}")).unwrap_or_default();
     // Writing to a string cannot fail.
-    writeln!(text, "== CoderControlPlane {namespace}{name}: {}\n", plane.url).ok();
+    writeln!(text, "{DEPLOYMENT} {deployment}{plane}\n").ok();
 }
 
 fn write_row(text: &mut String, row: &Row) {
@@ -114,7 +113,7 @@ fn write_line(text: &mut String, indent: usize, key: &str, before: &Value, after
     writeln!(text, "{:indent$}{line}", "").ok();
 }
 
-/// A list that is too long for a line, by the items that come and go. False where that does not tell the whole of it.
+/// A list that is too long for a line, by the items that come and go. False where that would hide a difference.
 fn write_items(text: &mut String, indent: usize, key: &str, before: &Value, after: &Value) -> bool {
     let items = |value: &Value| match value {
         Value::Null => Some(Vec::new()),

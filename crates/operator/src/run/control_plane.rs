@@ -25,7 +25,7 @@ use engine::{
         references::{Reference, references},
         report::{self, Findings, Readiness},
     },
-    endpoint::endpoint,
+    endpoint::{DeclaredOrigin, declared},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -51,9 +51,11 @@ use super::{
     Shared, drive, no_error,
     pace::spread,
     pass::{self, About, Ending, Target},
-    planes::{Origin, Plane, PlaneName},
+    planes::{Origin, Plane, PlaneName, Sources},
     record::{has_finalizer, leave_behind, set_finalizer, writes},
     trigger,
+    wake::requested,
+    watch,
 };
 use crate::{cluster::Cluster, deployment::reach};
 use departure::{Departure, leaving};
@@ -70,8 +72,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
-    let changes = watcher(shared.api::<CoderControlPlane>(), watcher::Config::default())
-        .default_backoff()
+    let changes = watch::decoded::<CoderControlPlane>(&shared, Some(known.clone()))
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
@@ -99,7 +100,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             move |object, shared: Arc<Shared>| {
                 // No line: what others wait for does not wait for them.
                 let target = Target { object, objects: objects.clone(), plane: None };
-                pass::over(Arc::clone(&shared), target, |it| reconcile(it, shared))
+                pass::over(Arc::clone(&shared), target, |it, _| reconcile(it, shared))
             },
             no_error,
             Arc::clone(&shared),
@@ -155,12 +156,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         return depart(&plane, shared).await;
     }
     if plane.spec.is_suspended() {
-        shared.planes.block(&name, reason::SUSPENDED, true);
-        let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
-        let because = Waiting { reason: reason::SUSPENDED, message };
-        let next = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
-        write_status(&plane, next, shared).await?;
-        return Ok(Action::await_change());
+        return suspend(&plane, shared).await;
     }
     if !has_finalizer(&*plane, finalizer::CONTROL_PLANE) {
         set_finalizer(&*plane, finalizer::CONTROL_PLANE, true, shared).await?;
@@ -181,11 +177,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
     if let Err(why) = &proved {
-        // Only the place that is declared may be merely silent: another one is not used any more.
-        let is_known = shared.planes.last_known(&name).is_some_and(|it| is_at(&plane, &it));
-        if !(is_known && SILENT.contains(&why.reason)) {
-            shared.planes.block(&name, why.reason, is_known && KEPT.contains(&why.reason));
-        }
+        block(&name, why, shared);
     }
     let licensing = match &proved {
         Ok(it) => Some(licensing::keep(&mut plane, &it.client, it.build.deployment_id, shared).await?),
@@ -201,6 +193,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let findings = Findings {
         access: proved.as_ref().map(|it| &it.build),
         given: given.as_ref(),
+        token_secret: proved.as_ref().ok().and_then(|it| it.token_secret.as_deref()),
         account: proved.as_ref().ok().and_then(|it| it.account),
         workload: workload.as_ref(),
         url: Some(url(&plane)),
@@ -208,8 +201,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         requested: requested(&plane),
         now: Timestamp::now(),
     };
-    write_status(&plane, report::status(&plane, &findings), shared).await?;
-    let Readiness { is_ready, reason, message, .. } = findings.readiness();
+    let next = report::status(&plane, &findings);
+    let covers_others = plane.status.as_ref().is_some_and(|it| it.features != next.features);
+    write_status(&plane, next, shared).await?;
+    let Readiness { is_ready, reason, message, is_retried_soon, .. } = findings.readiness();
     let ending = Ending { reason, message: &message, is_ready, is_trouble: !is_ready };
     shared.passes.ended(&about, ending, started.elapsed());
     let delay = if proved.is_err() {
@@ -219,14 +214,39 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     } else {
         shared.memory.succeeded(&about);
         let interval = spread(plane.spec.interval(), &about.uid);
-        let interval = if is_ready { interval } else { interval.min(SOON) };
+        let interval = if is_retried_soon { interval.min(SOON) } else { interval };
         shared.planes.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
     };
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
         shared.planes.admit(&name, proved.into_plane(shared));
     }
+    if covers_others {
+        // Whoever waits for a feature goes on at once, and whoever has lost one says so.
+        shared.planes.tell(&name);
+    }
     Ok(Action::requeue(delay))
+}
+
+/// Blocks the dependents of a control plane that could not be proved.
+fn block(name: &PlaneName, why: &Waiting, shared: &Shared) {
+    // Only the origin that is declared may be merely silent: the client of another one is gone by now.
+    let is_known = shared.planes.last_known(name).is_some();
+    if is_known && SILENT.contains(&why.reason) {
+        shared.planes.restate(name, why.reason);
+    } else {
+        shared.planes.block(name, why.reason, is_known && KEPT.contains(&why.reason));
+    }
+}
+
+/// Writes that nothing is read or changed.
+async fn suspend(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
+    shared.planes.block(&name_of(plane), reason::SUSPENDED, true);
+    let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
+    let because = Waiting { reason: reason::SUSPENDED, message };
+    let next = report::unlooked(plane, Truth::Unknown, &because, Timestamp::now());
+    write_status(plane, next, shared).await?;
+    Ok(Action::await_change())
 }
 
 /// How long it is until then; a second at least.
@@ -235,10 +255,13 @@ fn until(then: Timestamp) -> Duration {
     left.max(Duration::from_secs(1))
 }
 
-/// Whether a client is for the place that the manifest declares.
-pub(super) fn is_at(plane: &CoderControlPlane, known: &Plane) -> bool {
-    let declared = plane.spec.external.as_ref().map_or_else(|| address::internal(plane), |it| it.url.clone());
-    declared.parse().is_ok_and(|it: url::Url| it == *known.client().url())
+/// The client that is known of a control plane, if its whole origin is what is declared now.
+pub(super) async fn known(plane: &CoderControlPlane, shared: &Shared) -> Option<Arc<Plane>> {
+    let name = name_of(plane);
+    shared.planes.last_known(&name)?;
+    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    shared.planes.declare(&name, &declared.origin());
+    shared.planes.last_known(&name)
 }
 
 /// Whether the deployment that we know still answers: nothing is taken away from another one.
@@ -301,7 +324,7 @@ async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, ku
                 let note = format!("it goes before what belongs to it: {}", shortened(&left));
                 leave_behind(plane, reason::DELETING, &note, shared).await;
             }
-            if shared.planes.last_known(&name).is_none()
+            if known(plane, shared).await.is_none()
                 && let Ok(proved) = prove(plane, shared).await
             {
                 shared.planes.remember(&name, proved.into_plane(shared));
@@ -337,6 +360,7 @@ fn shortened(names: &[String]) -> String {
 
 /// A control plane that can be used.
 pub(super) struct Proved {
+    declared: DeclaredOrigin,
     /// Where it is, without the credentials.
     place: Origin,
     origin: Origin,
@@ -344,29 +368,38 @@ pub(super) struct Proved {
     build: BuildInfo,
     /// The token, where a Secret held it ready-made.
     given: Option<SecretString>,
+    /// The Secret with a token of our own.
+    token_secret: Option<String>,
     /// The account that we made for ourselves, where it is us who run it.
     account: Option<Uuid>,
 }
 
 impl Proved {
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
-        Plane::new(self.place, self.origin, self.client, self.build.deployment_id, Arc::clone(&shared.desk))
+        let Self { declared, place, origin, client, build, .. } = self;
+        let made_from = Sources { declared, place, origin };
+        Plane::new(made_from, &client, build.deployment_id, Arc::clone(&shared.desk))
     }
 }
 
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
 pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
-    let endpoint = endpoint(plane, &Cluster(shared.client.clone())).await?;
-    let name = name_of(plane);
+    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    let (name, origin_now) = (name_of(plane), declared.origin());
+    shared.planes.declare(&name, &origin_now);
+    let endpoint = declared.endpoint()?;
+    check_address(&endpoint.url, shared)?;
     let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
     // Asked without a token: who answers has to be known before anything secret is sent.
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => reach(&endpoint, None)
+        None => reach(&endpoint, None, shared.addresses)
             .map_err(|message| Waiting { reason: reason::INVALID, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
-    let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it)))?;
+    let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
+    let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
+    shared.planes.answers_as(&name, build.deployment_id);
     let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref()?.parse().ok());
     check_identity(plane, known, build.deployment_id)?;
     let mut given = None;
@@ -393,7 +426,8 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
         remote(&error)
     })?;
     let account = matches!(endpoint.credentials, Credentials::Ours).then_some(user.id);
-    Ok(Proved { place, origin, client, build, given, account })
+    let token_secret = given.is_none().then(|| operator_token_secret(plane));
+    Ok(Proved { declared: origin_now, place, origin, client, build, given, token_secret, account })
 }
 
 /// What coderd said, as what has to come first.
@@ -401,13 +435,33 @@ fn remote(error: &client::Error) -> Waiting {
     Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
 }
 
-/// Adds what to do about a certificate that nobody vouches for.
-fn with_hint(mut waiting: Waiting) -> Waiting {
-    if waiting.message.contains("certificate") {
-        waiting.message.push_str(
-            "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef",
-        );
-    }
+/// Refuses an address that the operator does not connect to. What a name resolves to is checked when it is connected to.
+pub(super) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Waiting> {
+    shared.addresses.check_url(url).map_err(|why| Waiting {
+        reason: reason::ADDRESS_NOT_ALLOWED,
+        message: format!(
+            "the operator does not connect to {}: {why}; use another address, or start the operator with \
+             --allow-local-addresses",
+            url.host_str().unwrap_or_default()
+        ),
+    })
+}
+
+/// Adds what to do about a certificate that no trusted authority has signed.
+fn with_hint(mut waiting: Waiting, plane: &CoderControlPlane) -> Waiting {
+    let Some(external) = plane.spec.external.as_ref().filter(|_| waiting.message.contains("certificate"))
+    else {
+        return waiting;
+    };
+    let hint = match external.ca() {
+        Some((secret, key)) => format!(
+            "; neither the usual authorities nor those under {key} in Secret {secret} have signed it: put the \
+             certificate of the authority that has into that Secret"
+        ),
+        None => "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef"
+            .to_owned(),
+    };
+    waiting.message.push_str(&hint);
     waiting
 }
 
@@ -438,13 +492,6 @@ async fn write_status(
     let planes =
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
     planes.replace_status(&plane.name_any(), &writes(), &written).await
-}
-
-/// The annotation that asks for a pass now.
-pub(super) fn requested(object: &impl kube::ResourceExt) -> Option<String> {
-    let annotations = object.annotations();
-    let asked = [api::annotation::RECONCILE_REQUESTED_AT, api::annotation::FLUX_REQUESTED_AT];
-    asked.iter().find_map(|it| annotations.get(*it)).cloned()
 }
 
 #[cfg(test)]

@@ -9,20 +9,20 @@ use api::{CoderProvisionerKey, label, reason};
 use engine::{
     Trouble, Waiting,
     provisioner_keys::{
-        Desk, Held, Holder, Proved, Record, Secrets,
+        Desk, Held, Holder, Proved, Record, Revoked, Secrets, Why,
         mirror::{changed, to_status},
     },
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, Resource, ResourceExt as _, runtime::events::EventType};
 use serde_json::Value;
 
 use super::{
     Shared, key_holders,
     key_secrets::KeySecrets,
     pass::About,
-    record::{leave_behind, mark},
+    record::{leave_behind, mark, publish},
 };
 
 /// The cluster that this operator works in.
@@ -104,6 +104,34 @@ impl Desk for ClusterDesk {
         }
     }
 
+    fn last_record(&self, holder: &Holder) -> Option<Record> {
+        self.shared.upgrade()?.memory.with(&about(holder), |it| it.record.clone())
+    }
+
+    fn keep_record(&self, holder: &Holder, record: &Record) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.memory.with(&about(holder), |it| it.record = Some(record.clone()));
+        }
+    }
+
+    fn revoked<'a>(
+        &'a self,
+        holder: &'a Holder,
+        held: &'a Held,
+        how: Revoked,
+        why: &'a Why,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            // An Event needs no more of the object than who it is.
+            let mut object = CoderProvisionerKey::new(&holder.name, api::CoderProvisionerKeySpec::default());
+            object.metadata.namespace = Some(holder.namespace.clone());
+            object.metadata.uid = Some(holder.uid.clone());
+            if let Some(shared) = self.shared.upgrade() {
+                report_revoked(&object, held, how, why, &shared).await;
+            }
+        })
+    }
+
     fn is_of_another<'a>(
         &'a self,
         holder: &'a Holder,
@@ -133,6 +161,30 @@ impl Desk for ClusterDesk {
                 tracing::warn!("{note}");
             }
         })
+    }
+}
+
+/// Reports what became of a key that was to be revoked: in a log line, and in an Event where one was revoked.
+pub(super) async fn report_revoked(
+    object: &impl Resource<DynamicType = ()>,
+    held: &Held,
+    how: Revoked,
+    why: &Why,
+    shared: &Shared,
+) {
+    let (name, why) = (&held.name, why.words());
+    match how {
+        Revoked::Done => {
+            tracing::info!(key = name, why, "a key was revoked");
+            let note = format!("provisioner key {name} was revoked: {why}");
+            publish(object, EventType::Normal, ("KeyRevoked", "Delete"), &note, shared).await;
+        }
+        Revoked::Absent => tracing::info!(key = name, why, "a key to be revoked is not in Coder any more"),
+        Revoked::NotOurs => {
+            tracing::info!(key = name, why, "a key to be revoked is another object's and stays");
+        }
+        // It is named when it is given up.
+        Revoked::OutOfReach => {}
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use api::{annotation, reason};
 use engine::{
-    Trouble, Waiting,
+    Trouble, Waiting, own_secrets,
     provisioner_keys::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
 };
 use k8s_openapi::{
@@ -82,6 +82,10 @@ impl KeySecret for KeySecrets {
             self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
             return Ok(None);
         };
+        if own_secrets::is_access(&secret.metadata) {
+            let message = own_secrets::refusal(&secret.metadata, None).unwrap_or_default();
+            return Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }.into());
+        }
         let read = SecretRead {
             owner: if self.is_ours(&secret) { Owner::Ours } else { Owner::Users },
             value: value(&secret, &place.key),

@@ -44,7 +44,8 @@ async fn line(
     Ok(last_line(log.as_bytes(), &values))
 }
 
-/// The values of every Secret that a pod reads.
+/// The values of every Secret that a pod reads, to be hidden in what is shown of its logs. They go nowhere, so also those are read
+/// that no manifest may refer to.
 async fn values(pod: &Pod, namespace: &str, shared: &Shared) -> Result<Vec<SecretString>, kube::Error> {
     let secrets = Api::<Secret>::namespaced(shared.client.clone(), namespace);
     let mut values = Vec::new();
@@ -68,8 +69,13 @@ mod tests {
     async fn a_log_that_cannot_be_read_costs_the_line_and_nothing_else() {
         let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(nobody).unwrap();
-        let clients = crate::cluster::Clients { acting: client.clone(), watching: client };
-        let shared = Shared::new(clients, None, Vec::new(), Arc::default());
+        let clients = crate::cluster::Clients {
+            acting: client.clone(),
+            electing: client.clone(),
+            watching: client,
+            fence: crate::fence::Fence::open(),
+        };
+        let shared = Shared::new(clients, crate::run::Limits::default(), Arc::default());
         let crashing = json!([{"name": "coder", "image": "", "imageID": "", "ready": false, "restartCount": 3,
             "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
         let pod = json!({"metadata": {"name": "main-1"}, "status": {"containerStatuses": crashing}});

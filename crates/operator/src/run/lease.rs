@@ -27,11 +27,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::admin::Progress;
+use crate::fence::Fence;
 
 /// The name of the Lease.
 const NAME: &str = "coder-operator";
 /// How long others wait for a leader that is not heard of.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
+/// The longest duration of another holder that is obeyed. A longer one would keep everybody out for as long as it says.
+const LONGEST: Duration = Duration::from_mins(2);
 /// How often a leader renews.
 const RENEW: Duration = Duration::from_secs(5);
 /// When a leader that could not renew stops: well before anybody else may start.
@@ -71,14 +74,15 @@ fn decide(lease: Option<&LeaseSpec>, me: &str, seen: Instant, now: Instant) -> D
     match lease.holder_identity.as_deref().unwrap_or_default() {
         "" => Decision::Acquire,
         holder if holder == me => left(RENEW).map_or(Decision::Renew, Decision::Wait),
-        // The holder says how long to wait for it; its build may have another opinion than ours.
         _ => left(duration(lease)).map_or(Decision::Acquire, Decision::Wait),
     }
 }
 
+/// How long another holder is waited for. The holder says it, because its build may have another opinion than ours; a value that
+/// is not a sane duration is replaced by our own.
 fn duration(lease: &LeaseSpec) -> Duration {
-    let told = lease.lease_duration_seconds.and_then(|it| u64::try_from(it).ok());
-    told.map_or(DURATION, Duration::from_secs)
+    let told = lease.lease_duration_seconds.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+    told.filter(|it| !it.is_zero() && *it <= LONGEST).unwrap_or(DURATION)
 }
 
 /// The lease in our hands: what `me` writes to take or to keep it.
@@ -111,8 +115,8 @@ pub(super) struct Election {
 
 impl Election {
     /// Stands for the Lease in a namespace.
-    pub(super) fn begin(client: Client, namespace: &str, progress: Progress) -> Self {
-        let candidate = Candidate::new(client, namespace, progress);
+    pub(super) fn begin(client: Client, namespace: &str, progress: Progress, fence: Fence) -> Self {
+        let candidate = Candidate::new(client, namespace, progress, fence);
         tracing::info!(me = candidate.me, namespace, lease = NAME, "waiting to lead");
         let leadership = candidate.leadership.subscribe();
         let stop = CancellationToken::new();
@@ -173,13 +177,15 @@ struct Candidate {
     leadership: watch::Sender<Leadership>,
     /// Told whenever the Lease could be read.
     progress: Progress,
+    /// Open while nobody else may act.
+    fence: Fence,
     /// What last went wrong, which is told once.
     trouble: Option<String>,
 }
 
 impl Candidate {
     /// A candidate for the Lease in a namespace, with a name that no other process has or will have.
-    fn new(client: Client, namespace: &str, progress: Progress) -> Self {
+    fn new(client: Client, namespace: &str, progress: Progress, fence: Fence) -> Self {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| NAME.to_owned());
         Self {
             leases: Api::namespaced(client, namespace),
@@ -188,6 +194,7 @@ impl Candidate {
             is_stale: true,
             leadership: watch::Sender::new(Leadership::Waiting),
             progress,
+            fence,
             trouble: None,
         }
     }
@@ -209,6 +216,7 @@ impl Candidate {
                 Ok(Ok(Decision::Wait(left))) => left,
                 Ok(Ok(Decision::Acquire | Decision::Renew)) => {
                     held = Some(sent);
+                    self.fence.open_until(sent + GIVE_UP);
                     RENEW
                 }
                 Ok(Err(error)) => self.failed(error.to_string()),
@@ -246,6 +254,9 @@ impl Candidate {
             Some(at) if is_ours && at.elapsed() < GIVE_UP => Leadership::Leading,
             Some(_) => Leadership::Lost,
         };
+        if next == Leadership::Lost {
+            self.fence.open_until(Instant::now());
+        }
         self.leadership.send_if_modified(|it| std::mem::replace(it, next) != next);
         next
     }

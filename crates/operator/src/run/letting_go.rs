@@ -9,7 +9,7 @@ use kube::{Api, Resource as _};
 
 use super::{
     Shared,
-    control_plane::{is_at, prove},
+    control_plane::{known, prove},
     planes::{Plane, PlaneName},
 };
 use crate::cluster::Cluster;
@@ -25,7 +25,6 @@ pub(super) enum Obstacle {
 /// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
 /// is good enough for a deletion.
 pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
-    let known = shared.planes.last_known(name);
     let not_now = |waiting| Obstacle::NotNow(Outcome::Waiting(waiting));
     let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
         Ok(Some(declared)) => declared,
@@ -34,11 +33,11 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
             return Err(Obstacle::Gone(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message }));
         }
         Err(unreadable) => {
-            let message = format!("control plane {} cannot be read: {}", name.1, unreadable.0);
+            let message = format!("control plane {} cannot be read: {}", name.1, unreadable.words());
             return Err(not_now(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }));
         }
     };
-    if let Some(known) = known.filter(|it| is_at(&declared, it)) {
+    if let Some(known) = known(&declared, shared).await {
         return Ok(known);
     }
     match prove(&declared, shared).await {
@@ -57,6 +56,11 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
 /// Whether the namespace itself is going: nothing may hold it up.
 pub(super) async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
     let namespaces = Api::<Namespace>::all(shared.client.clone());
-    let found = namespaces.get_metadata_opt(namespace).await;
-    found.is_ok_and(|it| it.is_none_or(|it| it.metadata.deletion_timestamp.is_some()))
+    match namespaces.get_metadata_opt(namespace).await {
+        Ok(found) => found.is_none_or(|it| it.metadata.deletion_timestamp.is_some()),
+        Err(error) => {
+            tracing::warn!("cannot determine whether namespace {namespace} is being deleted: {error}");
+            false
+        }
+    }
 }

@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
-use engine::{contention::Mended, provisioner_keys::Proved};
+use engine::{
+    contention::Mended,
+    provisioner_keys::{Proved, Record},
+};
+use tokio::time::Instant;
 
-use super::{metrics::KindName, pace, pass::About};
+use super::{metrics::KindName, pace, pass::About, wake::Wake};
 
 /// Which object: its kind, its namespace and its name.
 type Key = (KindName, String, String);
@@ -23,9 +27,15 @@ pub(super) struct Remembered {
     failures: u32,
     /// How often they had no end of their own since one had.
     cuts: u32,
+    /// Which version of the manifest was last reconciled; see [`super::trigger::version`].
+    version: Option<u64>,
+    /// When the last change or request was noticed that no reconcile has answered yet.
+    event: Option<Instant>,
     pub(super) mended: Mended,
     /// Which key its Secret holds, as coderd said: asked once for every version.
     pub(super) proved: Option<Proved>,
+    /// The newest record of its keys: the copies in the cluster may be replaced by older ones.
+    pub(super) record: Option<Record>,
 }
 
 /// What is remembered of all of them.
@@ -65,6 +75,26 @@ impl Memory {
         }
     }
 
+    /// A reconcile of this version of the manifest begins, which was noticed at `noticed`.
+    pub(super) fn wake(&self, about: &About, version: u64, noticed: Instant) -> Wake {
+        self.with(about, |it| {
+            if it.version.replace(version) != Some(version) {
+                it.event = it.event.max(Some(noticed));
+            }
+            Wake::new(it.event, Instant::now())
+        })
+    }
+
+    /// Something that the object refers to has changed.
+    pub(super) fn reference_changed(&self, about: &About) {
+        self.with(about, |it| it.event = Some(Instant::now()));
+    }
+
+    /// A reconcile has answered what woke it. What came meanwhile is still to be answered.
+    pub(super) fn answered(&self, about: &About, wake: &Wake) {
+        self.with(about, |it| it.event = it.event.filter(|_| it.event != wake.event()));
+    }
+
     pub(super) fn with<T>(&self, about: &About, look: impl FnOnce(&mut Remembered) -> T) -> T {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let remembered = objects.entry(key(about)).or_default();
@@ -91,6 +121,31 @@ mod tests {
     fn about(uid: &str) -> About {
         let (kind, namespace, name) = ("CoderGroup".into(), "platform".to_owned(), "alpha".to_owned());
         About { kind, namespace, name, uid: uid.to_owned(), generation: Some(1) }
+    }
+
+    #[test]
+    fn an_event_counts_until_a_reconcile_has_answered_it() {
+        let (memory, about, start) = (Memory::default(), about("a"), Instant::now());
+        let later = start + Duration::from_secs(1);
+        let first = memory.wake(&about, 1, start);
+        assert_eq!(first.event(), Some(start), "nobody has reconciled this version");
+        assert_eq!(memory.wake(&about, 1, later).event(), Some(start), "a retry answers the same event");
+        memory.answered(&about, &first);
+        assert_eq!(memory.wake(&about, 1, later).event(), None, "the timer");
+        assert_eq!(memory.wake(&about, 2, later).event(), Some(later), "another version");
+    }
+
+    #[test]
+    fn an_event_that_comes_during_a_reconcile_is_left_to_the_next_one() {
+        let (memory, about, start) = (Memory::default(), about("a"), Instant::now());
+        let first = memory.wake(&about, 1, start);
+        memory.reference_changed(&about);
+        memory.answered(&about, &first);
+        let second = memory.wake(&about, 1, start);
+        assert!(second.event() > Some(start));
+        memory.answered(&about, &second);
+        assert_eq!(memory.wake(&about, 1, start).event(), None);
+        assert!(memory.wake(&self::about("b"), 1, start).event().is_some(), "another object of that name");
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub(super) struct Metrics {
     watch_errors: Family<OfKind, Counter>,
     steps: Family<OfAction, Counter>,
     left_behind: Family<OfKind, Counter>,
+    undecodable: Family<OfKind, Counter>,
     objects: Objects,
     planes: PlaneCounts,
     leader: Gauge,
@@ -87,6 +88,7 @@ impl Default for Metrics {
             watch_errors: Family::default(),
             steps: Family::default(),
             left_behind: Family::default(),
+            undecodable: Family::default(),
             objects: Objects::default(),
             planes: PlaneCounts::default(),
             leader: Gauge::default(),
@@ -113,6 +115,12 @@ impl Metrics {
         registry.register("plan_steps", "Steps of plans that were carried out", self.steps.clone());
         let left_behind = self.left_behind.clone();
         registry.register("left_behind", "Objects that went without what they made", left_behind);
+        let undecodable = self.undecodable.clone();
+        registry.register(
+            "undecodable_objects",
+            "Versions of objects that could not be decoded",
+            undecodable,
+        );
         registry.register("leader", "Whether this process acts", self.leader.clone());
         registry.register_collector(Box::new(self.objects.clone()));
         registry.register_collector(Box::new(self.planes.clone()));
@@ -162,6 +170,11 @@ impl Metrics {
         self.left_behind.get_or_create(&OfKind { kind }).inc();
     }
 
+    /// A version of an object could not be decoded.
+    pub(super) fn undecodable(&self, kind: KindName) {
+        self.undecodable.get_or_create(&OfKind { kind }).inc();
+    }
+
     /// Shows the objects of a kind, as a controller has them.
     pub(super) fn show<K>(&self, objects: Store<K>, conditions: fn(&K) -> &[Condition])
     where
@@ -183,7 +196,10 @@ impl Metrics {
 
     /// How it stands with a control plane's licences.
     pub(super) fn licensed(&self, plane: &PlaneName, licensing: &Licensing) {
-        self.planes.of(plane).licensed(licensing.into());
+        // What could not be read is shown as it was.
+        if licensing.licenses.is_some() {
+            self.planes.of(plane).licensed(licensing.into());
+        }
     }
 
     /// When the token ends that we were given for a control plane; nothing where it does not, or is one of our own.

@@ -32,14 +32,16 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{
-    Shared,
-    control_plane::requested,
-    drive, no_error,
+    Shared, drive,
+    memory::Memory,
+    no_error,
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::{Plane, PlaneName, Standing},
     record::{has_finalizer, mark, publish, set_finalizer, writes},
     trigger,
+    wake::{Wake, requested},
+    watch,
 };
 use crate::cluster::Cluster;
 
@@ -54,29 +56,33 @@ struct Context<K: Kind> {
 
 pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
     let (manifests, writer) = reflector::store();
-    let changes = watcher(shared.api::<K::Manifest>(), watcher::Config::default())
-        .default_backoff()
+    let changes = watch::decoded::<K::Manifest>(&shared, Some(manifests.clone()))
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<K::Manifest>(), PredicateConfig::default());
     shared.metrics.show(manifests.clone(), |it| it.status().map_or(&[], |it| it.conditions.as_slice()));
     let context = Arc::new(Context::<K> { shared: Arc::clone(&shared), manifests: manifests.clone() });
     let [of_planes, of_organizations, of_groups, of_secrets] = std::array::from_fn(|_| manifests.clone());
+    let [by_planes, by_organizations, by_groups] = std::array::from_fn(|_| Arc::clone(&shared.memory));
     let controller = Controller::for_stream(changes, manifests)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
             let belongs =
                 move |it: &K::Manifest| changed.as_ref().is_none_or(|it_is| *it_is == plane_of::<K>(it));
-            futures::stream::iter(those::<K>(&of_planes, belongs))
+            futures::stream::iter(woken::<K>(&of_planes, &by_planes, belongs))
         }))
         // What waits for an organization or a group goes on when one changes.
-        .watches(shared.api::<api::CoderOrganization>(), watcher::Config::default(), move |it| {
-            waiting::<K>(&of_organizations, it.metadata.namespace.as_deref())
-        })
-        .watches(shared.api::<api::CoderGroup>(), watcher::Config::default(), move |it| {
-            waiting::<K>(&of_groups, it.metadata.namespace.as_deref())
+        .watches(
+            shared.api::<PartialObjectMeta<api::CoderOrganization>>(),
+            watcher::Config::default(),
+            move |it| waiting::<K>(&of_organizations, &by_organizations, it.metadata.namespace.as_deref()),
+        )
+        .watches(shared.api::<PartialObjectMeta<api::CoderGroup>>(), watcher::Config::default(), move |it| {
+            waiting::<K>(&of_groups, &by_groups, it.metadata.namespace.as_deref())
         })
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned());
     let controller = if K::HAS_SECRETS {
+        // No event that lists have to be read again for: every reconcile reads the Secret, and a value in it that is new
+        // to us is proved by coderd itself.
         controller.watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
             let (namespace, name) = (it.namespace(), it.name_any());
             those::<K>(&of_secrets, |it| it.namespace() == namespace && K::refers_to_secret(it, &name))
@@ -88,7 +94,7 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         |object, context: Arc<Context<K>>| {
             let (plane, objects) = (Some(plane_of::<K>(&object)), context.manifests.clone());
             let target = Target { object, objects, plane };
-            pass::over(Arc::clone(&context.shared), target, |it| reconcile::<K>(it, context))
+            pass::over(Arc::clone(&context.shared), target, |it, wake| reconcile::<K>(it, wake, context))
         },
         no_error,
         context,
@@ -110,9 +116,28 @@ fn those<K: Kind>(
     manifests.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
 }
 
-/// The manifests of a namespace that wait for something that they refer to.
-fn waiting<K: Kind>(manifests: &Store<K::Manifest>, namespace: Option<&str>) -> Vec<ObjectRef<K::Manifest>> {
+/// The same, of which something that they refer to has changed.
+fn woken<K: Kind>(
+    manifests: &Store<K::Manifest>,
+    memory: &Memory,
+    are: impl Fn(&K::Manifest) -> bool,
+) -> Vec<ObjectRef<K::Manifest>> {
     those::<K>(manifests, |it| {
+        let is_one = are(it);
+        if is_one {
+            memory.reference_changed(&About::of(it));
+        }
+        is_one
+    })
+}
+
+/// The manifests of a namespace that wait for something that they refer to.
+fn waiting<K: Kind>(
+    manifests: &Store<K::Manifest>,
+    memory: &Memory,
+    namespace: Option<&str>,
+) -> Vec<ObjectRef<K::Manifest>> {
+    woken::<K>(manifests, memory, |it| {
         let conditions = it.status().map_or(&[][..], |it| &it.conditions);
         it.meta().namespace.as_deref() == namespace && trigger::waits_for_reference(conditions)
     })
@@ -124,6 +149,7 @@ fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {
 
 async fn reconcile<K: Kind>(
     manifest: Arc<K::Manifest>,
+    mut wake: Wake,
     context: Arc<Context<K>>,
 ) -> Result<Action, kube::Error> {
     let shared = &context.shared;
@@ -143,12 +169,14 @@ async fn reconcile<K: Kind>(
         return Ok(Action::await_change());
     }
     if let Some(first) = status::begun(manifest.status(), manifest.meta().generation, Timestamp::now()) {
-        manifest = write_status(&manifest, first, &Map::new(), shared).await?;
+        let written = write_status(&manifest, first, &Map::new(), shared).await?;
+        wake = wake.of_written(&manifest, &written);
+        manifest = written;
     }
     let mut object = Object::<K>::new(manifest);
     let name = plane_of::<K>(&object.manifest);
     let (assessment, report) = match shared.planes.standing(&name) {
-        Some(Standing::Usable(plane)) => pass(&mut object, &plane, &context).await?,
+        Some(Standing::Usable(plane)) => pass(&mut object, &plane, &wake, &context).await?,
         Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
         None => match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
             Ok(None) => (None, not_declared(&name)),
@@ -156,7 +184,13 @@ async fn reconcile<K: Kind>(
             Ok(Some(_)) | Err(_) => return Ok(Action::requeue(SAFETY_NET)),
         },
     };
-    conclude(&object, assessment, report, started, &context).await
+    let has_read = assessment.is_some() && !matches!(report.outcome, Outcome::Failed(_));
+    let about = About::of(&object.manifest);
+    let again = conclude(&object, assessment, report, started, &context).await?;
+    if has_read {
+        shared.memory.answered(&about, &wake);
+    }
+    Ok(again)
 }
 
 /// Tells what became of an object, and says when it is looked at again.
@@ -200,28 +234,33 @@ fn ended(about: &About, outcome: &Outcome, message: &str, took: Duration, shared
     shared.passes.ended(about, ending, took);
 }
 
-/// The stages. What is to be written is decided once more on what the deployment has now.
+/// The stages. A write, and a first claim that all is well, are decided once more on reads of this very reconcile, unless
+/// those before them were.
 async fn pass<K: Kind>(
     object: &mut Object<K>,
     plane: &Plane,
+    wake: &Wake,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
     let (mine, same_words, others) = claims::<K>(&object.manifest, &context.manifests);
     if let Some(keeper) = keeper_by_name(&mine, &same_words) {
         return Ok((None, kept_by(keeper)));
     }
-    let mut assessment = object.assess(plane.world().await, Door::Controller).await;
+    let mut assessment = object.assess(&plane.world(wake.need()), Door::Controller).await;
     let id = assessment.id.map(|it| it.to_string());
     if let Some(keeper) = id.and_then(|id| keeper_by_id(&id, &mine, &others)) {
         return Ok((None, kept_by(keeper)));
     }
+    let world = plane.world(wake.need_to_write());
+    let was_ready = is_ready(&object.manifest);
+    let adopts = is_first_contact(&assessment) && object.manifest.policy().mode() == Mode::Enforce;
     if is_to_apply(&assessment) {
         if let Some(quarrel) = quarrel::<K>(object, &assessment, context) {
             return Ok((Some(assessment), waits(quarrel)));
         }
-        assessment = object.assess(plane.world_now().await, Door::Controller).await;
-    } else if is_first_contact(&assessment) && object.manifest.policy().mode() == Mode::Enforce {
-        assessment = object.assess(plane.world_now().await, Door::Controller).await;
+        assessment = object.assess(&world, Door::Controller).await;
+    } else if wake.is_too_old_for(was_ready && !adopts, is_equal(&assessment)) {
+        assessment = object.assess(&world, Door::Controller).await;
     }
     let creating = object.manifest.status().and_then(|it| it.creating.as_ref());
     if is_to_apply(&assessment) && assessment.rest.is_some() && assessment.rest.as_ref() != creating {
@@ -234,11 +273,11 @@ async fn pass<K: Kind>(
             object.manifest.set_status(status.clone());
         }
     }
-    let report = object.carry_out(&assessment, plane.world().await).await;
+    let report = object.carry_out(&assessment, &world).await;
     if K::HAS_SECRETS && is_to_apply(&assessment) {
         // It has written into the status itself, and knows more of itself by now.
         object.manifest = with_status_as_it_is(&object.manifest, &context.shared).await?;
-        assessment.aside = object.assess(plane.world().await, Door::Controller).await.aside;
+        assessment.aside = object.assess(&world, Door::Controller).await.aside;
     }
     if report.done > 0 {
         let mut done = assessment.plan.clone();
@@ -257,8 +296,17 @@ fn is_to_apply(assessment: &Assessment) -> bool {
 
 /// Whether something is about to become ours by being equal: then it is what is there now that has to be.
 fn is_first_contact(assessment: &Assessment) -> bool {
-    assessment.contact == Some(Contact::Foreign)
-        && matches!(assessment.verdict, Verdict::Decided(Decision::Nothing))
+    assessment.contact == Some(Contact::Foreign) && is_equal(assessment)
+}
+
+fn is_equal(assessment: &Assessment) -> bool {
+    matches!(assessment.verdict, Verdict::Decided(Decision::Nothing))
+}
+
+/// Whether the status says `Ready=True`.
+fn is_ready(manifest: &impl AppState) -> bool {
+    let conditions = manifest.status().map_or(&[][..], |it| &it.conditions);
+    trigger::is_ready(conditions)
 }
 
 /// Whether somebody else keeps undoing what this plan would do.

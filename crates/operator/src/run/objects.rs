@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use api::reason;
 use engine::{
     Action, Step,
+    control_plane::children::WORKSPACES_ROLE,
     objects::{
         Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Notice, Situation, plan,
         rollout::{Rollout, Seen, rollout},
     },
+    own_secrets,
 };
 use futures::future::try_join_all;
 use k8s_openapi::{
@@ -30,6 +32,7 @@ use super::{
     Shared, last_words,
     record::{patches, publish},
 };
+use crate::cluster::Cluster;
 
 /// Makes the objects what they should be. Tells what became of the pods of that Deployment, which have these labels, and what
 /// was not done because it is somebody else's.
@@ -43,18 +46,38 @@ pub(super) async fn keep<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    live.extend(namesakes(children, &live, shared).await?);
+    if let Some(refused) = refused_secret(keeper, children, shared).await? {
+        return Ok((seen(keeper, deployment, pods, shared).await?, vec![refused]));
+    }
+    let own_namespace = keeper.namespace().unwrap_or_default();
+    let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, shared).await?;
+    live.extend(found);
+    let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
     let listed = live.iter().find(is_it).and_then(|it| serde_json::from_value(it.object.clone()).ok());
     let mut run = Run::of(keeper, listed, pods, shared).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
-    let mut planned = plan(&Situation { keeper, children, live: &live, rolled_out });
+    let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
+    planned.refused.append(&mut left_out);
     planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
     if !planned.plan.is_empty() {
         run = seen(keeper, deployment, pods, shared).await?;
     }
-    run.listen(&keeper.namespace().unwrap_or_default(), shared).await;
+    run.listen(&own_namespace, shared).await;
     Ok((run, planned.refused))
+}
+
+/// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
+pub(super) async fn refused_secret(
+    keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    children: &[Child],
+    shared: &Shared,
+) -> Result<Option<Notice>, kube::Error> {
+    let namespace = keeper.namespace().unwrap_or_default();
+    let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
+    let uid = keeper.meta().uid.as_deref();
+    let refused = Cluster(shared.client.clone()).refusal(&namespace, names, uid).await?;
+    Ok(refused.map(|message| Notice { reason: reason::SECRET_NOT_ALLOWED, message }))
 }
 
 /// Every object of these kinds that has these labels, in one namespace or wherever we look.
@@ -198,14 +221,46 @@ impl Run {
     }
 }
 
+/// What is found under the names of children.
+struct Namesakes {
+    found: Vec<Live>,
+    /// Those in other namespaces that the operator may not read, with the API server's answer.
+    forbidden: BTreeMap<Key, String>,
+}
+
 /// What has the name of something that should be ours and not our labels: somebody else's, most likely.
-async fn namesakes(children: &[Child], live: &[Live], shared: &Shared) -> Result<Vec<Live>, kube::Error> {
-    let mut found = Vec::new();
+async fn namesakes(
+    children: &[Child],
+    live: &[Live],
+    own_namespace: &str,
+    shared: &Shared,
+) -> Result<Namesakes, kube::Error> {
+    let mut namesakes = Namesakes { found: Vec::new(), forbidden: BTreeMap::new() };
     for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
-        let object = objects(&child.key, shared).get_opt(&child.key.name).await?;
-        found.extend(object.and_then(|it| as_live(it, &resource_of(&child.key))));
+        match objects(&child.key, shared).get_opt(&child.key.name).await {
+            Ok(object) => {
+                let live = object.and_then(|it| as_live(it, &resource_of(&child.key)));
+                namesakes.found.extend(live);
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 && child.key.namespace != own_namespace => {
+                namesakes.forbidden.insert(child.key.clone(), status.message.clone());
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(found)
+    Ok(namesakes)
+}
+
+/// The children without those that the operator may not read, and a notice for each of these.
+fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>, Vec<Notice>) {
+    let (left_out, kept): (Vec<Child>, Vec<Child>) =
+        children.iter().cloned().partition(|it| forbidden.contains_key(&it.key));
+    let notices = left_out.iter().filter_map(|it| {
+        let answer = forbidden.get(&it.key)?;
+        let message = format!("{} is left out: {answer}. Apply {WORKSPACES_ROLE} in that namespace", it.key);
+        Some(Notice { reason: reason::NOT_PERMITTED, message })
+    });
+    (kept, notices.collect())
 }
 
 /// Items of a list do not say what they are.

@@ -35,6 +35,8 @@ use super::{
     memory::Memory,
     metrics::{KindName, Metrics},
     planes::PlaneName,
+    trigger,
+    wake::Wake,
 };
 
 /// How long a pass may take that has not begun to change anything.
@@ -213,7 +215,7 @@ pub(super) struct Target<K: kube::Resource<DynamicType = ()> + 'static> {
     pub(super) plane: Option<PlaneName>,
 }
 
-/// A pass over an object, as a controller runs it: in its turn, and over the object as it is by then.
+/// A pass over an object, as a controller runs it: in its turn, over the object as it is by then, and told what woke it.
 pub(super) async fn over<K, F, W>(
     shared: Arc<Shared>,
     target: Target<K>,
@@ -221,16 +223,26 @@ pub(super) async fn over<K, F, W>(
 ) -> Result<Action, Infallible>
 where
     K: kube::Resource<DynamicType = ()> + Clone,
-    F: FnOnce(Arc<K>) -> W,
+    F: FnOnce(Arc<K>, Wake) -> W,
     W: Future<Output = Result<Action, kube::Error>> + Send,
 {
     let Target { object, objects, plane } = target;
+    // The change or request that this version of the object carries happened before now.
+    let mut noticed = Instant::now();
     let Some(_turn) = shared.passes.turn(K::kind(&()), plane.as_ref()).await else {
         return Ok(Action::await_change());
     };
     // Somebody may have thought better of it meanwhile.
-    let Some(object) = objects.get(&ObjectRef::from_obj(&*object)) else { return Ok(Action::await_change()) };
-    Ok(shared.passes.over(&About::of(&*object), work(object)).await)
+    let Some(current) = objects.get(&ObjectRef::from_obj(&*object)) else {
+        return Ok(Action::await_change());
+    };
+    let version = trigger::version(&*current);
+    if version != trigger::version(&*object) {
+        noticed = Instant::now();
+    }
+    let about = About::of(&*current);
+    let wake = shared.memory.wake(&about, version, noticed);
+    Ok(shared.passes.over(&about, work(current, wake)).await)
 }
 
 /// Why a pass has no end of its own.

@@ -2,29 +2,22 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use api::reason;
-use client::Client;
-use engine::{Waiting, World, world::Promises};
+use client::{Client, Guard, routes::Route};
+use engine::{Freshness, Waiting, World, endpoint::DeclaredOrigin, world::Promises};
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::{Mutex, broadcast},
-    time::Instant,
-};
+use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{
-    control_plane::{given::Heard, licensing::Looked},
-    desk::ClusterDesk,
-};
-
-/// How old a list may be that an object is compared with.
-const FRESH: Duration = Duration::from_secs(10);
+use super::{control_plane::given::Heard, desk::ClusterDesk};
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -49,28 +42,42 @@ impl Origin {
     }
 }
 
+/// Stops a client for good, also in the hands of a reconcile that is under way.
+#[derive(Debug, Default)]
+struct Revocation(AtomicBool);
+
+impl Guard for Revocation {
+    fn refusal(&self, _: &Route) -> Option<&'static str> {
+        let why = "the address, the certificates or the credentials of the control plane have changed";
+        self.0.load(Ordering::Acquire).then_some(why)
+    }
+}
+
 /// A control plane that answered with credentials that work.
 pub(super) struct Plane {
-    /// Where it is, and whom to trust there.
-    place: Origin,
-    /// The same with the credentials.
-    origin: Origin,
+    made_from: Sources,
+    revocation: Arc<Revocation>,
     deployment: Uuid,
     world: World,
-    read: Mutex<Instant>,
+}
+
+/// What the client of a control plane was made from.
+pub(super) struct Sources {
+    /// What was declared then.
+    pub(super) declared: DeclaredOrigin,
+    /// Where it is, and whom to trust there.
+    pub(super) place: Origin,
+    /// The same with the credentials.
+    pub(super) origin: Origin,
 }
 
 impl Plane {
-    pub(super) fn new(
-        place: Origin,
-        origin: Origin,
-        client: Client,
-        deployment: Uuid,
-        desk: Arc<ClusterDesk>,
-    ) -> Self {
+    pub(super) fn new(made_from: Sources, client: &Client, deployment: Uuid, desk: Arc<ClusterDesk>) -> Self {
+        let revocation = Arc::<Revocation>::default();
+        let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
         let world = World::new(client, Promises::default()).expecting(deployment).beside(desk);
-        Self { place, origin, deployment, world, read: Mutex::new(Instant::now()) }
+        Self { made_from, revocation, deployment, world }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -81,27 +88,24 @@ impl Plane {
         self.deployment
     }
 
+    /// Lets nothing more be sent with the client, whoever holds it.
+    pub(super) fn revoke(&self) {
+        self.revocation.0.store(true, Ordering::Release);
+    }
+
+    /// Whether the client was made from what is declared now, as far as that can be read.
+    pub(super) fn is_declared_as(&self, now: &DeclaredOrigin) -> bool {
+        !self.made_from.declared.differs_from(now)
+    }
+
     /// Whether it was made from this.
     pub(super) fn is_of(&self, origin: &Origin) -> bool {
-        self.origin == *origin
+        self.made_from.origin == *origin
     }
 
-    /// What the deployment has, read not long ago.
-    pub(super) async fn world(&self) -> &World {
-        let mut read = self.read.lock().await;
-        if read.elapsed() > FRESH {
-            self.world.forget().await;
-            *read = Instant::now();
-        }
-        &self.world
-    }
-
-    /// The same, read from now on: before something is written.
-    pub(super) async fn world_now(&self) -> &World {
-        let mut read = self.read.lock().await;
-        self.world.forget().await;
-        *read = Instant::now();
-        &self.world
+    /// What the deployment has, read as recently as this.
+    pub(super) fn world(&self, need: Freshness) -> World {
+        self.world.with(need)
     }
 }
 
@@ -113,8 +117,6 @@ struct Entry {
     blocked: Option<&'static str>,
     /// The token that we minted, and when it is renewed.
     minted: Option<Minted>,
-    /// What was last read of its licences.
-    looked: Option<Looked>,
     /// What was last heard of a token that we were given.
     heard: Option<Heard>,
     /// Why no token could be minted a moment ago.
@@ -181,9 +183,12 @@ impl Planes {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.plane.clone()
     }
 
-    /// The client of a control plane, if it is for the same place: with its connections, its budget and its circuit.
+    /// The client of a control plane, if it is for the same place: with its connections, its budget and its circuit, and
+    /// without a token.
     pub(super) fn client(&self, name: &PlaneName, place: &Origin) -> Option<Client> {
-        self.last_known(name).filter(|it| it.place == *place).map(|it| it.world.client().clone())
+        self.last_known(name)
+            .filter(|it| it.made_from.place == *place)
+            .map(|it| it.world.client().anonymous())
     }
 
     /// The token that we minted for a control plane.
@@ -222,18 +227,6 @@ impl Planes {
         });
     }
 
-    /// What was last read of a control plane's licences.
-    pub(super) fn looked(&self, name: &PlaneName) -> Option<Looked> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.looked.clone()
-    }
-
-    pub(super) fn set_looked(&self, name: &PlaneName, looked: Looked) {
-        self.change(name, |entry| {
-            entry.looked = Some(looked);
-            false
-        });
-    }
-
     /// What was last heard of the token that we were given for a control plane.
     pub(super) fn heard(&self, name: &PlaneName) -> Option<Heard> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.heard.clone()
@@ -246,18 +239,33 @@ impl Planes {
         });
     }
 
-    /// Drops what was read of a control plane that has just become another one, and tells everybody.
-    pub(super) async fn renew(&self, name: &PlaneName) {
-        if let Some(plane) = self.last_known(name) {
-            plane.world_now().await;
-        }
-        self.tell(name);
+    /// Compares what is declared now with the client that is known. A client of another origin is revoked and dropped, and
+    /// nothing uses the control plane until the new origin is proved.
+    pub(super) fn declare(&self, name: &PlaneName, now: &DeclaredOrigin) {
+        self.revoke_if(name, reason::ORIGIN_CHANGED, |it| !it.is_declared_as(now));
+    }
+
+    /// The same with the deployment that answers.
+    pub(super) fn answers_as(&self, name: &PlaneName, deployment: Uuid) {
+        self.revoke_if(name, reason::DEPLOYMENT_CHANGED, |it| it.deployment != deployment);
+    }
+
+    fn revoke_if(&self, name: &PlaneName, reason: &'static str, is_other: impl FnOnce(&Plane) -> bool) {
+        self.change(name, |entry| {
+            let Some(known) = entry.plane.take_if(|it| is_other(it)) else { return false };
+            known.revoke();
+            let was_usable = entry.blocked.is_none();
+            entry.blocked.get_or_insert(reason);
+            was_usable
+        });
     }
 
     /// Makes a control plane usable; an earlier one of that name with other credentials goes.
     pub(super) fn admit(&self, name: &PlaneName, plane: Plane) {
         self.change(name, |entry| {
-            let is_same = |it: &Arc<Plane>| it.origin == plane.origin && it.deployment == plane.deployment;
+            let is_same = |it: &Arc<Plane>| {
+                it.made_from.origin == plane.made_from.origin && it.deployment == plane.deployment
+            };
             let is_known = entry.plane.as_ref().is_some_and(is_same);
             if !is_known {
                 entry.plane = Some(Arc::new(plane));
@@ -266,11 +274,18 @@ impl Planes {
         });
     }
 
+    /// Reports another reason why a control plane that is blocked cannot be used. One that is usable stays so.
+    pub(super) fn restate(&self, name: &PlaneName, reason: &'static str) {
+        self.change(name, |entry| {
+            entry.blocked.as_mut().is_some_and(|it| std::mem::replace(it, reason) != reason)
+        });
+    }
+
     /// Lets nothing but deletions use a control plane. Those go on with the client that is known, if it is `kept`.
     pub(super) fn block(&self, name: &PlaneName, reason: &'static str, kept: bool) {
         self.change(name, |entry| {
-            if !kept {
-                entry.plane = None;
+            if !kept && let Some(known) = entry.plane.take() {
+                known.revoke();
             }
             entry.blocked.replace(reason) != Some(reason)
         });
@@ -284,8 +299,8 @@ impl Planes {
         }
     }
 
-    /// Tells everybody that something is different about a control plane.
-    fn tell(&self, name: &PlaneName) {
+    /// Tells everybody that something is different about a control plane. Their reconciles rest on reads that begin from now on.
+    pub(super) fn tell(&self, name: &PlaneName) {
         // Nobody listening is nobody waiting.
         self.changed.send(name.clone()).ok();
     }
@@ -299,8 +314,11 @@ impl Planes {
     pub(super) fn remember(&self, name: &PlaneName, plane: Plane) -> Arc<Plane> {
         let plane = Arc::new(plane);
         self.change(name, |entry| {
-            entry.plane = Some(Arc::clone(&plane));
-            entry.blocked.get_or_insert(reason::CONTROL_PLANE_NOT_READY);
+            // One that was proved meanwhile may be of a newer manifest.
+            if entry.plane.is_none() {
+                entry.plane = Some(Arc::clone(&plane));
+                entry.blocked.get_or_insert(reason::CONTROL_PLANE_NOT_READY);
+            }
             false
         });
         plane
@@ -346,3 +364,6 @@ fn heard(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

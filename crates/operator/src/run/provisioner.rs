@@ -40,12 +40,16 @@ pub(super) use self::deletion::patience;
 
 use self::access::Bootstraps;
 use super::{
-    Shared, drive, no_error,
+    Shared, drive,
+    memory::Memory,
+    no_error,
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
     record::{has_finalizer, set_finalizer, writes},
-    trigger::{self, waits_for_reference},
+    trigger::{self, is_ready, waits_for_reference},
+    wake::Wake,
+    watch,
 };
 
 /// How soon something that waits is looked at again, should no watch have told.
@@ -61,8 +65,7 @@ struct Context {
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
-    let changes = watcher(shared.api::<CoderProvisioner>(), watcher::Config::default())
-        .default_backoff()
+    let changes = watch::decoded::<CoderProvisioner>(&shared, Some(known.clone()))
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderProvisioner>(), PredicateConfig::default());
@@ -74,26 +77,29 @@ pub(super) async fn run(shared: Arc<Shared>) {
     });
     let (of_planes, of_statuses, of_secrets, of_organizations) =
         (known.clone(), known.clone(), known.clone(), known.clone());
+    let [by_planes, by_statuses, by_organizations] = std::array::from_fn(|_| Arc::clone(&shared.memory));
     let config = watcher::Config::default;
-    let statuses = watcher(shared.api::<CoderControlPlane>(), config())
-        .default_backoff()
+    let statuses = watch::decoded::<CoderControlPlane>(&shared, None)
         .applied_objects()
         .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
     let controller = Controller::for_stream(changes, known)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
             let belongs =
                 move |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| *name == plane_of(it));
-            futures::stream::iter(those(&of_planes, belongs))
+            futures::stream::iter(woken(&of_planes, &by_planes, belongs))
         }))
         // What a control plane says of itself is written after it has been told to everybody, and is read from there.
         .watches_stream(statuses, move |it| {
             let name = (it.namespace().unwrap_or_default(), it.name_any());
-            those(&of_statuses, |it| plane_of(it) == name)
+            woken(&of_statuses, &by_statuses, |it| plane_of(it) == name)
         })
-        .watches(shared.api::<CoderOrganization>(), config(), move |it| {
+        .watches(shared.api::<PartialObjectMeta<CoderOrganization>>(), config(), move |it| {
             let namespace = it.namespace();
-            those(&of_organizations, |it| it.namespace() == namespace && waits_for_reference(conditions(it)))
+            woken(&of_organizations, &by_organizations, |it| {
+                it.namespace() == namespace && waits_for_reference(conditions(it))
+            })
         })
+        // Secrets and objects of the cluster are read by every reconcile: no event that lists have to be read again for.
         .watches(shared.api::<PartialObjectMeta<Secret>>(), config(), move |it| {
             let (namespace, name) = (it.namespace(), it.name_any());
             those(&of_secrets, |it| it.namespace() == namespace && refers_to(it, &name))
@@ -107,7 +113,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             |object, context: Arc<Context>| {
                 let (plane, objects) = (Some(plane_of(&object)), context.provisioners.clone());
                 let target = Target { object, objects, plane };
-                pass::over(Arc::clone(&context.shared), target, |it| reconcile(it, context))
+                pass::over(Arc::clone(&context.shared), target, |it, wake| reconcile(it, wake, context))
             },
             no_error,
             Arc::clone(&context),
@@ -126,6 +132,21 @@ fn those(
     are: impl Fn(&CoderProvisioner) -> bool,
 ) -> Vec<ObjectRef<CoderProvisioner>> {
     known.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
+}
+
+/// The same, of which something that they refer to has changed.
+fn woken(
+    known: &Store<CoderProvisioner>,
+    memory: &Memory,
+    are: impl Fn(&CoderProvisioner) -> bool,
+) -> Vec<ObjectRef<CoderProvisioner>> {
+    those(known, |it| {
+        let is_one = are(it);
+        if is_one {
+            memory.reference_changed(&About::of(it));
+        }
+        is_one
+    })
 }
 
 fn conditions(provisioner: &CoderProvisioner) -> &[Condition] {
@@ -158,7 +179,11 @@ pub(super) fn refers_to(provisioner: &CoderProvisioner, secret: &str) -> bool {
         || recorded.is_some_and(|it| it.name == secret)
 }
 
-async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn reconcile(
+    provisioner: Arc<CoderProvisioner>,
+    mut wake: Wake,
+    context: Arc<Context>,
+) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(&*provisioner));
     if provisioner.metadata.deletion_timestamp.is_some() {
         return deletion::depart(&provisioner, &context).await;
@@ -173,15 +198,28 @@ async fn reconcile(provisioner: Arc<CoderProvisioner>, context: Arc<Context>) ->
         return Ok(Action::await_change());
     }
     if !report::is_begun(&provisioner) {
-        provisioner = conclude(&provisioner, &Findings::default(), shared).await?;
+        let written = conclude(&provisioner, &Findings::default(), shared).await?;
+        wake = wake.of_written(&provisioner, &written);
+        provisioner = written;
     }
-    let Some(passed) = Box::pin(stages::pass(provisioner, &context)).await? else {
+    let was_ready = is_ready(conditions(&provisioner));
+    let Some(mut passed) = Box::pin(stages::pass(provisioner, wake.need(), &context)).await? else {
         return Ok(Action::requeue(SAFETY_NET));
     };
+    if wake.is_too_old_for(was_ready, passed.findings.readiness().is_ready) {
+        let written = CoderProvisioner { status: passed.written, ..passed.provisioner };
+        let Some(again) = Box::pin(stages::pass(written, wake.need_to_write(), &context)).await? else {
+            return Ok(Action::requeue(SAFETY_NET));
+        };
+        passed = again;
+    }
     let stages::Passed { provisioner, written, findings, trouble, again_at, is_rotating } = passed;
     let known = provisioner.status.clone().unwrap_or_default();
     let next = report::status(&provisioner, known, &findings, Timestamp::now());
     write_status(&provisioner, written.as_ref(), next, shared).await?;
+    if trouble.is_none() {
+        shared.memory.answered(&about, &wake);
+    }
     let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
     let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
     shared.passes.ended(&about, ending, started.elapsed());

@@ -4,15 +4,15 @@ use engine::objects::FIELD_MANAGER;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::EventType,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Shared;
-
-/// The longest text that an event takes.
-const LONGEST_NOTE: usize = 1000;
+use super::{
+    Shared,
+    events::{Limit, Words},
+};
 
 pub(super) fn patches() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
@@ -22,31 +22,21 @@ pub(super) fn writes() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// Writes an event; `words` are its reason and its action. One that cannot be written, as in a namespace that is going,
-/// has been said elsewhere.
+/// Writes an Event; `words` are its reason and its action. One that cannot be written, as in a namespace that is being
+/// deleted, is in the log all the same.
 pub(super) async fn publish(
     about: &impl Resource<DynamicType = ()>,
     type_: EventType,
-    words: (&str, &str),
+    (reason, action): (&str, &str),
     note: &str,
     shared: &Shared,
 ) {
-    shared.recorder.publish(&event(type_, words, note), &about.object_ref(&())).await.ok();
+    let words = Words { type_, reason, action, note };
+    shared.events.publish(&about.object_ref(&()), words, Limit::PerObject).await.ok();
 }
 
-/// As whom we write events.
-pub(super) fn reporter() -> Reporter {
-    Reporter { controller: "coder-operator".to_owned(), instance: None }
-}
-
-fn event(type_: EventType, words: (&str, &str), note: &str) -> Event {
-    let (reason, action) = (words.0.to_owned(), words.1.to_owned());
-    let note = Some(note.chars().take(LONGEST_NOTE).collect());
-    Event { type_, reason, note, action, secondary: None }
-}
-
-/// Names what could not be taken away: in a line, in a count, and in an event. A namespace that is going takes no event;
-/// then the operator's own Pod does.
+/// Names what could not be taken away: in a log line, in a metric, and in an Event. A namespace that is being deleted takes no
+/// Event; then the operator's own Pod does.
 pub(super) async fn leave_behind(
     object: &impl Resource<DynamicType = ()>,
     reason: &'static str,
@@ -54,15 +44,13 @@ pub(super) async fn leave_behind(
     shared: &Shared,
 ) {
     tracing::warn!(reason, "{note}");
-    let kind = object.object_ref(&()).kind.unwrap_or_default();
-    shared.metrics.left_behind(kind.into());
-    let event = event(EventType::Warning, ("LeftBehind", "Delete"), note);
-    // A recorder joins events of one reason and keeps the first one's words. Here every name counts.
-    let recorder = Recorder::new(shared.client.clone(), reporter());
-    if recorder.publish(&event, &object.object_ref(&())).await.is_err()
+    let object = object.object_ref(&());
+    shared.metrics.left_behind(object.kind.clone().unwrap_or_default().into());
+    let words = Words { type_: EventType::Warning, reason: "LeftBehind", action: "Delete", note };
+    if shared.events.publish(&object, words, Limit::Unlimited).await.is_err()
         && let Some(pod) = &shared.own_pod
     {
-        recorder.publish(&event, pod).await.ok();
+        shared.events.publish(pod, words, Limit::Unlimited).await.ok();
     }
 }
 

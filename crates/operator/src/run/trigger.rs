@@ -20,8 +20,13 @@ pub(super) fn waits_for_reference(conditions: &[Condition]) -> bool {
         .any(|it| it.type_ == api::condition::READY && it.reason == api::reason::REFERENCE_NOT_FOUND)
 }
 
+/// Whether the condition `Ready` is true.
+pub(super) fn is_ready(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|it| it.type_ == api::condition::READY && it.status == "True")
+}
+
 /// Tells two versions of an object apart if somebody may want something else of it.
-fn version(object: &impl ResourceExt) -> u64 {
+pub(super) fn version(object: &impl ResourceExt) -> u64 {
     let mut hasher = DefaultHasher::new();
     let meta = object.meta();
     // Another object of the same name is another object.

@@ -1,4 +1,4 @@
-//! `apply`: shows the plan, asks, and does what was shown and nothing else.
+//! `apply`: shows the plan, asks, and applies what was shown and nothing else.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,56 +8,68 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     exit_of_outcome,
-    session::{LOOK_AGAIN, Session, assess},
+    session::{Access, LOOK_AGAIN, Opened, Session, assess, view},
     targets::Target,
 };
 use crate::{
     exit::{Exit, Failure},
     manifests::Placed,
     render::{Done, Ended, Row},
-    terminal::{Progress, can_ask, confirms, say},
+    terminal::{Progress, ask, can_ask, say},
 };
 
-/// How long `--wait` stays unless said otherwise.
+/// How long `--wait` waits without `--timeout`.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) -> Result<Exit, Failure> {
     let deadline = Instant::now() + wait.unwrap_or_default();
-    let mut targets = session.open(deadline).await?;
+    let Opened { mut targets, skipped } = session.open(Access::Write { yes }, deadline).await?;
     let (shown, mut rows) = assess(&mut targets).await;
-    let changes = shown.iter().filter(|it| is_to_apply(it)).count();
-    session.announce(&rows, changes > 0 && !yes)?;
+    let question = question(&targets, &shown);
+    session.announce(&view(&targets, &rows, &skipped), question.is_some() && !yes)?;
     let left = deadline.saturating_duration_since(Instant::now());
-    let exit = match agreed(changes, yes).await {
+    let exit = match agreed(question.as_ref(), yes).await {
         Ok(true) => {
-            // How long somebody thought about it does not count.
+            // The time of the answer does not count.
             let terms = Terms { yes, deadline: Instant::now() + left };
             let exit = carry_out_all(session, &mut targets, &shown, &mut rows, terms).await;
-            if changes > 0 || wait.is_some() {
-                session.note(&summary(&rows));
+            identify_again(&mut targets, &mut rows).await;
+            if question.is_some() || wait.is_some() {
+                summaries(&targets, &rows).for_each(|it| session.note(&it));
             }
             Ok(exit)
         }
         Ok(false) => {
-            session.note("nothing was changed");
+            for target in &targets {
+                session.note(&format!("nothing was changed in {}", target.deployment));
+            }
             Ok(Exit::Refused)
         }
         Err(failure) => Err(failure),
     };
-    session.conclude(&rows)?;
+    session.conclude(&view(&targets, &rows, &skipped))?;
     exit
 }
 
 /// What was agreed to.
 #[derive(Clone, Copy)]
 struct Terms {
-    /// Also what could not be shown.
+    /// Changes that could not be shown, too.
     yes: bool,
-    /// How long to wait for what has to come first.
+    /// How long to wait for dependencies.
     deadline: Instant,
 }
 
-/// Does what was shown, object by object, and writes down what became of each.
+/// A deployment that answered only while the command waited gets its version and id in the result.
+async fn identify_again(targets: &mut [Target], rows: &mut [Row]) {
+    let mut rows = rows.iter_mut();
+    for Target { deployment, world, subjects, .. } in targets {
+        deployment.identify(world.client()).await;
+        rows.by_ref().take(subjects.len()).for_each(|row| row.set_deployment(deployment));
+    }
+}
+
+/// Applies what was shown, object by object, and records the result of each.
 async fn carry_out_all(
     session: &Session,
     targets: &mut [Target],
@@ -69,8 +81,8 @@ async fn carry_out_all(
     let mut all = shown.iter().zip(rows).enumerate();
     let mut worst = Exit::Success;
     for Target { world, subjects, .. } in targets {
-        // What was read for the plan may be old by now.
-        world.forget().await;
+        // The state that the plan was made from may be outdated.
+        *world = world.anew();
         for (placed, (index, (shown, row))) in subjects.iter_mut().zip(&mut all) {
             let reference = placed.subject.reference().to_string();
             let progress = Progress::new(session.quiet, index + 1, total, &reference);
@@ -81,10 +93,10 @@ async fn carry_out_all(
                 }
                 progress.now(&format!("waiting, {}", end.reason));
                 sleep(LOOK_AGAIN).await;
-                world.forget().await;
+                *world = world.anew();
             };
             progress.end(end.state.word());
-            if let Some(message) = end.message.as_ref().filter(|_| !row.tells(end.reason)) {
+            if let Some(message) = end.message.as_ref().filter(|_| !row.has_reason(end.reason)) {
                 say(&format!("{reference}: {message}"));
             }
             worst = worst.max(end.exit);
@@ -94,48 +106,82 @@ async fn carry_out_all(
     worst
 }
 
-/// What became of all of them: `2 applied, 1 waiting`.
-fn summary(rows: &[Row]) -> String {
-    let mut counts = BTreeMap::<Ended, usize>::new();
-    for ended in rows.iter().filter_map(Row::ended) {
-        *counts.entry(ended).or_default() += 1;
-    }
-    let counts: Vec<String> =
-        counts.into_iter().map(|(ended, count)| format!("{count} {}", ended.word())).collect();
-    counts.join(", ")
+/// The results in each deployment, as `2 applied, 1 waiting in https://…`.
+fn summaries(targets: &[Target], rows: &[Row]) -> impl Iterator<Item = String> {
+    let mut rows = rows.iter();
+    targets.iter().map(move |Target { deployment, subjects, .. }| {
+        let mut counts = BTreeMap::<Ended, usize>::new();
+        for ended in rows.by_ref().take(subjects.len()).filter_map(Row::ended) {
+            *counts.entry(ended).or_default() += 1;
+        }
+        let counts: Vec<String> =
+            counts.into_iter().map(|(ended, count)| format!("{count} {}", ended.word())).collect();
+        format!("{} in {deployment}", counts.join(", "))
+    })
 }
 
 fn is_to_apply(assessment: &Assessment) -> bool {
     matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
 }
 
-/// Whether somebody agrees to the changes, beforehand or now.
-async fn agreed(changes: usize, yes: bool) -> Result<bool, Failure> {
-    if changes == 0 || yes {
-        return Ok(true);
-    }
-    let objects = if changes == 1 { "1 object".to_owned() } else { format!("{changes} objects") };
-    if !can_ask() {
-        return Err(Failure::usage(format!(
-            "{objects} would be changed and nobody can be asked: give --yes"
-        )));
-    }
-    confirms(format!("Change {objects}?")).await.map_err(|error| anyhow::Error::from(error).into())
+/// What a person is asked before anything is changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Question {
+    /// How many objects change, and in which deployments.
+    change: String,
+    /// The host name that the answer has to be, where the address came only from the environment; else the answer is `yes`.
+    host: Option<String>,
 }
 
-/// What became of one object.
+/// `None` when no object changes.
+fn question(targets: &[Target], shown: &[Assessment]) -> Option<Question> {
+    let mut shown = shown.iter();
+    let mut count = 0;
+    let (mut deployments, mut host) = (Vec::new(), None);
+    for target in targets {
+        let changes = shown.by_ref().take(target.subjects.len()).filter(|it| is_to_apply(it)).count();
+        if changes > 0 {
+            count += changes;
+            deployments.push(target.deployment.to_string());
+            host = host.or_else(|| target.host.clone());
+        }
+    }
+    let objects = if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
+    let change = format!("{objects} in {}", deployments.join(" and "));
+    (count > 0).then_some(Question { change, host })
+}
+
+/// Whether a person agrees to the changes, by `--yes` or by the answer to the question.
+async fn agreed(question: Option<&Question>, yes: bool) -> Result<bool, Failure> {
+    let Some(Question { change, host }) = question.filter(|_| !yes) else { return Ok(true) };
+    if !can_ask() {
+        return Err(Failure::usage(format!(
+            "apply would change {change}, and there is no terminal to ask on: give --yes"
+        )));
+    }
+    let (text, expected) = match host {
+        None => (format!("Change {change}? Only `yes` is accepted:"), "yes"),
+        Some(host) => {
+            let why = "The address came only from the environment variable CODER_URL.";
+            (format!("Change {change}? {why} Type the host name to continue ({host}):"), host.as_str())
+        }
+    };
+    let answer = ask(text).await.map_err(anyhow::Error::from)?;
+    Ok(answer == expected)
+}
+
+/// The result of one object.
 struct End {
     exit: Exit,
     state: Ended,
-    /// The reason in a condition; empty where there is nothing to say.
+    /// The reason of the condition; empty where there is none.
     reason: &'static str,
-    /// What a person has to know.
     message: Option<String>,
-    /// Whether looking again may end in another way.
+    /// Whether trying again may succeed.
     may_come: bool,
 }
 
-/// Looks once more at one object, and does what was shown, if that still is what there is to do.
+/// Assesses one object again, and applies its plan if that is still the plan that was shown.
 async fn carry_out(
     placed: &mut Placed,
     shown: &Assessment,
@@ -155,11 +201,11 @@ async fn carry_out(
         }
         Verdict::Stopped(outcome) => return ended(outcome, &now, ""),
     }
-    // What had to wait, or could not be read, was shown without a plan. Only `--yes` agrees to what nobody has seen.
+    // An object that waited or could not be read was shown without a plan. Only `--yes` agrees to a plan that was not shown.
     let was_shown = now.plan.hash == shown.plan.hash
         || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_) | Outcome::Failed(_)));
     if !was_shown {
-        let message = "there is another plan now than the one that was shown; nothing was done, run it again";
+        let message = "the plan has changed since it was shown, and was not applied: run the command again";
         let end = end(Exit::Failure, Ended::LeftAlone);
         return End { message: Some(message.to_owned()), ..end };
     }
@@ -168,19 +214,19 @@ async fn carry_out(
     ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()))
 }
 
-/// An outcome as a script and a person are told of it.
+/// The result that an outcome stands for.
 fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
-    let told = || format!("{before}{}: {}", outcome.reason(), message(outcome, &now.plan));
+    let text = || format!("{before}{}: {}", outcome.reason(), message(outcome, &now.plan));
     End {
         exit: exit_of_outcome(outcome),
         state: outcome.into(),
         reason: outcome.reason(),
-        message: (!outcome.is_ready()).then(told),
+        message: (!outcome.is_ready()).then(text),
         may_come: may_come(outcome),
     }
 }
 
-/// Whether it is worth waiting: something has to come first, or the deployment does not answer just now.
+/// Whether waiting may help: a dependency is missing, or the deployment does not answer.
 fn may_come(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Waiting(_) | Outcome::Failed(Trouble::Waiting(_)) => true,

@@ -6,19 +6,20 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
-use super::targets::{Plane, Planes, Sessions, Target};
+use super::targets::{Planes, Sessions, Target};
 use crate::{
-    args::{Input, Output},
-    deployment,
+    address::workspace_warning,
+    args::{GivenUrl, Input, Output, UrlSource},
+    deployment::{self, DeploymentRef},
     exit::{Exit, Failure},
     lookup::Sources,
-    manifests::{self, Manifests, Scope},
-    render::{self, Row},
+    manifests::{self, Manifests, Placed, SkipReason, Skipped},
+    render::{Row, View},
     secrets,
-    terminal::{print, say},
+    terminal::{WARNING, can_ask, print, print_styled, say, say_as, say_styled},
 };
 
-/// How often it is looked whether what has to come first has come.
+/// How often a dependency is looked for.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 pub(super) struct Session {
@@ -29,7 +30,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Does something with a session, and leaves no session at a deployment behind, whatever becomes of it.
+    /// Runs `work`, and signs out of every deployment afterwards, however it ended.
     pub(super) async fn run(
         input: Input,
         quiet: bool,
@@ -41,7 +42,7 @@ impl Session {
             done = work(&session) => done,
             interrupted = interruption() => Err(interrupted),
         };
-        // Who interrupts twice does not want to wait for that either.
+        // A second interruption ends that, too.
         tokio::select! {
             () = session.sessions.close() => {}
             _ = interruption() => {}
@@ -49,77 +50,147 @@ impl Session {
         done
     }
 
-    /// The deployments with their manifests, all of which are without a mistake. Until `deadline` it is tried again where
-    /// something has to come first.
-    pub(super) async fn open(&self, deadline: Instant) -> Result<Vec<Target>, Failure> {
-        let Manifests { mut subjects, planes, secrets, notes } = self.load()?;
-        let given =
+    /// Finds the deployment of every manifest. Waits until `deadline` for what may still come.
+    pub(super) async fn open(&self, access: Access, deadline: Instant) -> Result<Opened, Failure> {
+        let Manifests { mut subjects, planes, secrets, mut skipped, unsupported } = self.load()?;
+        let secrets_given =
             secrets::read(&self.input.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
-        for note in &notes {
-            self.note(note);
-        }
+        skipped.extend(unsupported);
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
-            self.note(&format!("{}: {} is suspended", suspended.place, suspended.subject.reference()));
+            skipped.push(suspended.skipped(SkipReason::Suspended, "suspended"));
         }
-        if let Some(url) = &self.input.url {
-            for (named, (_, place)) in &planes {
-                self.note(&format!("{place}: CoderControlPlane {named} is passed over because of --url"));
+        for skipped in &skipped {
+            self.note(&format!("skipped {skipped}"));
+        }
+        for note in planes.notes() {
+            self.note(&note);
+        }
+        let mut targets = Vec::new();
+        if let Some(given) = self.input.given_url() {
+            let external = |it: &Placed| planes.external_url(&it.plane());
+            let taken: Vec<Placed> = subjects.extract_if(.., |it| given.takes(external(it))).collect();
+            let is_unconfirmed = taken.iter().any(|it| given.is_unconfirmed(external(it)));
+            if given.source == UrlSource::Environment && !subjects.is_empty() {
+                self.note(&given.ignored());
             }
-            let client = deployment::client(&self.input, url)?;
-            let plane = Plane { namespace: None, name: None, url: url.to_string() };
-            return Ok(vec![Target::new(plane, client, None, subjects)]);
+            if !taken.is_empty() {
+                targets.push(self.open_given(&given, taken, is_unconfirmed, access).await?);
+            }
         }
-        let planes = planes.into_iter().map(|(named, (plane, _))| (named, plane)).collect();
-        let sources = Sources { given, secrets, planes, ..Sources::default() };
+        let planes = planes.0.into_iter().map(|(named, (plane, _))| (named, plane)).collect();
+        let sources = Sources { given: secrets_given, secrets, planes, ..Sources::default() };
+        targets.extend(self.open_planes(subjects, &sources, deadline).await?);
+        Ok(Opened { targets, skipped })
+    }
+
+    /// The deployment at the given address. Nothing is sent to an address that needs a confirmation and cannot get one.
+    async fn open_given(
+        &self,
+        given: &GivenUrl,
+        subjects: Vec<Placed>,
+        is_unconfirmed: bool,
+        access: Access,
+    ) -> Result<Target, Failure> {
+        let is_from_environment = given.source == UrlSource::Environment || self.input.token_file.is_none();
+        if let Some(warning) = workspace_warning(|it| std::env::var_os(it)).filter(|_| is_from_environment) {
+            self.warn(&warning);
+        }
+        if is_unconfirmed {
+            if self.input.token_file.is_some() {
+                let message = "--token-file needs --url: the address came only from CODER_URL, and a token goes to no \
+                               address that nobody named for it";
+                return Err(Failure::usage(message));
+            }
+            if let Access::Write { yes } = access
+                && (yes || !can_ask())
+            {
+                return Err(Failure::refused(given.refusal(yes)));
+            }
+            self.note(&given.announcement());
+        }
+        let client = deployment::client(&self.input, &given.url)?;
+        let deployment = DeploymentRef::given(given.shown());
+        let host = is_unconfirmed.then(|| given.host().to_owned());
+        Ok(Target { host, ..Target::open(deployment, client, None, subjects).await })
+    }
+
+    /// The control planes of manifests, from the files and the cluster.
+    async fn open_planes(
+        &self,
+        subjects: Vec<Placed>,
+        sources: &Sources,
+        deadline: Instant,
+    ) -> Result<Vec<Target>, Failure> {
         let mut planes = Planes::default();
-        let mut told = String::new();
-        while let Err(unopened) = planes.open(&subjects, &sources, &self.sessions).await {
+        let mut noted = String::new();
+        while let Err(unopened) = planes.open(&subjects, sources, &self.sessions).await {
             if !unopened.may_come || Instant::now() >= deadline {
                 return Err(unopened.failure);
             }
             let why = format!("waiting: {:#}", unopened.failure.error);
-            if why != told {
+            if why != noted {
                 self.note(&why);
-                told = why;
+                noted = why;
             }
             sleep(LOOK_AGAIN).await;
         }
-        Ok(planes.targets(subjects))
+        Ok(planes.targets(subjects).await)
     }
 
-    /// The manifests, all of them without a mistake. Nothing was asked of anybody yet.
+    /// The manifests, without a mistake, and all of them handled or to be skipped. No request was sent yet.
     fn load(&self) -> Result<Manifests, Failure> {
-        let scope = if self.input.url.is_some() { Scope::All } else { Scope::Plane };
-        let loaded = manifests::load(&self.input.files, scope)
+        let loaded = manifests::load(&self.input.files, self.input.given_url().as_ref())
             .map_err(|error| Failure { error, exit: Exit::Usage })?;
-        loaded.map_err(|mistakes| {
-            let told: Vec<String> =
-                mistakes.iter().map(|it| format!("{}: {}", it.place, it.message)).collect();
-            Failure::usage(format!("nothing was changed, because of\n  {}", told.join("\n  ")))
-        })
+        let manifests = loaded.map_err(|mistakes| {
+            for mistake in &mistakes {
+                say_styled(&format!("{}\n", mistake.render()));
+            }
+            let errors =
+                if mistakes.len() == 1 { "1 error".to_owned() } else { format!("{} errors", mistakes.len()) };
+            Failure::usage(format!("{errors} in the manifests; nothing was changed"))
+        })?;
+        let Manifests { subjects, unsupported, .. } = &manifests;
+        if unsupported.is_empty() || self.input.skip_unsupported && !subjects.is_empty() {
+            return Ok(manifests);
+        }
+        let advice = if subjects.is_empty() {
+            "There is no other manifest in the files to compare"
+        } else {
+            "Leave them out, or give --skip-unsupported to skip them and handle the others"
+        };
+        let lines: Vec<String> = unsupported.iter().map(|it| format!("  {it}")).collect();
+        Err(Failure::usage(format!(
+            "plan, apply and verify cannot handle these manifests; nothing was changed:\n{}\n{advice}",
+            lines.join("\n")
+        )))
     }
 
-    pub(super) fn show(&self, rows: &[Row]) -> Result<(), Failure> {
-        let text = render::render(self.input.output, rows, self.verbose)?;
-        print(&text).map_err(anyhow::Error::from)?;
+    /// Prints the result.
+    pub(super) fn show(&self, result: &View<'_>) -> Result<(), Failure> {
+        let text = result.render(self.input.output, self.verbose)?;
+        let printed = match self.input.output {
+            Output::Text => print_styled(&text),
+            Output::Json | Output::Yaml => print(&text),
+        };
+        printed.map_err(anyhow::Error::from)?;
         Ok(())
     }
 
-    /// The plan before it is carried out. Programs get it with its results, once; a person who is asked has to see it.
-    pub(super) fn announce(&self, rows: &[Row], asks: bool) -> Result<(), Failure> {
+    /// Shows the plan before it is applied. Programs get it with its results, once; a person who is asked has to see it.
+    pub(super) fn announce(&self, result: &View<'_>, asks: bool) -> Result<(), Failure> {
         if self.input.output == Output::Text {
-            self.show(rows)
+            self.show(result)
         } else {
             if asks {
-                say(render::render(Output::Text, rows, self.verbose)?.trim_end());
+                say_styled(result.render(Output::Text, self.verbose)?.trim_end());
             }
             Ok(())
         }
     }
 
-    /// The results, for programs.
-    pub(super) fn conclude(&self, rows: &[Row]) -> Result<(), Failure> {
-        if self.input.output == Output::Text { Ok(()) } else { self.show(rows) }
+    /// Prints the results for programs.
+    pub(super) fn conclude(&self, result: &View<'_>) -> Result<(), Failure> {
+        if self.input.output == Output::Text { Ok(()) } else { self.show(result) }
     }
 
     pub(super) fn note(&self, line: &str) {
@@ -127,24 +198,51 @@ impl Session {
             say(line);
         }
     }
+
+    fn warn(&self, line: &str) {
+        if !self.quiet {
+            say_as(WARNING, "warning", line);
+        }
+    }
+}
+
+/// What a verb does with a deployment.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access {
+    Read,
+    /// `yes`: without asking.
+    Write {
+        yes: bool,
+    },
+}
+
+/// The deployments of a set of manifests.
+pub(super) struct Opened {
+    pub(super) targets: Vec<Target>,
+    pub(super) skipped: Vec<Skipped>,
 }
 
 /// Assesses every manifest in order.
 pub(super) async fn assess(targets: &mut [Target]) -> (Vec<Assessment>, Vec<Row>) {
     let (mut assessments, mut rows) = (Vec::new(), Vec::new());
-    for Target { plane, world, subjects } in targets {
+    for Target { deployment, world, subjects, .. } in targets {
         for placed in subjects {
             let assessment = placed.subject.assess(world, Door::CommandLine).await;
-            rows.push(Row::assessed(placed, plane, &assessment));
+            rows.push(Row::assessed(placed, deployment, &assessment));
             assessments.push(assessment);
         }
     }
     (assessments, rows)
 }
 
-/// Ends when somebody wants the command to end before it is done.
+/// The result for the deployments of a command.
+pub(super) fn view<'a>(targets: &'a [Target], rows: &'a [Row], skipped: &'a [Skipped]) -> View<'a> {
+    View::new(targets.iter().map(|it| &it.deployment), rows, skipped)
+}
+
+/// Returns when the process is interrupted.
 async fn interruption() -> Failure {
-    let told = async || {
+    let interrupted = async || {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::select! {
@@ -153,9 +251,12 @@ async fn interruption() -> Failure {
         }
         std::io::Result::Ok(())
     };
-    match told().await {
-        Ok(()) => Failure { error: anyhow::anyhow!("interrupted: what is done stays"), exit: Exit::Failure },
-        // Then nobody can be heard, and the command is ended as any other.
+    match interrupted().await {
+        Ok(()) => {
+            let error = anyhow::anyhow!("interrupted: changes that were applied stay");
+            Failure { error, exit: Exit::Failure }
+        }
+        // Without a handler the signal ends the process by itself.
         Err(_) => std::future::pending().await,
     }
 }

@@ -1,80 +1,77 @@
-//! The deployments of one command, each with the manifests that go to it.
+//! The deployments of one command, each with its manifests.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CoderControlPlane, annotation, reason};
-use client::{Class, Client};
+use client::{AddressPolicy, Class, Client};
 use engine::{
     Credentials, Endpoint, Waiting, World, endpoint::endpoint, lookup::Lookup as _, world::Promises,
 };
 use kube::ResourceExt as _;
 use secrecy::SecretString;
-use serde::Serialize;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    deployment::reach,
+    deployment::{DeploymentRef, reach},
     exit::{Exit, Failure},
     lookup::Sources,
     manifests::{Named, Placed},
     terminal::say,
 };
 
-/// How long signing out may take. A session that is left ends by itself, a day later.
+/// How long signing out may take. A session that is left behind expires within a day.
 const SIGN_OUT: Duration = Duration::from_secs(10);
 
-/// A deployment, and the manifests that go to it in the order in which they are applied.
+/// A deployment and its manifests, in the order of their application.
 pub(super) struct Target {
-    pub(super) plane: Plane,
+    pub(super) deployment: DeploymentRef,
     pub(super) world: World,
     pub(super) subjects: Vec<Placed>,
+    /// The host name that has to be typed before the deployment is changed; `None` where its address was named.
+    pub(super) host: Option<String>,
 }
 
-/// How a deployment is called in a result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Plane {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) namespace: Option<String>,
-    /// The control plane's name; nothing where the deployment was named on the command line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
-    pub(crate) url: String,
-}
-
-/// Why there is no way to a deployment.
+/// Why a deployment cannot be used.
 pub(super) struct Unopened {
     pub(super) failure: Failure,
-    /// Whether trying again may end in another way.
+    /// Whether trying again may succeed.
     pub(super) may_come: bool,
 }
 
-/// Sessions that were opened for this command, and that end with it.
+/// Sessions that were opened for this command and end with it.
 #[derive(Default, Clone)]
 pub(super) struct Sessions(Arc<Mutex<Vec<Client>>>);
 
 impl Target {
-    pub(super) fn new(plane: Plane, client: Client, expected: Option<Uuid>, subjects: Vec<Placed>) -> Self {
+    /// Identifies the deployment. From then on only that deployment is used: its id is the one that plans and questions name.
+    pub(super) async fn open(
+        mut deployment: DeploymentRef,
+        client: Client,
+        expected: Option<Uuid>,
+        subjects: Vec<Placed>,
+    ) -> Self {
+        deployment.identify(&client).await;
         let mut promises = Promises::default();
         for placed in &subjects {
             placed.subject.promise(&mut promises);
         }
         let world = World::new(client, promises);
-        let world = match expected {
-            Some(deployment) => world.expecting(deployment),
+        let world = match expected.or_else(|| deployment.id()) {
+            Some(id) => world.expecting(id),
             None => world,
         };
-        Self { plane, world, subjects }
+        Self { deployment, world, subjects, host: None }
     }
 }
 
-/// The control planes to which a way was found.
+/// The control planes that can be used.
 #[derive(Default)]
-pub(super) struct Planes(BTreeMap<Named, Opened>);
+pub(super) struct Planes(BTreeMap<Named, OpenPlane>);
 
 impl Planes {
-    /// Finds the control plane of every manifest, and a way to each of them; those that were found before are not looked
-    /// for again. With one that cannot be had nothing is done at all.
+    /// Finds the control plane of every manifest and a client for each; those found before are kept. Fails with the first
+    /// that cannot be used.
     pub(super) async fn open(
         &mut self,
         subjects: &[Placed],
@@ -88,7 +85,7 @@ impl Planes {
             }
             let opened = open_plane(&named, sources, sessions).await.map_err(|unopened| {
                 let Unopened { failure: Failure { error, exit }, may_come } = unopened;
-                // The first manifest that needs it is where a person has to look.
+                // The first manifest that refers to it is the place to look at.
                 let error = anyhow::anyhow!("{}: {error:#}", placed.place);
                 Unopened { failure: Failure { error, exit }, may_come }
             })?;
@@ -98,27 +95,29 @@ impl Planes {
     }
 
     /// Every manifest beside its deployment.
-    pub(super) fn targets(self, subjects: Vec<Placed>) -> Vec<Target> {
+    pub(super) async fn targets(self, subjects: Vec<Placed>) -> Vec<Target> {
         let mut sorted: BTreeMap<Named, Vec<Placed>> = BTreeMap::new();
         for placed in subjects {
             sorted.entry(placed.plane()).or_default().push(placed);
         }
-        let targets = self.0.into_iter().map(|(named, Opened { plane, client, expected })| {
-            Target::new(plane, client, expected, sorted.remove(&named).unwrap_or_default())
-        });
-        targets.collect()
+        let mut targets = Vec::new();
+        for (named, OpenPlane { deployment, client, expected }) in self.0 {
+            let subjects = sorted.remove(&named).unwrap_or_default();
+            targets.push(Target::open(deployment, client, expected, subjects).await);
+        }
+        targets
     }
 }
 
-/// A control plane that can be talked to.
-struct Opened {
-    plane: Plane,
+/// A control plane with a client.
+struct OpenPlane {
+    deployment: DeploymentRef,
     client: Client,
-    /// The deployment that has to answer, where that is known.
+    /// The id of the deployment that has to answer, where that is known.
     expected: Option<Uuid>,
 }
 
-async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Result<Opened, Unopened> {
+async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Result<OpenPlane, Unopened> {
     let refused = |message: String, may_come: bool, exit: Exit| {
         let error = anyhow::anyhow!("CoderControlPlane {named}: {message}");
         Unopened { failure: Failure { error, exit }, may_come }
@@ -126,39 +125,37 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
     let plane = match sources.control_plane(&named.namespace, &named.name).await {
         Ok(Some(plane)) => plane,
         Ok(None) => {
-            let message = "it is neither among the files nor in the cluster: add it, or give --url";
+            let message = "it is neither in the files nor in the cluster: add it, or give --url";
             return Err(refused(message.to_owned(), true, Exit::Waiting));
         }
         Err(unreadable) if sources.has_asked() => {
-            return Err(refused(format!("it cannot be read: {}", unreadable.0), true, Exit::Failure));
+            return Err(refused(format!("it cannot be read: {}", unreadable.words()), true, Exit::Failure));
         }
-        Err(unreadable) => return Err(refused(format!("{}: give --url", unreadable.0), false, Exit::Usage)),
+        Err(unreadable) => {
+            return Err(refused(format!("{}: give --url", unreadable.words()), false, Exit::Usage));
+        }
     };
     let endpoint = endpoint(&plane, sources).await.map_err(|Waiting { reason, message }| {
-        // Who has not asked a cluster has only files, and nothing comes into those by waiting.
-        let may_come = sources.has_asked() && reason != reason::INVALID;
+        // Files do not change while the command waits; a cluster does.
+        let may_come =
+            sources.has_asked() && ![reason::INVALID, reason::SECRET_NOT_ALLOWED].contains(&reason);
         let exit = match reason {
             _ if !may_come => Exit::Usage,
             reason::SECRET_UNREADABLE => Exit::Failure,
             _ => Exit::Waiting,
         };
-        let is_ours = plane.spec.external.is_none();
-        let hint = if is_ours { ": give its address with --url" } else { "" };
+        let is_managed = plane.spec.external.is_none();
+        let hint = if is_managed { ": give its address with --url" } else { "" };
         refused(message + hint, may_come, exit)
     })?;
     let expected = expected(&plane);
     let client = enter(&endpoint, expected, sessions)
         .await
         .map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
-    let view = Plane {
-        namespace: Some(named.namespace.clone()).filter(|it| !it.is_empty()),
-        name: Some(named.name.clone()),
-        url: endpoint.url.to_string(),
-    };
-    Ok(Opened { plane: view, client, expected })
+    Ok(OpenPlane { deployment: DeploymentRef::declared(named, &endpoint.url), client, expected })
 }
 
-/// The deployment that a cluster knows under this name, or that a person accepts in its place.
+/// The deployment id in the status of a control plane, or the one that was accepted in its place.
 fn expected(plane: &CoderControlPlane) -> Option<Uuid> {
     let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref());
     let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT).map(String::as_str);
@@ -171,17 +168,20 @@ struct Refused {
     exit: Exit,
 }
 
-/// A client with a token: the one that is there, or that of a session for this command.
+/// A client with the declared token, or with that of a session for this command.
 async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions) -> Result<Client, Refused> {
     let invalid = |message: String| Refused { message, may_come: false, exit: Exit::Usage };
     match &endpoint.credentials {
         Credentials::Ours => Err(invalid(
-            "a control plane that we run is reached from inside its cluster: give its address with --url"
+            "a control plane that the operator runs is reached only inside its cluster: give its address with --url"
                 .to_owned(),
         )),
-        Credentials::Token(token) => reach(endpoint, Some(token.clone())).map_err(invalid),
+        // A person's own command line connects wherever that person says.
+        Credentials::Token(token) => {
+            reach(endpoint, Some(token.clone()), AddressPolicy::Any).map_err(invalid)
+        }
         Credentials::Account { email, password } => {
-            let client = reach(endpoint, None).map_err(invalid)?;
+            let client = reach(endpoint, None, AddressPolicy::Any).map_err(invalid)?;
             let remote = |error: client::Error| Refused {
                 message: format!("sign in with the account of its Secret: {}", error.words()),
                 may_come: matches!(error.class(), Class::Transient | Class::RateLimited),
@@ -191,7 +191,7 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
                 let found = client.build_info().await.map_err(remote)?.deployment_id;
                 if found != expected {
                     let message = format!(
-                        "another deployment answers, and nothing is sent to it: to accept it, annotate the \
+                        "another deployment answers, and no credentials were sent to it: to accept it, annotate the \
                          control plane with {}: {found}",
                         annotation::ACCEPT_DEPLOYMENT
                     );
@@ -204,8 +204,7 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
 }
 
 impl Sessions {
-    /// Signs in beside the command, so that a session whose answer is on its way when the command is interrupted is known
-    /// all the same.
+    /// Signs in as a task of its own, so that the session is known even if the command is interrupted before the answer.
     async fn sign_in(
         &self,
         client: Client,
@@ -215,7 +214,7 @@ impl Sessions {
         let mut sessions = Arc::clone(&self.0).lock_owned().await;
         let signing_in = tokio::spawn(async move {
             let token = client.login(&email, &password).await?;
-            // A token that cannot be a token was never one: the next call says so.
+            // The next call reports a token that is no token.
             let client = client.with_token(token).unwrap_or(client);
             sessions.push(client.clone());
             Ok(client)
@@ -226,7 +225,7 @@ impl Sessions {
         }
     }
 
-    /// Ends every session. What cannot be ended is told.
+    /// Ends every session, and reports those that could not be ended.
     pub(super) async fn close(&self) {
         let mut sessions = self.0.lock().await;
         for client in sessions.drain(..) {
@@ -236,10 +235,7 @@ impl Sessions {
                 Ok(Err(error)) => error.words(),
                 Err(_) => "no answer in time".to_owned(),
             };
-            say(&format!(
-                "the session at {} was not ended: {why}; it ends by itself within a day",
-                client.url()
-            ));
+            say(&format!("the session at {} was not ended: {why}; it expires within a day", client.url()));
         }
     }
 }

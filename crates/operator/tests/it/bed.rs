@@ -6,9 +6,13 @@ mod asked;
 mod beside_the_pods;
 mod cluster_door;
 mod deletion;
+mod docs;
+mod events;
 mod every_kind;
 mod faults;
+mod freshness;
 mod given_token;
+mod install;
 mod last_words;
 mod lease;
 mod licence_terms;
@@ -20,11 +24,16 @@ mod provisioner;
 mod provisioner_key;
 mod proxy;
 mod quarrel;
+mod rbac;
+mod roles;
 mod run;
 mod secrecy;
+mod service_account;
 mod stage;
+mod strangers;
 mod takeover;
 mod tls;
+mod undecodable;
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -163,6 +172,25 @@ async fn a_set_in_any_order_is_applied_once_and_then_equal_until_somebody_change
     assert!(drift.contains("~ quotaAllowance: 3 -> 20") && drift.contains("1 to change, 7 equal"), "{drift}");
     run(&coderd, &["apply", "--yes", "-f", &file], 0).await;
     run(&coderd, &["verify", "-f", &file], 0).await;
+}
+
+#[tokio::test]
+async fn examples_apply_to_a_licensed_coder() {
+    let coderd = licensed().await;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/kinds");
+    let example = |kind: &str| format!("{folder}/coder{kind}.yaml");
+    run(&coderd, &["apply", "--yes", "-f", &example("organization")], 0).await;
+    // The one person whom the examples name.
+    let alpha = get(&coderd, "/api/v2/organizations/alpha").await["id"].clone();
+    let alice = json!({"username": "alice", "email": "alice@example.com", "password": "SomeSecurePassword!",
+        "organization_ids": [alpha]});
+    let (status, answer) = coderd.owner.request(Method::POST, "/api/v2/users", Some(&alice)).await.unwrap();
+    assert_eq!(status, 201, "{answer}");
+    let kinds = ["organization", "group", "organizationsync", "groupsync", "rolesync", "appearance"];
+    let files = kinds.map(example);
+    let named: Vec<&str> = files.iter().flat_map(|it| ["-f", it.as_str()]).collect();
+    run(&coderd, &[&["apply", "--yes"], named.as_slice()].concat(), 0).await;
+    run(&coderd, &[&["verify"], named.as_slice()].concat(), 0).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of tests fails as a test does")]
 
+mod address;
 mod bed;
 /// The engine's own, so that there is one form of what coder-k8s leaves behind.
 #[path = "../../../engine/tests/it/coder_k8s.rs"]
@@ -9,7 +10,9 @@ mod coder_k8s;
 /// The engine's own, so that a kind has one example for all suites.
 #[path = "../../../engine/tests/it/examples.rs"]
 mod examples;
+mod help;
 mod refusals;
 mod silent;
 mod support;
 mod terminal;
+mod unsupported;

@@ -26,11 +26,14 @@ fn every_mistake_is_told_with_its_file_line_and_path() {
     folder.write("two.yaml", "apiVersion: coder.com/v1alpha1\nkind: CoderGruppe\nmetadata: {name: a}\n");
     let said = refused(&folder, &["apply", "--yes"]);
     for words in [
-        "one.yaml:6: spec.quota: is not a field of this kind",
-        "spec.controlPlaneRef: is missing",
-        "one.yaml:12: spec.mode: expected one of Enforce, Observe, found \"Watch\"",
-        "two.yaml:2: apiVersion \"coder.com/v1alpha1\", kind \"CoderGruppe\": expected coder.com/v1alpha1 and one of",
-        "nothing was changed",
+        "error: spec.quota: is not a field of this kind",
+        "one.yaml:6:3\n  |\n6 |   quota: 3\n  |   ^^^^^\n",
+        "error: spec.controlPlaneRef: is missing",
+        "error: spec.mode: expected one of Enforce, Observe, found \"Watch\"",
+        "one.yaml:12:3\n   |\n12 |   mode: Watch\n   |   ^^^^\n",
+        "error: apiVersion \"coder.com/v1alpha1\", kind \"CoderGruppe\": expected coder.com/v1alpha1 and one of",
+        "two.yaml:2:1\n  |\n2 | kind: CoderGruppe\n  | ^^^^\n",
+        "error: 4 errors in the manifests; nothing was changed",
     ] {
         assert!(said.contains(words), "{words:?} is not in:\n{said}");
     }
@@ -48,7 +51,9 @@ fn two_manifests_for_one_object_are_refused_with_both_places() {
     folder.write("two.yaml", &group("b"));
     let said = refused(&folder, &["plan"]);
     assert!(
-        said.contains("two.yaml:1: group default/same is declared twice") && said.contains("one.yaml:1"),
+        said.contains("group default/same is declared twice")
+            && said.contains("one.yaml:1 has it already")
+            && said.contains("two.yaml:1:1\n"),
         "{said}"
     );
 }
@@ -57,14 +62,21 @@ fn two_manifests_for_one_object_are_refused_with_both_places() {
 fn a_text_that_is_not_yaml_is_refused_with_its_line() {
     let folder = Folder::new("unreadable");
     folder.write("bad.yaml", "kind: A\nspec: [\n");
-    assert!(refused(&folder, &["verify"]).contains("bad.yaml:"));
+    let said = refused(&folder, &["verify"]);
+    assert!(said.contains("bad.yaml:") && said.contains("error: 1 error in the manifests"), "{said}");
+    folder.write("bad.yaml", "kind: A\n---\nkind: B\nkind: C\n");
+    let said = refused(&folder, &["verify"]);
+    for words in ["error: duplicate mapping key: kind", "bad.yaml:4:1\n  |\n4 | kind: C\n  | ^"] {
+        assert!(said.contains(words), "{words:?} is not in:\n{said}");
+    }
 }
 
 #[test]
-fn a_set_without_a_single_manifest_is_refused() {
-    let folder = Folder::new("nothing");
-    folder.write("a.yaml", "# nothing yet\n---\n");
-    assert!(refused(&folder, &["verify"]).contains("there is no manifest in what was given"));
+fn a_text_that_is_not_yaml_shows_no_line_of_a_secret() {
+    let folder = Folder::new("unreadable-secret");
+    folder.write("bad.yaml", "kind: Secret\nstringData:\n  token: hunter2: [\n");
+    let said = refused(&folder, &["verify"]);
+    assert!(said.contains("bad.yaml:3:") && !said.contains("hunter2"), "{said}");
 }
 
 #[test]
@@ -82,7 +94,7 @@ fn a_missing_token_is_a_usage_error_that_says_where_one_goes() {
 
 #[test]
 fn definitions_of_all_kinds_are_printed() {
-    let output = coder_operator(NOWHERE, "", &["crds"]);
+    let output = bare(&["crds"]).output().unwrap();
     assert!(output.status.success());
     assert_eq!(said(&output).matches("kind: CustomResourceDefinition").count(), api::crds().len());
 }
@@ -107,8 +119,10 @@ fn a_broken_rule_is_told_with_file_line_path_and_its_own_words() {
     folder.write("b.yaml", &format!("{PLANE}{}", EXTERNAL.replace("http://", "http://me:word@")));
     let said = refused(&folder, &["apply", "--yes"]);
     for words in [
-        "a.yaml:6: spec.name: must not be `new` or `create`, which Coder reserves",
-        "b.yaml:6: spec.external.url: must be an address alone",
+        "error: spec.name: must not be `new` or `create`, which Coder reserves",
+        "a.yaml:6:3\n  |\n6 |   name: create\n  |   ^^^^\n",
+        "error: spec.external.url: must be an address alone",
+        "b.yaml:6:14\n",
         "nothing was changed",
     ] {
         assert!(said.contains(words), "{words:?} is not in:\n{said}");
@@ -158,9 +172,11 @@ fn a_secret_in_the_files_is_there_once_and_can_be_read() {
     folder.write("c.yaml", &format!("{}data:\n  token: 'hunter2!'\n", secret.replace("coder", "other")));
     let said = refused_alone(&folder, &[]);
     for words in [
-        "b.yaml:2: Secret coder is declared twice: ",
+        "error: Secret coder is declared twice: ",
         "a.yaml:12 has it",
-        "c.yaml:6: data.token: is not base64",
+        "b.yaml:2:1\n",
+        "error: data.token: is not base64",
+        "c.yaml:6:3\n",
     ] {
         assert!(said.contains(words), "{words:?} is not in:\n{said}");
     }

@@ -31,13 +31,39 @@ impl Drop for Folder {
 
 /// Runs the binary against a deployment.
 pub(crate) fn coder_operator(url: &str, token: &str, args: &[&str]) -> Output {
-    bare(args).env("CODER_URL", url).env("CODER_SESSION_TOKEN", token).output().unwrap()
+    named(url, token, args).output().unwrap()
 }
+
+/// The binary with a deployment that `--url` names.
+pub(crate) fn named(url: &str, token: &str, args: &[&str]) -> Command {
+    let mut command = bare(args);
+    command.args(["--url", url]).env("CODER_SESSION_TOKEN", token);
+    command
+}
+
+/// The binary with a deployment that only the environment names.
+pub(crate) fn in_environment(url: &str, token: &str, args: &[&str]) -> Command {
+    let mut command = bare(args);
+    command.env("CODER_URL", url).env("CODER_SESSION_TOKEN", token);
+    command
+}
+
+/// Variables that the binary acts upon.
+const VARIABLES: [&str; 8] = [
+    "CLICOLOR_FORCE",
+    "CODER_AGENT_TOKEN",
+    "CODER_SESSION_TOKEN",
+    "CODER_URL",
+    "CODER_WORKSPACE_NAME",
+    "KUBECONFIG",
+    "KUBERNETES_SERVICE_HOST",
+    "NO_COLOR",
+];
 
 /// The binary with no deployment and no cluster: neither a variable nor a home that names one.
 pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coder-operator"));
-    for variable in ["CODER_URL", "CODER_SESSION_TOKEN", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"] {
+    for variable in VARIABLES {
         command.env_remove(variable);
     }
     command.args(args).env("HOME", "/nowhere").env("NO_PROXY", "127.0.0.0/8");

@@ -80,6 +80,14 @@ impl Terminal {
         while let Ok(text) = self.screen.recv_timeout(LIMIT) {
             self.seen.push_str(&text);
         }
-        (status.code(), output, self.seen)
+        (status.code(), output, std::mem::take(&mut self.seen))
+    }
+}
+
+/// A test that fails leaves no command behind that waits for an answer.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    Node,
+    Node, account,
     environment::{Facts, command_line, variables},
     events::Severity,
     image::Image,
@@ -166,8 +166,11 @@ impl Container {
         let mut mounts = mounts_of(&self.spec, &self.volumes);
         let message_path = self.spec.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
         mounts.push((message_path.to_owned(), message_file.clone()));
+        let kubeconfig = account::kubeconfig(&mounts, self.node.options.api_server, &namespace, &folder)
+            .map_err(|error| obstacle(format!("{error:#}")))?;
         let rewrite = Rewrite::new(self.address, mounts);
-        let given = self.node.variables(&self.pod, &home);
+        let mut given = self.node.variables(&self.pod, &home);
+        given.extend(kubeconfig.map(|path| ("KUBECONFIG".to_owned(), path.display().to_string())));
         let environment = variables(&self.spec, &objects, &facts, &given).map_err(obstacle)?;
         let words = command_line(&self.spec, &image.entrypoint, &environment);
         let (program, args) =
@@ -184,7 +187,7 @@ impl Container {
             .collect();
         environment.insert(crate::run::MARKER.to_owned(), self.node.options.run.clone());
         let folder = self.spec.working_dir.as_deref().and_then(|it| rewrite.place(it)).unwrap_or(home);
-        let place = Place { image: image.clone(), rewrite, environment, folder };
+        let place = Place { image, rewrite, environment, folder };
         let mut command = vec![program.clone()];
         command.extend(args.iter().cloned());
         Ok(Prepared { place, command, message_file })

@@ -6,10 +6,12 @@ use std::{
 };
 
 /// The images that the node can run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(crate) struct Images {
     /// By repository without registry, tag and digest.
     images: BTreeMap<String, Image>,
+    /// Where images are added while the node runs: `REPOSITORY/PROGRAM`.
+    added: PathBuf,
 }
 
 /// One image: its programs and what it runs by itself.
@@ -22,14 +24,35 @@ pub(crate) struct Image {
 }
 
 impl Images {
+    /// No image but those that are added to that folder.
+    pub(crate) fn new(added: PathBuf) -> Self {
+        Self { images: BTreeMap::new(), added }
+    }
+
     /// Adds or replaces an image.
     pub(crate) fn insert(&mut self, repository: &str, image: Image) {
         self.images.insert(repository.to_owned(), image);
     }
 
+    /// Where images are added while the node runs.
+    pub(crate) fn added(&self) -> &Path {
+        &self.added
+    }
+
     /// The image of a reference, whatever its registry, tag and digest.
-    pub(crate) fn find(&self, reference: &str) -> Option<&Image> {
-        self.images.get(repository(reference))
+    pub(crate) fn find(&self, reference: &str) -> Option<Image> {
+        let repository = repository(reference);
+        self.images.get(repository).cloned().or_else(|| self.find_added(repository))
+    }
+
+    /// An added image: its one program has the repository's last word for a name.
+    fn find_added(&self, repository: &str) -> Option<Image> {
+        let name = repository.rsplit('/').next()?;
+        let program = self.added.join(repository).join(name);
+        program.exists().then(|| Image {
+            programs: BTreeMap::from([(name.to_owned(), program)]),
+            entrypoint: vec![name.to_owned()],
+        })
     }
 }
 
@@ -69,6 +92,19 @@ mod tests {
             assert_eq!(repository(reference), "coder/coder", "{reference}");
         }
         assert_eq!(repository("bed/host"), "bed/host");
+    }
+
+    #[test]
+    fn an_image_that_is_added_later_is_found_and_runs_its_program() {
+        let folder = std::env::temp_dir().join(format!("images-{}", uuid::Uuid::new_v4()));
+        let images = Images::new(folder.clone());
+        assert!(images.find("registry.test/acme/tool:v1").is_none());
+        std::fs::create_dir_all(folder.join("acme/tool")).unwrap();
+        std::fs::write(folder.join("acme/tool/tool"), "").unwrap();
+        let image = images.find("registry.test/acme/tool:v1").unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(image.entrypoint, ["tool"]);
+        assert_eq!(image.program("tool"), folder.join("acme/tool/tool"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The one liberty that the node takes with a pod's words: addresses and paths that would collide on one machine.
 //!
 //! A bind address `0.0.0.0:p` or `:p` becomes the pod's own, and a mounted path becomes its place in the pod's folder.
-//! Nothing else is touched.
+//! Nothing else is touched. A path that a program has built in cannot be rewritten; for the one that every client of the
+//! API server has built in, that of the service account's token, `account` sets `KUBECONFIG`.
 
 use std::{
     net::Ipv4Addr,

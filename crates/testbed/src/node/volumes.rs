@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use k8s_openapi::{
     ByteString,
     api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
+        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
         core::v1::{
             ConfigMapProjection, Container, DownwardAPIProjection, DownwardAPIVolumeFile, KeyToPath, Pod,
             SecretProjection, ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection,
@@ -193,7 +193,7 @@ fn add_fields(
     Ok(())
 }
 
-/// A token of the pod's service account, as the kubelet asks for one.
+/// A token of the pod's service account, as the kubelet requests one: good for as long as the pod exists.
 async fn request_token(
     client: &kube::Client,
     pod: &Pod,
@@ -208,7 +208,12 @@ async fn request_token(
         spec: TokenRequestSpec {
             audiences: source.audience.iter().cloned().collect(),
             expiration_seconds: source.expiration_seconds,
-            bound_object_ref: None,
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: pod.metadata.name.clone(),
+                uid: pod.metadata.uid.clone(),
+            }),
         },
         ..TokenRequest::default()
     };

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    MODULES, Say,
+    Modules, Say,
     go::{Toolchain, Trouble, diagnose},
 };
 
@@ -31,7 +31,7 @@ pub struct GoPart {
     pub module: &'static str,
     pub kind: Kind,
     /// The linker flags that write its version into it.
-    pub stamp: fn() -> Result<String>,
+    pub stamp: fn(module: &Path) -> Result<String>,
 }
 
 /// What kind of program a part is.
@@ -45,8 +45,8 @@ pub enum Kind {
 
 impl GoPart {
     /// The part's binary, built if it is not in the cache.
-    pub(super) fn ensure(&self, toolchain: &Toolchain, say: Say<'_>) -> Result<PathBuf> {
-        let path = self.path(toolchain)?;
+    pub(super) fn ensure(&self, modules: &Modules, toolchain: &Toolchain, say: Say<'_>) -> Result<PathBuf> {
+        let (module, path) = (modules.folder(self.module), self.path(modules, toolchain)?);
         if path.exists() {
             return Ok(path);
         }
@@ -55,47 +55,44 @@ impl GoPart {
         if path.exists() {
             return Ok(path);
         }
-        self.build(&path, say)?;
+        self.build(&module, &path, say)?;
         Ok(path)
     }
 
     /// Where the binary is or will be.
-    pub(super) fn path(&self, toolchain: &Toolchain) -> Result<PathBuf> {
+    pub(super) fn path(&self, modules: &Modules, toolchain: &Toolchain) -> Result<PathBuf> {
+        let module = modules.folder(self.module);
         let mut key = Sha256::new();
-        for source in sources(&self.folder())? {
+        for source in sources(&module)? {
             key.update(fs::read(&source).with_context(|| format!("read {}", source.display()))?);
         }
         key.update(&toolchain.identity);
-        for argument in self.arguments()? {
+        for argument in self.arguments(&module)? {
             key.update(argument);
         }
         let key = base16ct::lower::encode_string(&key.finalize()[..8]);
         Ok(crate::cache::folder()?.join("parts").join(format!("{}-{key}", self.name)).join(self.name))
     }
 
-    fn folder(&self) -> PathBuf {
-        Path::new(MODULES).join(self.module)
-    }
-
-    fn arguments(&self) -> Result<Vec<String>> {
+    fn arguments(&self, module: &Path) -> Result<Vec<String>> {
         let (verb, package): (&[&str], _) = match self.kind {
             Kind::Command(package) => (&["build"], package),
             Kind::Test => (&["test", "-c"], "."),
         };
         let mut arguments: Vec<String> = verb.iter().map(|&word| word.to_owned()).collect();
         arguments.extend(["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"].map(str::to_owned));
-        arguments.push(format!("-s -w {}", (self.stamp)()?));
+        arguments.push(format!("-s -w {}", (self.stamp)(module)?));
         arguments.push(package.to_owned());
         Ok(arguments)
     }
 
-    fn build(&self, path: &Path, say: Say<'_>) -> Result<()> {
+    fn build(&self, module: &Path, path: &Path, say: Say<'_>) -> Result<()> {
         let folder = path.parent().context("a part's path has a folder")?;
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         // Another build of the same part may have lost its owner and not yet noticed.
         let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
         for pause in PAUSES.iter().map(Some).chain([None]) {
-            let Err(complaint) = self.compile(&unfinished, say)? else {
+            let Err(complaint) = self.compile(module, &unfinished, say)? else {
                 return fs::rename(&unfinished, path)
                     .with_context(|| format!("put {} in place", path.display()));
             };
@@ -126,8 +123,8 @@ impl GoPart {
     }
 
     /// Runs the compiler once; a failed build is its complaint.
-    fn compile(&self, output: &Path, say: Say<'_>) -> Result<Result<(), String>> {
-        let mut arguments = self.arguments()?;
+    fn compile(&self, module: &Path, output: &Path, say: Say<'_>) -> Result<Result<(), String>> {
+        let mut arguments = self.arguments(module)?;
         let package = arguments.pop().unwrap_or_default();
         let mut child = Command::new("go")
             .args(arguments)
@@ -135,7 +132,7 @@ impl GoPart {
             .arg("-o")
             .arg(output)
             .arg(package)
-            .current_dir(self.folder())
+            .current_dir(module)
             .env("CGO_ENABLED", "0")
             .env("GOTOOLCHAIN", "local")
             .env("GOWORK", "off")
@@ -222,7 +219,7 @@ fn is_std_package(line: &str) -> bool {
 }
 
 /// The files that a module's binaries depend on and that are ours; `go.sum` stands for the rest.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut sources: Vec<PathBuf> = fs::read_dir(folder)
         .with_context(|| format!("list {}", folder.display()))?
         .map(|entry| Ok(entry?.path()))

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::{GoPart, Kind, Say, go::Toolchain};
+use super::{GoPart, Kind, Modules, Say, go::Toolchain};
 
 /// `terraform_data` is built in since 1.4; the pinned Coder refuses 1.15.
 const ACCEPTED: std::ops::Range<(u32, u32)> = (1, 4)..(1, 15);
@@ -17,13 +17,13 @@ const BUILT: GoPart = GoPart {
     module: "terraform",
     kind: Kind::Command("github.com/hashicorp/terraform"),
     // It knows its version by itself.
-    stamp: || Ok(String::new()),
+    stamp: |_| Ok(String::new()),
 };
 
-pub(super) fn ensure(toolchain: &Toolchain, say: Say<'_>) -> Result<PathBuf> {
+pub(super) fn ensure(modules: &Modules, toolchain: &Toolchain, say: Say<'_>) -> Result<PathBuf> {
     match machines_own() {
         Some(path) => Ok(path),
-        None => BUILT.ensure(toolchain, say),
+        None => BUILT.ensure(modules, toolchain, say),
     }
 }
 

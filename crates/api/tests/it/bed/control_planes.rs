@@ -46,7 +46,13 @@ fn everything_that_coder_k8s_has() -> Value {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}},
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        "templateTests": {"ownerUserID": "00000000-0000-4000-8000-000000000001", "allowRetain": true, "later": [1]},
     })
+}
+
+/// The database in the form of newer releases of coder-k8s.
+fn database() -> Value {
+    json!({"connectionSecretRef": {"name": "coder-db-app", "key": "uri"}})
 }
 
 #[tokio::test]
@@ -60,6 +66,9 @@ async fn a_manifest_of_coder_k8s_is_taken_unchanged_and_can_be_read() {
     assert_eq!(written["resources"]["limits"]["cpu"], "2", "a number is a quantity too");
     let fields = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(fields(&written), fields(&spec));
+    let newer = json!({"image": "registry.example.com/coder/coder:v2.30.0", "database": database()});
+    let taken = cluster.apply_spec("CoderControlPlane", "newer", &newer).await.unwrap();
+    assert_eq!(taken.data["spec"], newer);
     assert_eq!(
         cluster.apply_spec("CoderControlPlane", "bare", &json!({})).await.unwrap().data["spec"],
         json!({})
@@ -70,7 +79,9 @@ async fn a_manifest_of_coder_k8s_is_taken_unchanged_and_can_be_read() {
 async fn a_deployment_that_runs_elsewhere_is_not_configured_here() {
     let cluster = Cluster::new("elsewhere").await;
     let external = json!({"url": "https://coder.example.com", "credentialsSecretRef": {"name": "token"}});
-    for (field, value) in everything_that_coder_k8s_has().as_object().unwrap() {
+    let mut fields = everything_that_coder_k8s_has();
+    fields["database"] = database();
+    for (field, value) in fields.as_object().unwrap() {
         let taken = cluster
             .apply_spec("CoderControlPlane", "main", &json!({"external": external, field: value}))
             .await;
@@ -139,6 +150,17 @@ async fn what_cannot_be_run_is_refused_at_its_field() {
             "greater than or equal to 1",
         ),
         (json!({"extraEnv": [{"value": "x"}]}), "extraEnv[0].name", "Required value"),
+        (json!({"database": {}}), "database.connectionSecretRef", "Required value"),
+        (
+            json!({"database": {"connectionSecretRef": {"name": "db", "key": ""}}}),
+            "database.connectionSecretRef.key",
+            "at least 1 char",
+        ),
+        (
+            json!({"database": database(), "extraEnv": [{"name": api::DATABASE_URL, "value": "postgres://x"}]}),
+            "database",
+            "remove one of them",
+        ),
         (
             json!({"operatorAccess": {"firstUserSecretRef": {}}}),
             "operatorAccess.firstUserSecretRef.name",

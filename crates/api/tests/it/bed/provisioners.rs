@@ -85,6 +85,9 @@ async fn what_daemons_cannot_be_run_with_is_refused_at_its_field() {
         (json!({"organizationName": "a b"}), "organizationName", "single hyphens"),
         (json!({"organizationName": "a".repeat(129)}), "organizationName", "128"),
         (json!({"key": {"name": "a".repeat(129)}}), "key.name", "128"),
+        (json!({"key": {"name": "schlüssel"}}), "key.name", "ASCII"),
+        (json!({"key": {"name": "Кey"}}), "key.name", "ASCII"),
+        (json!({"key": {"name": "tab\tin"}}), "key.name", "ASCII"),
         (json!({"key": {"secretName": "Key"}}), "key.secretName", name),
         (json!({"key": {"secretName": "a".repeat(254)}}), "key.secretName", "253"),
         (json!({"key": {"secretKey": "a/b"}}), "key.secretKey", "should match"),
@@ -166,7 +169,7 @@ fn key_state() -> Value {
         "controlPlaneRefName": "main", "controlPlaneURL": "https://coder.example.com", "deploymentID": "2",
         "secretRef": {"name": "alpha-provisioner-key", "key": "key"}, "pendingKey": retiring, "provisionerKeyChecksum": "bf9cf968",
         "formerSecretRefs": [{"name": "before", "key": "key"}], "usedKeyNames": ["alpha"],
-        "retiringKeys": [retiring], "keyGeneration": 2, "lastRotationTime": TIME, "lastHandledRotateAt": "now"})
+        "retiringKeys": [retiring], "keyGeneration": 2, "keyEpoch": 7, "lastRotationTime": TIME, "lastHandledRotateAt": "now"})
 }
 
 #[tokio::test]

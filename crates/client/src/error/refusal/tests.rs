@@ -1,5 +1,5 @@
 use super::*;
-use crate::script::{Scripted, answer, answer_with, token};
+use crate::script::{Scripted, answer, answer_with, stranger, token};
 
 fn judged(scripted: Scripted) -> Refusal {
     let asked = "https://coder.test/api/v2/organizations".parse().unwrap();
@@ -96,7 +96,7 @@ fn json_text_html_and_nothing_all_become_words() {
         "428 Precondition Required: provided but user is not owner"
     );
     let html = "<!DOCTYPE html><html><head><Title> Bad\ngateway </title></head><body>long</body></html>";
-    assert_eq!(words(answer(502, html)), "502 Bad Gateway: an HTML page, \"Bad gateway\"");
+    assert_eq!(words(answer(502, html)), "502 Bad Gateway: an HTML page");
     let untitled = answer_with(503, &[("Content-Type", "text/html")], "<p>wait</p>");
     assert_eq!(words(untitled), "503 Service Unavailable: an HTML page");
     assert_eq!(words(answer(500, "")), "500 Internal Server Error");
@@ -108,6 +108,23 @@ fn json_text_html_and_nothing_all_become_words() {
         words(answer(500, r#"{"error":"unlike coderd"}"#)),
         r#"500 Internal Server Error: {"error":"unlike coderd"}"#
     );
+}
+
+#[test]
+fn nothing_of_a_strangers_answer_is_repeated_but_its_status_and_type() {
+    let json =
+        r#"{"message":"secrets is forbidden","detail":"inside","validations":[{"field":"f","detail":"d"}]}"#;
+    let html = "<html><title>Internal wiki</title></html>";
+    for (kind, body) in
+        [("text/plain; charset=utf-8", "role: admin"), ("application/json", json), ("text/html", html)]
+    {
+        let said = judged(stranger(403, &[("Content-Type", kind)], body)).to_string();
+        let kind = kind.split(';').next().unwrap();
+        assert_eq!(said, format!("403 Forbidden: not an answer of Coder ({kind})"));
+    }
+    let strange = [("Content-Type", "role: admin")];
+    assert_eq!(judged(stranger(500, &strange, "x")).words, "not an answer of Coder (no content type)");
+    assert_eq!(judged(stranger(500, &[], "")).to_string(), "500 Internal Server Error");
 }
 
 #[test]

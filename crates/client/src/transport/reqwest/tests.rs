@@ -27,9 +27,13 @@ async fn server(answer: Vec<u8>) -> (String, Arc<Mutex<Vec<String>>>) {
 }
 
 fn transport(limit: usize) -> HttpTransport {
+    transport_with(limit, AddressPolicy::Any)
+}
+
+fn transport_with(limit: usize, addresses: AddressPolicy) -> HttpTransport {
     // What the machine's environment says about proxies is not the subject here.
     let http = reqwest::Client::builder().no_proxy();
-    HttpTransport { http: configured(http).build().unwrap(), limit }
+    HttpTransport { http: configured(http, addresses).build().unwrap(), limit, addresses }
 }
 
 fn get(url: &str) -> http::Request<Bytes> {
@@ -87,7 +91,7 @@ async fn what_was_never_sent_is_told_from_what_broke_on_the_way() {
 #[test]
 fn certificates_that_are_none_are_refused() {
     for pem in ["", "nonsense"] {
-        let options = HttpOptions { authority: Some(pem.as_bytes().to_vec()) };
+        let options = HttpOptions { authority: Some(pem.as_bytes().to_vec()), ..HttpOptions::default() };
         assert!(matches!(HttpTransport::new(options), Err(TransportOptionsError::Certificates(_))));
     }
     assert!(HttpTransport::new(HttpOptions::default()).is_ok());
@@ -97,5 +101,21 @@ fn certificates_that_are_none_are_refused() {
 fn an_authority_of_ones_own_is_taken_beside_the_platforms() {
     let authority = rcgen::generate_simple_self_signed(["coder.test".to_owned()]).unwrap();
     let pem = authority.cert.pem().repeat(2);
-    HttpTransport::new(HttpOptions { authority: Some(pem.into_bytes()) }).unwrap();
+    HttpTransport::new(HttpOptions { authority: Some(pem.into_bytes()), ..HttpOptions::default() }).unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_refuses_local_addresses_written_or_resolved_and_sends_nothing() {
+    let (url, heard) = server(ok("hello")).await;
+    let port = url.rsplit(':').next().unwrap();
+    let policed = transport_with(BODY_LIMIT, AddressPolicy::NotLocal);
+    for host in ["127.0.0.1", "localhost"] {
+        let refused = policed.send(get(&format!("http://{host}:{port}"))).await.unwrap_err();
+        assert!(matches!(refused, TransportError::NotAllowed(_)), "{host}: {refused}");
+    }
+    // A name that passes for itself, and is refused for what it resolves to.
+    let resolved = policed.http.get(format!("http://localhost:{port}")).send().await.unwrap_err();
+    assert!(matches!(failure(resolved), TransportError::NotAllowed(_)));
+    assert!(heard.lock().unwrap().is_empty());
+    assert_eq!(transport(BODY_LIMIT).send(get(&url)).await.unwrap().status(), 200);
 }

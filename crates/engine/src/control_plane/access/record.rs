@@ -15,6 +15,10 @@ pub struct Record {
     /// The deployment that the token was minted on. It is sent to no other.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<Uuid>,
+    /// The address at which the token was minted, where that is `spec.external.url`; absent for a control plane that we run. The
+    /// token is sent to no other address.
+    #[serde(default, rename = "externalURL", skip_serializing_if = "Option::is_none")]
+    pub external_url: Option<String>,
     /// The account that the token belongs to.
     #[serde(default, rename = "userID", skip_serializing_if = "Option::is_none")]
     pub user_id: Option<Uuid>,
@@ -77,6 +81,13 @@ pub struct Kept {
     pub name: String,
     pub minted_at: Timestamp,
     pub expires_at: Timestamp,
+}
+
+impl Record {
+    /// Whether the token beside this record may be sent to the declared address; `None` is that of a control plane that we run.
+    pub fn is_for(&self, external_url: Option<&str>) -> bool {
+        self.external_url.as_deref() == external_url
+    }
 }
 
 /// Where a token and its record are kept.

@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use super::{Facts, deployment, environment, metadata, unless_empty};
+use super::{Facts, database, deployment, metadata, unless_empty};
 use crate::{
     control_plane::{access::Account, names, references, version},
     kind::Invalid,
@@ -44,7 +44,7 @@ const RETRIED_AFTER_SECONDS: i32 = 300;
 
 /// The Job, if there can be one: Coder that keeps its database in its pod lets nobody else at it.
 pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Option<Job>, Waiting> {
-    if !environment::names_database(&plane.spec, facts) {
+    if !database::is_declared(&plane.spec, facts) {
         return Ok(None);
     }
     version::check(plane.spec.image(), facts.database_version.as_deref())

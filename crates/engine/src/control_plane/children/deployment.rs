@@ -81,7 +81,7 @@ struct Configuration {
 impl Configuration {
     fn of(deployed: Option<&Deployed>, now: String) -> Self {
         match deployed {
-            Some(Deployed { pods: None, found }) if found.as_ref().is_none_or(|it| *it == now) => {
+            Some(Deployed { pods: None, found, .. }) if found.as_ref().is_none_or(|it| *it == now) => {
                 Self { pods: None, found: Some(now) }
             }
             _ => Self { pods: Some(now), found: None },

@@ -1,9 +1,9 @@
 //! The environment of the container: what is built in, and what a person adds or puts in its place.
 
-use api::{CoderControlPlane, CoderControlPlaneSpec};
+use api::{CoderControlPlane, DATABASE_URL};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 
-use super::{Facts, container::HTTP, container::HTTPS, volumes};
+use super::{Facts, container::HTTP, container::HTTPS, database, volumes};
 use crate::{
     control_plane::{address, references},
     kind::Invalid,
@@ -11,7 +11,6 @@ use crate::{
 };
 
 const ACCESS_URL: &str = "CODER_ACCESS_URL";
-const DATABASE_URL: &str = "CODER_PG_CONNECTION_URL";
 
 /// The variables, each once: they are merged by name.
 pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<EnvVar>, Invalid> {
@@ -25,15 +24,11 @@ pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<
             ));
         }
     }
+    if plane.spec.database.is_some() && declared.iter().any(|it| it.name == DATABASE_URL) {
+        let message = format!("{DATABASE_URL} is in extraEnv too: remove one of them");
+        return Err(Invalid::new("spec.database", message));
+    }
     with_declared(built_in(plane, facts), declared)
-}
-
-/// Whether Coder is told where its database is. What is only an empty text tells nothing.
-pub(super) fn names_database(spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
-    let is_told = |it: &EnvVar| it.value_from.is_some() || it.value.as_ref().is_some_and(|it| !it.is_empty());
-    let by_variable = spec.extra_env.iter().flatten().any(|it| it.name == DATABASE_URL && is_told(it));
-    let by_argument = spec.extra_args.iter().flatten().any(|it| it.starts_with("--postgres-url"));
-    by_variable || by_argument || comes_from_source(DATABASE_URL, spec, facts)
 }
 
 fn built_in(plane: &CoderControlPlane, facts: &Facts) -> Vec<EnvVar> {
@@ -46,7 +41,9 @@ fn built_in(plane: &CoderControlPlane, facts: &Facts) -> Vec<EnvVar> {
         variable("CODER_DERP_SERVER_RELAY_URL", format!("http://$(KUBE_POD_IP):{HTTP}")),
     ];
     let is_declared = spec.extra_env.iter().flatten().any(|it| it.name == ACCESS_URL);
-    if spec.uses_cluster_access_url() && !is_declared && !comes_from_source(ACCESS_URL, spec, facts) {
+    let is_in = |it| references::found_in(it, ACCESS_URL, &facts.sources).is_some();
+    let comes_from_source = spec.env_from.iter().flatten().any(is_in);
+    if spec.uses_cluster_access_url() && !is_declared && !comes_from_source {
         variables.push(variable(ACCESS_URL, address::access(plane)));
     }
     let secrets = spec.tls_secrets();
@@ -63,14 +60,6 @@ fn built_in(plane: &CoderControlPlane, facts: &Facts) -> Vec<EnvVar> {
             variable("CODER_TLS_KEY_FILE", files("tls.key")),
         ]);
     }
+    variables.extend(database::variable(spec));
     variables
-}
-
-/// Whether a source of `envFrom` really has the variable. One that is missing has nothing.
-fn comes_from_source(name: &str, spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
-    spec.env_from.iter().flatten().any(|source| {
-        let key = name.strip_prefix(source.prefix.as_deref().unwrap_or_default());
-        let found = references::of_source(source).and_then(|it| facts.sources.get(&it));
-        key.zip(found).is_some_and(|(key, found)| !key.is_empty() && found.keys.contains(key))
-    })
 }

@@ -23,6 +23,9 @@ const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "
 /// Verbs by which rights grow. Whatever is allowed, they are not.
 const GROWING: [&str; 3] = ["escalate", "bind", "impersonate"];
 
+/// The manifest that lets an operator of one namespace serve another one.
+pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";
+
 pub(super) fn desire(
     plane: &CoderControlPlane,
     facts: &Facts,
@@ -33,10 +36,7 @@ pub(super) fn desire(
         return Ok(Vec::new());
     }
     let namespaces = namespaces(plane, facts, notices)?;
-    let mut rules = vec![rule("", "pods"), rule("", "persistentvolumeclaims")];
-    if spec.enables_deployments() {
-        rules.push(rule("apps", "deployments"));
-    }
+    let mut rules = workspace_rules(spec.enables_deployments());
     for (index, extra) in spec.extra_rules.iter().flatten().enumerate() {
         match allows(&facts.allowed_rules, extra) {
             Ok(()) => rules.push(extra.clone()),
@@ -47,6 +47,15 @@ pub(super) fn desire(
         }
     }
     Ok(namespaces.iter().flat_map(|it| for_namespace(plane, it, &rules)).collect())
+}
+
+/// The rights that templates need to make workspaces.
+pub(crate) fn workspace_rules(deployments: bool) -> Vec<PolicyRule> {
+    let mut rules = vec![rule("", "pods"), rule("", "persistentvolumeclaims")];
+    if deployments {
+        rules.push(rule("apps", "deployments"));
+    }
+    rules
 }
 
 /// Whether a namespace with these labels consents to take workspaces from a control plane.
@@ -76,6 +85,13 @@ fn namespaces(
         }
         if facts.consenting.contains(namespace) {
             found.push(namespace.to_owned());
+        } else if let Some(answer) = facts.unreadable.get(namespace) {
+            notices.push(Notice {
+                reason: reason::NOT_PERMITTED,
+                message: format!(
+                    "namespace {namespace} gets no rights for workspaces: the operator may not read it: {answer}. Apply {WORKSPACES_ROLE} there"
+                ),
+            });
         } else {
             notices.push(Notice {
                 reason: reason::NO_CONSENT,

@@ -128,7 +128,7 @@ fn coder_is_told_its_address_unless_somebody_else_tells_it() {
     assert_eq!(variable(&json!({"envUseClusterAccessURL": false}), &none, name), Value::Null);
     let from = |prefix: &str, keys: &[&str]| {
         let keys = keys.iter().map(|it| (*it).to_owned()).collect();
-        let source = Source { keys, fingerprint: String::new() };
+        let source = Source { keys, ..Source::default() };
         let facts =
             Facts { sources: [(Reference::Secret("s".to_owned()), source)].into(), ..Facts::default() };
         variable(&json!({"envFrom": [{"prefix": prefix, "secretRef": {"name": "s"}}]}), &facts, name)
@@ -270,6 +270,20 @@ fn rights_are_given_in_namespaces_that_consent() {
 }
 
 #[test]
+fn namespace_that_the_operator_may_not_read_is_left_out_with_the_remedy() {
+    let rbac = json!({"workspaceNamespaces": ["dev", "far"]});
+    let unreadable = [("far".to_owned(), "namespaces \"far\" is forbidden".to_owned())].into();
+    let facts = Facts { consenting: ["dev".to_owned()].into(), unreadable, ..Facts::default() };
+    let desired = desire(&plane(&json!({"rbac": rbac})), &facts).unwrap();
+    let roles = desired.children.iter().filter(|it| it.key.kind == "Role");
+    assert_eq!(roles.map(|it| it.key.namespace.as_str()).collect::<Vec<_>>(), ["platform", "dev"]);
+    let notice = desired.notices.iter().find(|it| it.reason == "NotPermitted").unwrap();
+    for words in ["namespace far", "is forbidden", "deploy/rbac/workspaces.yaml"] {
+        assert!(notice.message.contains(words), "{notice:?}");
+    }
+}
+
+#[test]
 fn a_namespace_consents_by_its_label_and_to_one_namespace() {
     let labelled = |value: &str| BTreeMap::from([("coder.com/workspaces-from".to_owned(), value.to_owned())]);
     assert!(consents(&plane(&json!({})), &labelled("platform")));
@@ -349,12 +363,12 @@ fn a_route_waits_for_the_gateway_api_and_holds_up_nothing_else() {
 fn pods_are_replaced_when_what_they_read_changes() {
     let spec = json!({"envFrom": [{"secretRef": {"name": "s"}}]});
     let annotations = |fingerprint: &str, deployed: Option<Deployed>| {
-        let source = Source { keys: BTreeSet::new(), fingerprint: fingerprint.to_owned() };
+        let source = Source { fingerprint: fingerprint.to_owned(), ..Source::default() };
         let sources = [(Reference::Secret("s".to_owned()), source)].into();
         let children =
             desire(&plane(&spec), &Facts { sources, deployed, ..Facts::default() }).unwrap().children;
         let deployment = children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object;
-        Deployed::of(&deployment)
+        Deployed::of(&deployment, &BTreeMap::new())
     };
     let new = annotations("1", None);
     assert!(new.pods.is_some() && new.found.is_none());
@@ -387,17 +401,9 @@ fn pods_are_neither_made_nor_changed_while_something_that_they_read_is_not_there
 }
 
 #[test]
-fn a_deployment_without_a_database_is_told() {
-    let is_told = |spec: Value, facts: &Facts| {
-        desire(&plane(&spec), facts).unwrap().notices.iter().any(|it| it.reason == "NoDatabase")
-    };
-    let none = Facts::default();
-    assert!(is_told(json!({}), &none));
-    let from = json!({"secretKeyRef": {"name": "db", "key": "url"}});
-    assert!(!is_told(json!({"extraEnv": [{"name": "CODER_PG_CONNECTION_URL", "valueFrom": from}]}), &none));
-    assert!(is_told(json!({"extraEnv": [{"name": "CODER_PG_CONNECTION_URL", "value": ""}]}), &none));
-    assert!(!is_told(json!({"extraArgs": ["--postgres-url=x"]}), &none));
-    let source = Source { keys: ["CODER_PG_CONNECTION_URL".to_owned()].into(), fingerprint: String::new() };
-    let facts = Facts { sources: [(Reference::Secret("s".to_owned()), source)].into(), ..Facts::default() };
-    assert!(!is_told(json!({"envFrom": [{"secretRef": {"name": "s"}}]}), &facts));
+fn settings_of_template_tests_are_reported_as_not_used() {
+    let notices = desired(&json!({"templateTests": {"allowRetain": true}})).notices;
+    let told = notices.iter().find(|it| it.reason == "NotSupported").unwrap();
+    assert!(told.message.contains("spec.templateTests is not used"), "{told:?}");
+    assert!(desired(&json!({})).notices.iter().all(|it| it.reason != "NotSupported"));
 }

@@ -95,12 +95,3 @@ fn the_condition_names_the_gravest_thing() {
     assert_eq!((reason(&broken).status, reason(&broken).reason), (false, "Errors"));
     assert!(reason(&broken).message.contains("no telemetry"));
 }
-
-#[test]
-fn they_are_read_after_a_licence_changed_and_otherwise_every_ten_minutes() {
-    let now = Timestamp::from_second(1_800_000_000).unwrap();
-    let ago = |seconds: i64| Some(Timestamp::from_second(1_800_000_000 - seconds).unwrap());
-    assert!(is_due(None, false, now) && is_due(ago(1), true, now));
-    assert!(is_due(ago(600), false, now) && is_due(ago(-1), false, now));
-    assert!(!is_due(ago(599), false, now));
-}

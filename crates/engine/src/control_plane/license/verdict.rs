@@ -8,7 +8,7 @@ use super::{
     plan::{Declared, Observed},
     term::{Phase, day},
 };
-use crate::control_plane::entitlements::Summary;
+use crate::{control_plane::entitlements::Summary, lookup::Unreadable};
 
 /// The reason of the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Reason {
     GracePeriod,
     Pending,
     SecretMissing,
+    /// The Secret is one that the operator keeps for itself, or for another object.
+    SecretNotAllowed,
     Forbidden,
     /// This build of Coder has no licences.
     NotSupported,
@@ -54,6 +56,7 @@ impl Reason {
             Self::GracePeriod => "GracePeriod",
             Self::Pending => "Pending",
             Self::SecretMissing => "SecretMissing",
+            Self::SecretNotAllowed => "SecretNotAllowed",
             Self::Forbidden => "Forbidden",
             Self::NotSupported => "NotSupported",
             Self::Invalid => "Invalid",
@@ -85,6 +88,21 @@ impl Verdict {
             Obstacle::NoAccess => {
                 Self::no(Reason::Pending, "waits for a credential, see OperatorAccessReady")
             }
+        }
+    }
+
+    /// Licences or entitlements could not be read. Without a declared licence that is no verdict on one.
+    pub fn unread_licences(error: &client::Error, is_declared: bool) -> Self {
+        if is_declared { Self::failed(error) } else { Self::obstacle(&Obstacle::NotDeclared) }
+    }
+
+    /// A Secret with a licence was not read.
+    pub fn unread(unreadable: &Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Unavailable(why) => {
+                Self::no(Reason::Error, format!("a Secret with a licence cannot be read: {why}"))
+            }
+            Unreadable::NotAllowed(why) => Self::no(Reason::SecretNotAllowed, why.clone()),
         }
     }
 
@@ -218,6 +236,7 @@ fn rank(reason: Reason) -> u8 {
         Reason::Expired => 6,
         Reason::Invalid => 7,
         Reason::SecretMissing => 8,
+        Reason::SecretNotAllowed => 9,
     }
 }
 

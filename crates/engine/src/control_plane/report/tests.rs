@@ -30,10 +30,11 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
     .unwrap();
     Licensing {
         verdict: Verdict { status, reason, message: "words".to_owned() },
-        licenses: Vec::new(),
+        licenses: Some(Vec::new()),
         entitlements: Some(Summary::of(&entitlements)),
         record: LicenseRecord::default(),
-        installed: None,
+        unread: None,
+        applied: None,
     }
 }
 
@@ -43,6 +44,7 @@ fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> Coder
     let findings = Findings {
         access: Ok(&build),
         given: None,
+        token_secret: None,
         account: None,
         workload: None,
         url,
@@ -97,6 +99,20 @@ fn a_pass_that_finds_nothing_new_leaves_the_status_as_it_is_for_six_hours() {
 }
 
 #[test]
+fn licences_that_cannot_be_read_stay_in_the_status() {
+    let mut before = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
+    let shown = json!([{"uuid": Uuid::from_u128(1), "id": 1, "featureSet": "premium"}]);
+    before.licenses = serde_json::from_value(shown).unwrap();
+    let unread = Licensing { licenses: None, entitlements: None, ..licensing(Some(false), Reason::Error, 1) };
+    let next = after(&plane(true, Some(before.clone())), &unread, 1);
+    assert_eq!((&next.licenses, &next.features), (&before.licenses, &before.features));
+    assert_eq!(says(&next, "LicenseApplied"), word("False", "Error"));
+    assert_eq!(says(&next, "Entitlements"), word("Unknown", "NotObserved"));
+    let read = licensing(Some(false), Reason::SecretMissing, 1);
+    assert_eq!(after(&plane(true, Some(before)), &read, 1).licenses, [], "gone, and known to be");
+}
+
+#[test]
 fn without_access_everything_that_was_known_stays_and_says_so() {
     let first = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
     let waiting = Waiting { reason: reason::UNREACHABLE, message: "refused".to_owned() };
@@ -104,6 +120,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let findings = Findings {
         access: Err(&waiting),
         given: None,
+        token_secret: None,
         account: None,
         workload: None,
         url: None,
@@ -131,6 +148,7 @@ fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
     let at = |second: i64, access| Findings {
         access,
         given: Some(&given),
+        token_secret: None,
         account: None,
         workload: None,
         url: None,
@@ -163,6 +181,7 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
         let findings = Findings {
             access: Ok(&build),
             given: None,
+            token_secret: None,
             account: None,
             workload: Some(&workload),
             url: None,
@@ -202,6 +221,7 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
         let findings = Findings {
             access,
             given: None,
+            token_secret: None,
             account: None,
             workload,
             url: None,
@@ -216,4 +236,120 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
     let second = known(Some(first), "v2.37.0");
     assert_eq!(second.database_version.as_deref(), Some("v2.37.0"));
     assert_eq!(known(Some(second), "v2.36.0").database_version.as_deref(), Some("v2.37.0"), "never back");
+}
+
+#[test]
+fn applied_licence_is_reported_with_its_time_and_hash_and_outlives_a_failing_read() {
+    let at = Timestamp::from_second(77).unwrap();
+    let applied = Some(license::Applied { at, hash: "h".to_owned() });
+    let found = Licensing { applied, ..licensing(Some(true), Reason::Applied, 1) };
+    let first = after(&plane(true, None), &found, 9);
+    let stamps = |it: &CoderControlPlaneStatus| {
+        (it.license_last_applied.as_ref().map(|it| it.0), it.license_last_applied_hash.clone())
+    };
+    assert_eq!(stamps(&first), (Some(at), Some("h".to_owned())));
+    let unread = Licensing { entitlements: None, ..licensing(Some(false), Reason::Error, 1) };
+    let later = after(&plane(true, Some(first.clone())), &unread, 10);
+    assert_eq!(stamps(&later), stamps(&first));
+}
+
+#[test]
+fn unreadable_licences_concern_only_a_declared_one() {
+    let unread = |status, reason| {
+        let unread = Some("500 from GET /api/v2/entitlements".to_owned());
+        Licensing { entitlements: None, unread, ..licensing(status, reason, 1) }
+    };
+    let without = after(&plane(false, None), &unread(None, Reason::Pending), 1);
+    assert_eq!(says(&without, "Ready"), word("True", "UpToDate"));
+    assert_eq!(says(&without, "LicenseApplied"), word("Unknown", "Pending"));
+    assert_eq!(says(&without, "Entitlements"), word("Unknown", "NotObserved"));
+    assert!(message(&without, "Entitlements").starts_with("500 from"), "{without:?}");
+    let with = after(&plane(true, None), &unread(Some(false), Reason::Error), 1);
+    assert_eq!(says(&with, "Ready"), word("False", "LicenseNotApplied"));
+}
+
+#[test]
+fn licence_that_cannot_be_installed_waits_for_the_interval() {
+    let soon = |status, reason| {
+        let (build, licensing) = (build(), licensing(status, reason, 1));
+        let findings = Findings {
+            access: Ok(&build),
+            given: None,
+            token_secret: None,
+            account: None,
+            workload: None,
+            url: None,
+            licensing: Some(&licensing),
+            requested: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        findings.readiness().is_retried_soon
+    };
+    for reason in [Reason::NotSupported, Reason::Invalid, Reason::Expired] {
+        assert!(!soon(Some(false), reason), "{reason:?}");
+    }
+    for reason in [Reason::Pending, Reason::SecretMissing, Reason::Forbidden, Reason::Error] {
+        assert!(soon(Some(false), reason), "{reason:?}");
+    }
+    assert!(!soon(Some(true), Reason::Applied));
+}
+
+#[test]
+fn secret_of_our_own_token_is_named_until_access_is_disabled() {
+    let build = build();
+    let reference = |before: Option<SecretKeyRef>, access, token_secret| {
+        let status = CoderControlPlaneStatus { operator_token_secret_ref: before, ..Default::default() };
+        let findings = Findings {
+            access,
+            given: None,
+            token_secret,
+            account: None,
+            workload: None,
+            url: None,
+            licensing: None,
+            requested: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        super::status(&plane(false, Some(status)), &findings).operator_token_secret_ref
+    };
+    let named = Some(SecretKeyRef { name: "main-operator-token".to_owned(), key: Some("token".to_owned()) });
+    assert_eq!(reference(None, Ok(&build), Some("main-operator-token")), named);
+    assert_eq!(reference(named.clone(), Ok(&build), None), None, "a supplied token is the person's own");
+    let silent = Waiting { reason: reason::UNREACHABLE, message: String::new() };
+    assert_eq!(reference(named.clone(), Err(&silent), None), named, "the Secret is still there");
+    let disabled = Waiting { reason: reason::ACCESS_DISABLED, message: String::new() };
+    assert_eq!(reference(named, Err(&disabled), None), None);
+}
+
+#[test]
+fn missing_database_is_reported_whatever_else_is_wrong() {
+    let build = build();
+    let configured = |notices: Option<Vec<Notice>>| {
+        let standing = Err(Waiting { reason: reason::ROLLOUT_STUCK, message: "0 of 1 pods".to_owned() });
+        let workload = Workload { standing, ready_replicas: None, database_version: None, notices };
+        let findings = Findings {
+            access: Ok(&build),
+            given: None,
+            token_secret: None,
+            account: None,
+            workload: Some(&workload),
+            url: None,
+            licensing: None,
+            requested: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let status = status(&plane(false, None), &findings);
+        assert_eq!(says(&status, "Ready"), word("False", "RolloutStuck"));
+        (says(&status, "DatabaseConfigured"), message(&status, "DatabaseConfigured"))
+    };
+    let notice = |reason| Notice { reason, message: format!("why: {reason}") };
+    let absent = notice(reason::NO_DATABASE);
+    let refused = notice(reason::DATABASE_REMOVAL_REFUSED);
+    assert_eq!(
+        configured(Some(vec![absent.clone()])),
+        (word("False", "NoDatabase"), "why: NoDatabase".to_owned())
+    );
+    assert_eq!(configured(Some(vec![absent, refused])).0, word("False", "DatabaseRemovalRefused"));
+    assert_eq!(configured(Some(Vec::new())).0, word("True", "UpToDate"));
+    assert_eq!(configured(None).0, word("Unknown", "NotObserved"));
 }

@@ -7,7 +7,7 @@ use crate::{
     outcome::Trouble,
     provisioner_keys::{
         Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, Place, Record,
-        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, coderd::revoke, desk::SecretsOf,
+        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke, desk::SecretsOf,
         drive::is_anothers, end,
     },
     world::World,
@@ -63,6 +63,7 @@ impl Job {
             secret,
             around,
             mirror: self.mirror.clone(),
+            remembered: around.desk.last_record(&self.holder),
             pods: None,
             proved: around.desk.proved(&self.holder),
             now: around.desk.now(),
@@ -75,16 +76,19 @@ impl Job {
         let desk = desk(world)?;
         let store = SecretsOf(desk.secrets(&self.holder));
         let (names, mirror) = (&self.wanted.names, &self.mirror);
-        let (mut secrets, mut record) = (Vec::new(), None);
+        let (mut secrets, mut records) = (Vec::new(), Vec::new());
         let elsewhere = mirror.secret.iter().filter(|it| **it != self.wanted.secret);
         for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
             let found = store.read(place).await?.and_then(|it| it.record);
             if let Some(found) = found.filter(|it| it.holder == names.uid) {
                 secrets.push(place.clone());
-                record.get_or_insert(found);
+                records.push(found);
             }
         }
-        let current = record.iter().chain([mirror]).find_map(|it| it.current.as_ref());
+        records.push(mirror.clone());
+        records.extend(desk.last_record(&self.holder));
+        records.sort_by_key(|it| std::cmp::Reverse(it.rank()));
+        let current = records.iter().find_map(|it| it.current.as_ref());
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
@@ -93,7 +97,7 @@ impl Job {
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
         let mut keys = Vec::new();
-        for retiring in end(&Ending { names, record: record.as_ref(), mirror, listed }) {
+        for retiring in end(&Ending { names, records: &records, listed }) {
             if !self.is_anothers(&retiring, desk).await? {
                 keys.push(retiring);
             }
@@ -118,6 +122,7 @@ impl Job {
             } else {
                 Revoked::OutOfReach
             };
+            desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
             if done == Revoked::OutOfReach {
                 desk.left(&self.holder, &retiring.held).await;
             }
@@ -127,6 +132,11 @@ impl Job {
             store.remove(place).await?;
         }
         desk.remember(&self.holder, None);
+        if let Some(last) = desk.last_record(&self.holder) {
+            // Nothing is held any more: a deletion that is asked for again finds nothing to do.
+            let epoch = Some(last.epoch().saturating_add(1));
+            desk.keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
+        }
         Ok(())
     }
 
@@ -167,6 +177,14 @@ impl Surroundings for Around<'_> {
 
     async fn leave(&self, held: &Held) {
         self.desk.left(self.holder, held).await;
+    }
+
+    async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
+        self.desk.revoked(self.holder, held, how, why).await;
+    }
+
+    fn remember(&self, record: &Record) {
+        self.desk.keep_record(self.holder, record);
     }
 
     fn told(&self, _: &Told<'_>) {}

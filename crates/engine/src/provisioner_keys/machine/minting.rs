@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
+        copies,
         names::tags_hash,
         own::Came,
         record::{Held, Intent, Record},
@@ -11,6 +12,8 @@ use super::{
     },
     Need, Next, Value, Write,
     retiring::leave,
+    settle::is_key,
+    written,
 };
 
 /// After this time an intent is set out for anew, so that the key that comes of it is of its time.
@@ -39,7 +42,9 @@ pub(super) fn keep_what_was_minted(
 
 /// The next action towards a new key.
 pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now: Timestamp) -> Next {
-    let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted)) else {
+    // Of an older copy of the Secret nobody can tell whether the value of that key has been in a newer one.
+    let is_rolled_back = copies::is_rolled_back(wanted, seen, &record);
+    let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted) && !is_rolled_back) else {
         return begin(wanted, seen, record, need, now);
     };
     if seen.stored(wanted).and_then(|it| it.intent.as_ref()) != Some(&intent) {
@@ -70,6 +75,10 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
     if is_mirrored {
         return Next::Mint(Box::new(intent));
     }
+    if seen.stored(wanted) != Some(&record) {
+        // Two copies with one epoch say the same.
+        return write(wanted, seen, record, Value::Keep, now);
+    }
     Next::Mirror { record: Box::new(record), leaves: Vec::new() }
 }
 
@@ -92,7 +101,9 @@ fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Time
         return Next::Look;
     }
     let is_bare = may_be_bare && seen.find(&wanted.names.base).is_none();
-    record.generation = record.generation.saturating_add(1);
+    let is_rolled_back = copies::is_rolled_back(wanted, seen, &record);
+    let listed = seen.listed.iter().filter_map(|it| wanted.names.generation(&it.name)).max();
+    record.generation = record.generation.max(listed.unwrap_or_default()).saturating_add(1);
     let name = if is_bare { wanted.names.base.clone() } else { wanted.names.suffixed(record.generation) };
     if is_bare {
         record.used.push(name.to_lowercase());
@@ -105,21 +116,24 @@ fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Time
         place: wanted.place.clone(),
         since: now,
     };
-    if let Some(lost) = record.intent.replace(intent) {
-        record.retire_lost(&lost);
+    match record.intent.replace(intent) {
+        // Somebody may have its value from the newer copy of the Secret.
+        Some(lost) if is_rolled_back && wanted.names.is_ours(&lost.name) => record.retire(lost.held(), now),
+        Some(lost) => record.retire_lost(&lost),
+        None => {}
     }
     let leaves = leave(wanted, seen, &mut record, now);
-    Next::Write(Box::new(Write { record, value: Value::Keep, begins: Some(need), leaves }))
+    written(wanted, seen, Write { record, value: Value::Keep, begins: Some(need), leaves })
 }
 
 fn write(wanted: &Wanted, seen: &Seen, mut record: Record, value: Value, now: Timestamp) -> Next {
     let leaves = leave(wanted, seen, &mut record, now);
-    Next::Write(Box::new(Write { record, value, begins: None, leaves }))
+    written(wanted, seen, Write { record, value, begins: None, leaves })
 }
 
 /// The declared name as it is, if we never gave it, or one made of it, before.
 fn may_be_bare(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
-    let given: Vec<&str> = record.names().chain(seen.mirror.names()).collect();
+    let given: Vec<&str> = record.names().chain(copies::all(wanted, seen).flat_map(Record::names)).collect();
     let was_given = given.iter().any(|it| wanted.names.is_of_base(it));
     // Where only a number is left of what we gave, it may have been this name.
     !was_given && (record.generation == 0 || !given.is_empty())
@@ -140,6 +154,12 @@ fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Time
     record.intent = None;
     if let Some(before) = record.current.take() {
         record.retire(before, now);
+    }
+    // An older copy of the Secret may have held a key that was on its way out: its overlap begins now.
+    for retiring in record.retiring.iter_mut().filter(|it| !it.lost) {
+        if seen.live().is_some_and(|it| is_key(&retiring.held, it)) {
+            retiring.since = now;
+        }
     }
     record.current = Some(Held { checksum: checksum.clone(), ..intent.held() });
     record.rotated_at = Some(now);

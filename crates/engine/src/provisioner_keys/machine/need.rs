@@ -15,7 +15,7 @@ use super::{
 use crate::outcome::Waiting;
 
 /// What a person does about a key that nobody mints by itself.
-const ADVICE: &str = "annotate the object with coder.com/rotate-requested-at for a new one";
+const ADVICE: &str = "set the annotation coder.com/rotate-requested-at to a new value to mint a new key";
 
 /// Why a key is minted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Need {
 }
 
 pub(super) fn of(wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) -> Verdict {
-    let is_asked = wanted.rotate_request.is_some() && wanted.rotate_request != record.handled_request;
+    let is_asked = is_asked(wanted, record);
     let is_due = due_at(wanted, seen, record).is_some_and(|it| it <= now);
     match (wanted.policy, found(wanted, seen, record)) {
         (Policy::Recreate, Some(need)) => Verdict::Mint(need),
@@ -72,6 +72,11 @@ pub(super) fn of(wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) 
         (_, None) => Verdict::Enough(None),
         (Policy::OnRequest, Some(need)) => without_request(wanted, seen, record, need, now),
     }
+}
+
+/// Whether a person asks for a new key.
+pub(super) fn is_asked(wanted: &Wanted, record: &Record) -> bool {
+    wanted.rotate_request.is_some() && wanted.rotate_request != record.handled_request
 }
 
 /// When the schedule asks for the next key.
@@ -111,7 +116,11 @@ fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: Need, no
         // What was begun is brought to its end.
         Need::First | Need::SecretLost if record.intent.is_some() => Verdict::Mint(need),
         Need::SecretLost if is_listed => {
-            let message = format!("no Secret holds the value of key {name}, which is live: {ADVICE}");
+            let secret = &wanted.secret.name;
+            let message = format!(
+                "key {name} is live in Coder, and Secret {secret} with its value is missing: restore the newest copy of the \
+                 Secret from a backup, or {ADVICE}; the key stays valid for the overlap after that"
+            );
             enough(reason::SECRET_MISSING, message)
         }
         Need::First | Need::SecretLost if !seen.is_recent(now) => Verdict::Look,

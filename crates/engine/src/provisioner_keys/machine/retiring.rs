@@ -4,13 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
-        reason,
+        copies, reason,
         record::{Held, Record, Retiring, SecretPlace},
         situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Wanted, fate},
     },
     Next, Rest, Value, Write, need,
     settle::held,
-    waiting,
+    waiting, written,
 };
 use crate::outcome::Waiting;
 
@@ -37,8 +37,8 @@ pub(super) fn next(
     let mut cleared = record.clone();
     let leaves = leave(wanted, seen, &mut cleared, now);
     let write = |record: Record| {
-        let (value, begins, leaves) = (Value::Keep, None, leaves.clone());
-        Next::Write(Box::new(Write { record, value, begins, leaves }))
+        let leaves = leaves.clone();
+        written(wanted, seen, Write { record, value: Value::Keep, begins: None, leaves })
     };
     if stored != Some(&record) && stored != Some(&cleared) {
         return write(cleared);
@@ -90,7 +90,8 @@ fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
         record.retire_lost(&intent);
     }
     for key in &seen.listed {
-        let mirrored = seen.mirror.keys().find(|it| it.is_ours && it.id == Some(key.id));
+        let known = copies::all(wanted, seen).flat_map(Record::keys);
+        let mirrored = known.into_iter().find(|it| it.is_ours && it.id == Some(key.id));
         // A name may be another object's by chance; a key that is in use is not touched for its name alone.
         let is_ours = mirrored.is_some() || (wanted.names.is_ours(&key.name) && key.daemons == 0);
         if is_ours && !record.names_key(&key.name, Some(key.organization_id)) {
@@ -131,7 +132,14 @@ pub(super) fn due<'a>(
     record: &'a Record,
     now: Timestamp,
 ) -> Option<&'a Retiring> {
-    let is_next = |it: &&Retiring| is_due(it, wanted, seen, record, now) && !seen.was_tried(&it.held);
+    // Where the next key does not work, the one before is all that daemons have.
+    let is_replaced = seen.live().is_some();
+    let is_next = |it: &&Retiring| {
+        (it.lost || is_replaced)
+            && is_due(it, wanted, seen, record, now)
+            && !seen.was_tried(&it.held)
+            && !copies::is_held(wanted, seen, &it.held)
+    };
     record.retiring.iter().find(is_next)
 }
 
@@ -188,6 +196,7 @@ pub(super) fn rest(
         (None, Some(current)) => Ok(current.clone()),
         (None, None) => Err(waiting(api::reason::PROGRESSING, "there is no key yet".to_owned())),
     };
+    let record = copies::numbered(wanted, seen, record);
     Next::Rest(Box::new(Rest { record, key, concern, again_at }))
 }
 

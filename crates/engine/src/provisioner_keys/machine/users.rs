@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        record::{Held, Record},
+        copies,
+        record::{Held, Place, Record},
         situation::{LiveKey, Seen, Wanted},
     },
     Next,
@@ -18,7 +19,7 @@ use super::{
 use crate::outcome::Waiting;
 
 pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
-    let mut record = seen.mirror.clone();
+    let mut record = copies::newest(wanted, seen);
     if let Some(minted) = &seen.minted {
         // The Secret was taken from under us.
         record.retire_lost(&minted.intent);
@@ -38,7 +39,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     let is_mirrored = |it: &Record| it.retiring == seen.mirror.retiring && it.intent == seen.mirror.intent;
     // Whoever is forgotten is named first, also one that was the key in use until now.
     if !leaves.is_empty() || (!is_mirrored(&record) && !is_mirrored(&cleared)) {
-        return Next::Mirror { record: Box::new(cleared), leaves };
+        return mirror(wanted, seen, cleared, leaves);
     }
     if judged.is_ok()
         && let Some(due) = due(wanted, seen, &cleared, now)
@@ -48,14 +49,27 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if is_mirrored(&cleared) {
         rest(wanted, seen, cleared, judged.err(), now)
     } else {
-        Next::Mirror { record: Box::new(cleared), leaves }
+        mirror(wanted, seen, cleared, leaves)
     }
+}
+
+/// The place of the key in a Secret that another object left behind, if that is another place than the declared one: a key is
+/// shown to no deployment but its own.
+pub(super) fn minted_elsewhere<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Place> {
+    let place = &seen.secret.record.as_ref()?.current.as_ref()?.place;
+    let is_other_url = !place.url.is_empty() && place.url != wanted.place.url;
+    (is_other_url || !place.is_same(&wanted.place)).then_some(place)
+}
+
+/// The status is the only copy that is written here.
+fn mirror(wanted: &Wanted, seen: &Seen, record: Record, leaves: Vec<Held>) -> Next {
+    Next::Mirror { record: Box::new(copies::next(wanted, seen, record)), leaves }
 }
 
 /// Whether the key in it is one that we minted.
 pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> bool {
     let is_it = |it: &Held| it.is_ours && it.id == Some(key.id);
-    wanted.names.is_ours(&key.name) || seen.mirror.keys().any(is_it)
+    wanted.names.is_ours(&key.name) || copies::all(wanted, seen).flat_map(Record::keys).any(is_it)
 }
 
 /// Whether the value is for what is declared.
@@ -64,6 +78,14 @@ fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
     if let Some(keeper) = &seen.secret.keeper {
         let message = format!("{keeper} keeps its own key in Secret {secret}: choose another secretName");
         return Err(waiting(api::reason::HELD_BY_OTHER, message));
+    }
+    if let Some(place) = minted_elsewhere(wanted, seen) {
+        let message = format!(
+            "Secret {secret} holds a key that was minted for the deployment of control plane {} at {}, and goes to no other: \
+             choose another secretName",
+            place.control_plane, place.url
+        );
+        return Err(waiting(api::reason::SECRET_NOT_ALLOWED, message));
     }
     let remedy = "correct it, or delete it to have one made";
     let Some(key) = seen.live() else {

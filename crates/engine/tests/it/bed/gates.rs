@@ -38,6 +38,5 @@ async fn when_the_licence_arrives_every_kind_goes_on() {
         );
     }
     license(&coderd).await;
-    world.forget().await;
     one_of_every_kind(&deployment).await;
 }

@@ -211,7 +211,7 @@ async fn a_whole_set_is_planned_before_any_of_it_exists_and_applied_as_it_was_pl
         shown.push((subject, assessment.plan.hash));
     }
     assert_eq!(deployment.writes(), Vec::<String>::new());
-    world.forget().await;
+    let world = world.anew();
     for (mut subject, hash) in shown {
         let assessment = subject.assess(&world, Door::CommandLine).await;
         assert_eq!(assessment.plan.hash, hash, "{}", subject.target());

@@ -1,6 +1,6 @@
 //! A control plane on the bed, and somebody who carries its plans out.
 
-use std::{fmt::Debug, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use api::CoderControlPlane;
 use engine::{
@@ -115,9 +115,10 @@ impl Plane {
         let deployment = live.iter().find(|it| it.key.kind == "Deployment");
         let plane = self.manifest();
         // Nothing runs here: what pods would read need not be there.
-        let source = Source { keys: ["url".to_owned()].into(), fingerprint: String::new() };
-        let sources = references(&plane.spec).into_iter().map(|it| (it, source.clone())).collect();
-        let deployed = deployment.map(|it| Deployed::of(&it.object));
+        let source = Source { keys: ["url".to_owned()].into(), ..Source::default() };
+        let sources: BTreeMap<_, _> =
+            references(&plane.spec).into_iter().map(|it| (it, source.clone())).collect();
+        let deployed = deployment.map(|it| Deployed::of(&it.object, &sources));
         desire(&plane, &Facts { sources, deployed, ..Facts::default() }).unwrap()
     }
 

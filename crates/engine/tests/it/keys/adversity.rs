@@ -116,6 +116,7 @@ fn take_turns(world: &Shared, other: &mut Holder) {
     std::mem::swap(&mut world.status_version, &mut other.status_version);
     std::mem::swap(&mut world.carried, &mut other.carried);
     std::mem::swap(&mut world.read, &mut other.read);
+    world.newest = None;
     world.rows.iter_mut().for_each(|it| it.is_foreign = !it.is_foreign);
 }
 

@@ -1,9 +1,10 @@
 //! What others do: people, other tools, databases that are restored, manifests that change.
 
-use engine::provisioner_keys::{Names, Owner, Record, SecretPlace};
+use engine::provisioner_keys::{Names, Owner, Record, SecretPlace, checksum};
+use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::model::{Row, Shared, UID, World, place};
+use super::model::{Row, Shared, Stored, UID, World, place};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -32,6 +33,8 @@ pub(crate) enum Disturbance {
     RenameEntry,
     /// The value in the Secret is replaced by that of a key of somebody else, which would do.
     OthersValue,
+    /// The Secret is replaced by an older copy of itself: which of all of them.
+    RestoreSecret(u8),
     Seconds(u32),
     Roll,
 }
@@ -51,6 +54,7 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
             world.rows.retain(|it| it.is_foreign || Some(&it.value) != value.as_ref());
         }
         Disturbance::RestoreKey => restore(world),
+        Disturbance::RestoreSecret(which) => restore_secret(world, which),
         Disturbance::LoseStatus(fields) => lose(&mut world.status, fields, &mut world.status_version),
         Disturbance::Seconds(seconds) => {
             world.now = world.now.checked_add(jiff::SignedDuration::from_secs(seconds.into())).unwrap();
@@ -114,6 +118,10 @@ fn change_secret(world: &mut World, disturbance: Disturbance) {
     let SecretPlace { name, key } = world.wanted.secret.clone();
     let others = world.rows.iter().find(|it| it.is_foreign && it.key.tags == world.wanted.tags);
     let others = others.map(|it| it.value.clone());
+    if matches!(disturbance, Disturbance::DeleteSecret | Disturbance::EmptySecret | Disturbance::SpoilSecret)
+    {
+        forget_unknown(world);
+    }
     let Some(secret) = world.secrets.get_mut(&name) else { return };
     secret.version += 100_000;
     match disturbance {
@@ -124,7 +132,10 @@ fn change_secret(world: &mut World, disturbance: Disturbance) {
             secret.data.insert(key, "spoilt".to_owned());
         }
         Disturbance::OthersValue => {
-            secret.data.extend(others.map(|it| (key, it)));
+            if let Some(value) = others {
+                secret.data.insert(key, value);
+                world.newest = None;
+            }
         }
         Disturbance::LoseRecord => secret.record = None,
         Disturbance::DeleteSecret => {
@@ -132,6 +143,29 @@ fn change_secret(world: &mut World, disturbance: Disturbance) {
         }
         _ => assert_eq!(secret.owner, Owner::Ours),
     }
+}
+
+/// A value that is in the Secret and not in the status yet is known to nobody when the Secret goes.
+fn forget_unknown(world: &mut World) {
+    let known = world.status.current.as_ref().map(|it| it.checksum.clone());
+    let newest = world.newest.as_ref().map(|it| checksum(&SecretString::from(it.clone())));
+    if known != newest {
+        world.newest = None;
+    }
+}
+
+fn restore_secret(world: &mut World, which: u8) {
+    forget_unknown(world);
+    let name = world.wanted.secret.name.clone();
+    let copies: Vec<&Stored> =
+        world.backups.iter().filter(|(of, _)| *of == name).map(|(_, copy)| copy).collect();
+    if copies.is_empty() {
+        return;
+    }
+    let mut copy = copies[usize::from(which) % copies.len()].clone();
+    // A version that nobody has seen.
+    copy.version = 10_000_000 * world.log.len() as u64;
+    world.secrets.insert(name, copy);
 }
 
 fn restore(world: &mut World) {
@@ -162,7 +196,7 @@ fn lose(status: &mut Record, fields: u8, version: &mut u64) {
         status.retiring.clone_from(&none.retiring);
     }
     if has(3) {
-        status.generation = none.generation;
+        (status.generation, status.epoch) = (none.generation, none.epoch);
     }
     if has(4) {
         status.rotated_at = none.rotated_at;

@@ -12,9 +12,8 @@ use std::{
 use engine::{
     outcome::{Trouble, Waiting},
     provisioner_keys::{
-        Coderd, Held, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record,
-        Retiring, Revoked, SecretPlace, SecretRead, Surroundings, Told, Wanted, Written, checksum,
-        coderd::{Listing, revoke},
+        Coderd, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record,
+        SecretPlace, SecretRead, Wanted, Written, checksum, coderd::Listing,
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -73,6 +72,10 @@ pub(crate) struct World {
     /// Keys of ours that were deleted.
     pub(crate) deleted: Vec<Row>,
     pub(crate) secrets: BTreeMap<String, Stored>,
+    /// Every version of every Secret that was ever written, by name.
+    pub(crate) backups: Vec<(String, Stored)>,
+    /// The newest value of ours that was in a Secret, unless a person has replaced it by another key.
+    pub(crate) newest: Option<String>,
     pub(crate) status: Record,
     pub(crate) status_version: u64,
     pub(crate) now: Timestamp,
@@ -99,6 +102,9 @@ pub(crate) struct World {
     pub(crate) calls: usize,
     /// Whether a key that is written down nowhere is a failure at once.
     pub(crate) checks_names: bool,
+    /// Whether the value in the Secret must not die. A Secret that is restored while a key in it is just being revoked cannot
+    /// be helped: coderd has no preconditions.
+    pub(crate) checks_value: bool,
     /// What was said and done, for whoever reads a failure.
     pub(crate) log: Vec<String>,
     count: u128,
@@ -141,6 +147,8 @@ impl World {
             rows: Vec::new(),
             deleted: Vec::new(),
             secrets: BTreeMap::new(),
+            backups: Vec::new(),
+            newest: None,
             status: Record::default(),
             status_version: 0,
             now: start(),
@@ -159,6 +167,7 @@ impl World {
             pods_grace: SignedDuration::ZERO,
             calls: 0,
             checks_names: true,
+            checks_value: true,
             log: Vec::new(),
             count: 0,
             versions: 0,
@@ -258,7 +267,7 @@ impl World {
 }
 
 /// Stops once.
-struct Pause(bool);
+pub(super) struct Pause(pub(super) bool);
 
 impl Future for Pause {
     type Output = ();
@@ -279,6 +288,8 @@ pub(crate) struct Operator {
     /// The version of the object that the pass began with.
     pub(crate) status_version: Arc<Mutex<u64>>,
     pub(crate) own: Arc<OwnIntents>,
+    /// The newest record that this process knows.
+    pub(crate) memory: Arc<Mutex<Option<Record>>>,
 }
 
 pub(crate) fn broken(what: &str) -> Trouble {
@@ -291,7 +302,11 @@ impl Operator {
     }
 
     /// One call: stops, is done or not, is checked, stops again.
-    async fn call<T>(&self, what: String, run: impl FnOnce(&mut World) -> T + Send) -> Result<T, Trouble>
+    pub(super) async fn call<T>(
+        &self,
+        what: String,
+        run: impl FnOnce(&mut World) -> T + Send,
+    ) -> Result<T, Trouble>
     where
         T: Send,
     {
@@ -312,7 +327,7 @@ impl Operator {
                 Err(broken("refused"))
             } else {
                 let foreign = world.rows.iter().filter(|it| it.is_foreign).count();
-                let was_live = world.live().is_some();
+                let was_live = world.live().is_some() && world.checks_value;
                 let done = run(&mut world);
                 let kept = world.rows.iter().filter(|it| it.is_foreign).count();
                 assert_eq!(kept, foreign, "a foreign key was deleted\n{world:#?}");
@@ -396,6 +411,7 @@ impl Coderd for Operator {
             if row.is_foreign {
                 return true;
             }
+            assert!(world.newest.as_ref() != Some(&row.value), "the live key {name} is revoked\n{world:#?}");
             world.deleted.push(row);
             true
         };
@@ -475,9 +491,15 @@ impl KeySecret for Operator {
                 "a person's Secret was written"
             );
             secret.version = versions;
-            secret.record = Some(record.clone());
+            let before = secret.record.replace(record.clone()).map_or(0, |it| it.epoch());
+            assert!(record.epoch() > before, "epoch {before} is followed by {}", record.epoch());
             if let Some(value) = value {
                 secret.data.insert(place.key.clone(), value.expose_secret().to_owned());
+            }
+            let backup = secret.clone();
+            world.backups.push((place.name.clone(), backup));
+            if let Some(value) = value {
+                world.newest = Some(value.expose_secret().to_owned());
             }
             Ok(Written::Done(versions.to_string()))
         };
@@ -509,66 +531,12 @@ impl KeySecret for Operator {
     }
 }
 
-impl Surroundings for Operator {
-    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
-        let mirror = |world: &mut World| {
-            let mut known = self.status_version.lock().unwrap();
-            if *known != world.status_version {
-                return false;
-            }
-            world.writes += 1;
-            world.status_version += 1;
-            *known = world.status_version;
-            world.status = record.clone();
-            true
-        };
-        if self.call("mirror".to_owned(), mirror).await? {
-            Ok(())
-        } else {
-            Err(broken("the object has changed"))
-        }
-    }
-
-    async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
-        let Some(deployment) = retiring.held.place.deployment_id else { return Ok(Revoked::OutOfReach) };
-        let (now, is_ours) = {
-            let world = self.lock();
-            (world.now, world.wanted.names.is_ours(&retiring.held.name))
-        };
-        let there = Self { deployment, cache: Arc::default(), ..self.clone() };
-        revoke(&there, retiring, is_ours, now).await
-    }
-
-    async fn is_of_another(&self, _: &Held) -> Result<bool, Trouble> {
-        Ok(false)
-    }
-
-    async fn keeper(&self, _: &str, _: &str) -> Result<Option<String>, Trouble> {
-        Ok(None)
-    }
-
-    async fn leave(&self, held: &Held) {
-        Pause(false).await;
-        {
-            let mut world = self.lock();
-            world.log.push(format!(": left {}", held.name));
-            let is_it = |it: &&mut Row| {
-                Some(it.deployment) == held.place.deployment_id
-                    && held.is_called(&it.key.name, Some(it.key.organization_id))
-            };
-            world.rows.iter_mut().filter(is_it).for_each(|it| it.is_left = true);
-        }
-        Pause(false).await;
-    }
-
-    fn told(&self, _: &Told<'_>) {}
-}
-
 impl Operator {
     pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
         let deployment = world.lock().unwrap().wanted.place.deployment_id.unwrap();
         let (world, cache, status_version) = (Arc::clone(world), Arc::default(), Arc::default());
-        Self { name, world, cache, deployment, status_version, own: Arc::default() }
+        let (own, memory) = (Arc::default(), Arc::default());
+        Self { name, world, cache, deployment, status_version, own, memory }
     }
 
     pub(crate) fn pods(&self) -> Option<Pods> {

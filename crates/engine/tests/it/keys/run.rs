@@ -44,6 +44,7 @@ impl Process {
         }
         *operator.status_version.lock().unwrap() = version;
         let (proved, pods) = (self.proved.clone(), operator.pods());
+        let remembered = operator.memory.lock().unwrap().clone();
         self.pass = Some(Box::pin(async move {
             let drive = Drive {
                 wanted: &wanted,
@@ -51,6 +52,7 @@ impl Process {
                 secret: &operator,
                 around: &operator,
                 mirror,
+                remembered,
                 pods,
                 proved,
                 now,
@@ -93,6 +95,7 @@ impl Process {
     pub(crate) fn crash(&mut self) {
         (self.pass, self.proved) = (None, None);
         (self.operator.cache, self.operator.own) = (Arc::default(), Arc::default());
+        self.operator.memory = Arc::default();
     }
 
     /// A whole pass. Gives how many stops it had.
@@ -155,18 +158,19 @@ pub(crate) fn wait<T>(work: impl Future<Output = T>) -> T {
 /// Deletes the manifest: every key of ours goes, and no other.
 pub(crate) fn finish(world: &Shared) {
     let operator = Operator::new("end", world);
-    let (names, place, record, mirror, now, organization) = {
+    let (names, place, records, now, organization) = {
         let world = operator.lock();
         let wanted = &world.wanted;
-        let (record, mirror) = (world.record().cloned(), world.status.clone());
-        (wanted.names.clone(), wanted.place.clone(), record, mirror, world.now, wanted.organization_id)
+        let records: Vec<Record> =
+            world.record().cloned().into_iter().chain([world.status.clone()]).collect();
+        (wanted.names.clone(), wanted.place.clone(), records, world.now, wanted.organization_id)
     };
     // The pods go first.
     operator.lock().carried.clear();
     let work = async {
         let listing = operator.list(organization, true, now).await?;
         let listed = Some((listing.keys.as_slice(), &place));
-        for step in end(&Ending { names: &names, record: record.as_ref(), mirror: &mirror, listed }) {
+        for step in end(&Ending { names: &names, records: &records, listed }) {
             if step.held.place.is_same(&place) {
                 revoke(&operator, &step, names.is_ours(&step.held.name), now).await?;
             } else {
@@ -177,5 +181,6 @@ pub(crate) fn finish(world: &Shared) {
     };
     // The value in the Secret is dead from here on, and should be.
     operator.lock().secrets.values_mut().for_each(|it| it.data.clear());
+    operator.lock().newest = None;
     wait(work).unwrap();
 }

@@ -52,6 +52,7 @@ fn disturbance() -> impl Strategy<Value = Disturbance> {
         Just(Disturbance::RenameSecret),
         Just(Disturbance::RenameEntry),
         Just(Disturbance::OthersValue),
+        any::<u8>().prop_map(Disturbance::RestoreSecret),
         (0..2000_u32).prop_map(Disturbance::Seconds),
         Just(Disturbance::Roll),
     ]
@@ -93,6 +94,7 @@ proptest! {
     fn every_story_ends_well(chapters in vec(chapter(), 1..7), seconds in 0..30_u32, has_twin: bool) {
         let world = world(Policy::Recreate, has_twin);
         tell(&world, &chapters, seconds);
+        ask_if_outdated(&world);
         ends_well(&world);
     }
 
@@ -117,7 +119,16 @@ fn is_loss(disturbance: Disturbance) -> bool {
             | Disturbance::LoseStatus(_)
             | Disturbance::RenameSecret
             | Disturbance::RenameEntry
+            | Disturbance::RestoreSecret(_)
     )
+}
+
+/// An older copy of the Secret waits for a person, who asks for a new key.
+fn ask_if_outdated(world: &Shared) {
+    let driven = Process::new("ask", world).pass().0.unwrap();
+    if driven.rest.key.is_err_and(|it| it.reason == api::reason::SECRET_OUTDATED) {
+        disturb(world, Disturbance::Rotate);
+    }
 }
 
 /// A world with keys of others: one that would do, and maybe one of the very name.

@@ -136,6 +136,7 @@ impl Many {
                 secret: operator,
                 around: operator,
                 mirror,
+                remembered: None,
                 pods: None,
                 proved: proved.clone(),
                 now: model::start(),

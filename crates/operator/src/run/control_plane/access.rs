@@ -36,6 +36,10 @@ pub(super) async fn token(
     let password = account.password.expose_secret().as_bytes();
     let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    // A token that was minted at another address stays there: whoever answers here may only claim to be that deployment.
+    let here = client.url().as_str();
+    let kept = kept.filter(|_| record.is_for(Some(here)));
+    record.external_url = Some(here.to_owned());
     // A status may be lost, as by a backup that does not hold it.
     check_identity(plane, record.deployment_id, deployment)?;
     let is_good = |it: &Minted| record.minting.is_none() && it.from == from && now < it.renewed_at;
@@ -170,6 +174,11 @@ async fn revoke_all(
     if record.deployment_id != Some(known.deployment()) {
         let message = "it was for another deployment".to_owned();
         return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+    }
+    let external_url = plane.spec.external.as_ref().map(|_| known.client().url().as_str());
+    if !record.is_for(external_url) {
+        let message = "it was minted at another address".to_owned();
+        return Err(Waiting { reason: reason::ORIGIN_CHANGED, message });
     }
     let revoked = async {
         same_deployment(known.client(), known.deployment()).await?;

@@ -16,6 +16,7 @@ use engine::{
         children::admin_job,
         references::{Reference, references},
     },
+    own_secrets,
 };
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -58,6 +59,9 @@ impl<'a> AdminJob<'a> {
         let facts = workload::facts(plane, &[], false, shared).await?;
         // What is wrong with the manifest is told by the pods that it cannot have.
         let wanted = admin_job::desire(plane, &facts).unwrap_or_default();
+        if let Some(job) = &wanted {
+            check_secrets(plane, job, shared).await?;
+        }
         let (secret, job) = futures::try_join!(find::<Secret>(plane, shared), find::<Job>(plane, shared))?;
         let standing = access::Job::NotPossible;
         let mut found = Self { plane, shared, wanted, secret, job, standing };
@@ -162,10 +166,7 @@ impl<'a> AdminJob<'a> {
         for reference in references(spec) {
             let Reference::Secret(name) = reference else { continue };
             let values = Cluster(self.shared.client.clone()).secret(&self.namespace(), &name).await;
-            let values = values.map_err(|it| Waiting {
-                reason: reason::SECRET_UNREADABLE,
-                message: format!("Secret {name} cannot be read: {}", it.0),
-            })?;
+            let values = values.map_err(|it| it.of_secret(&name))?;
             found.extend(values.iter().flat_map(|it| it.keys().filter_map(|key| it.text(key))));
         }
         Ok(found)
@@ -222,6 +223,18 @@ pub(super) async fn leave(
     let found = AdminJob { plane, shared, wanted: None, secret, job: None, standing };
     found.name_what_is_left(account).await;
     Ok(())
+}
+
+/// Refuses a Job whose pod would be given a Secret of the operator's, other than the Job's own.
+async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) -> Result<(), Waiting> {
+    let (own, namespace) = (admin_job_name(plane), plane.namespace().unwrap_or_default());
+    let mut names = own_secrets::referenced(job);
+    names.remove(&own);
+    let refused = Cluster(shared.client.clone()).refusal(&namespace, names, None).await;
+    match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &it))? {
+        Some(message) => Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }),
+        None => Ok(()),
+    }
 }
 
 async fn find<K>(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<K>, Waiting>

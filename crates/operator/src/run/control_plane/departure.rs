@@ -7,7 +7,7 @@ use engine::{Kind, kinds};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 use serde::de::DeserializeOwned;
 
 use crate::run::{planes::PlaneName, provisioner::patience, record::has_finalizer};
@@ -95,7 +95,7 @@ impl Lists<'_> {
             + Send
             + 'static,
     {
-        let objects = Api::<K>::namespaced(self.client.clone(), &self.plane.0);
+        let objects = Api::<DeserializeGuard<K>>::namespaced(self.client.clone(), &self.plane.0);
         let plane = Arc::clone(&self.plane);
         self.found.push(Box::pin(async move {
             let found = match objects.list(&ListParams::default()).await {
@@ -104,9 +104,14 @@ impl Lists<'_> {
                 Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let dependent = |it: K| {
+            let dependent = |it: DeserializeGuard<K>| {
+                let patience = match &it.0 {
+                    Ok(object) => holds(object, &plane.1)?,
+                    // Nobody can say to which control plane it belongs: it is waited for as if it were this one.
+                    Err(_) => (!it.finalizers().is_empty()).then_some(DEADLINE)?,
+                };
                 Some(Dependent {
-                    patience: holds(&it, &plane.1)?,
+                    patience,
                     name: format!("{} {}", K::kind(&()), it.name_any()),
                     is_leaving: it.meta().deletion_timestamp.is_some(),
                 })

@@ -1,21 +1,20 @@
-//! Licences and entitlements of a control plane: read seldom, kept as declared, told when they end.
-
-use std::collections::BTreeSet;
+//! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
 
 use api::{CoderControlPlane, LicenseDeletionPolicy};
 use client::{Client, licenses::License};
 use engine::{
     Lookup as _, Plan, Step, Trouble,
     control_plane::{
-        entitlements::{self, Summary},
+        entitlements::Summary,
         license::{
-            self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Obstacle,
-            Verdict, apply::intend,
+            self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
+            apply::intend,
         },
         report::Licensing,
     },
+    lookup::Unreadable,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::json;
 use uuid::Uuid;
@@ -31,26 +30,11 @@ use crate::{
 
 /// A renewal is two rounds: the new one comes, the old one goes.
 const MOST_ROUNDS: usize = 3;
-/// How long others may rely on what was read: the usual interval twice.
-const FRESH: SignedDuration = SignedDuration::from_mins(20);
 
-/// What was last read of a deployment's licences.
-#[derive(Clone)]
-pub(in crate::run) struct Looked {
-    at: Timestamp,
-    deployment: Uuid,
-    /// What was declared then: something else is worth another look.
-    hashes: BTreeSet<String>,
+/// What a reconcile has read of a deployment's licences.
+struct Read {
     live: Vec<License>,
-    summary: Option<Summary>,
-    is_settled: bool,
-}
-
-impl Looked {
-    /// Whether somebody looks often enough for this to be true still.
-    pub(in crate::run) fn is_fresh(&self, now: Timestamp) -> bool {
-        now.duration_since(self.at) < FRESH
-    }
+    summary: Summary,
 }
 
 /// One deployment, as far as licences are concerned.
@@ -74,39 +58,16 @@ pub(super) async fn keep(
     let before = recorded(plane);
     let declared = match declared(plane, shared).await {
         Ok(declared) => declared,
-        Err(words) => {
-            let message = format!("a Secret with a licence cannot be read: {words}");
-            let verdict = Verdict { status: Some(false), reason: license::Reason::Error, message };
-            return Ok(stopped(verdict, before, None));
-        }
+        Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
     };
-    let name = name_of(plane);
     let mut desk = Desk { plane, client, deployment, declared, shared, now };
-    let hashes: BTreeSet<String> = desk.hashes();
-    let fresh = shared.planes.looked(&name).filter(|it| {
-        it.is_settled
-            && it.deployment == deployment
-            && it.hashes == hashes
-            && !entitlements::is_due(Some(it.at), false, now)
-    });
-    let mut looked = match fresh {
-        Some(known) => known,
-        None => match desk.look(hashes).await {
-            Ok(looked) => looked,
-            Err(error) => {
-                let verdict = if desk.declared.is_empty() && error.route_missing() {
-                    Verdict::obstacle(&Obstacle::NotDeclared)
-                } else {
-                    Verdict::failed(&error)
-                };
-                return Ok(stopped(verdict, before, None));
-            }
-        },
-    };
-    let licensing = desk.keep(before, &mut looked).await?;
-    looked.is_settled = licensing.verdict.status != Some(false) || !licensing.verdict.reason.is_retried();
-    shared.planes.set_looked(&name, looked);
-    Ok(licensing)
+    match desk.read().await {
+        Ok(read) => desk.keep(before, read).await,
+        Err(error) => {
+            let verdict = Verdict::unread_licences(&error, !desk.declared.is_empty());
+            Ok(stopped(verdict, before, Some(error.words())))
+        }
+    }
 }
 
 /// Takes away what we installed, where that is the policy. What cannot be taken away is named.
@@ -145,17 +106,18 @@ fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
     record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }
 
-fn stopped(verdict: Verdict, record: LicenseRecord, entitlements: Option<Summary>) -> Licensing {
-    Licensing { verdict, licenses: Vec::new(), entitlements, record, installed: None }
+/// Nothing was read, so nothing is known to be otherwise.
+fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<String>) -> Licensing {
+    Licensing { verdict, licenses: None, entitlements: None, unread, record, applied: None }
 }
 
-/// The licences that the manifest names. The error is that Kubernetes does not show them.
-async fn declared(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Declared>, String> {
+/// The licences that the manifest names. The error is that one of their Secrets was not read.
+async fn declared(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Declared>, Unreadable> {
     let (cluster, namespace) = (Cluster(shared.client.clone()), plane.namespace().unwrap_or_default());
     let mut declared = Vec::new();
     let has_first = plane.spec.license_secret_ref.is_some();
     for (position, (name, key)) in plane.spec.licenses().enumerate() {
-        let values = cluster.secret(&namespace, name).await.map_err(|it| it.0)?;
+        let values = cluster.secret(&namespace, name).await?;
         let slot =
             if has_first && position == 0 { "licenseSecretRef".to_owned() } else { format!("{name}/{key}") };
         let text = values.and_then(|it| it.text(key));
@@ -165,23 +127,18 @@ async fn declared(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Decl
 }
 
 impl Desk<'_> {
-    fn hashes(&self) -> BTreeSet<String> {
-        self.declared.iter().filter_map(|it| it.jwt.as_ref()).map(|it| it.hash().to_owned()).collect()
-    }
-
-    async fn look(&self, hashes: BTreeSet<String>) -> Result<Looked, client::Error> {
+    async fn read(&self) -> Result<Read, client::Error> {
         let entitlements = self.client.entitlements().await?;
         let live = self.client.list_licenses().await?;
-        let summary = Some(Summary::of(&entitlements));
-        Ok(Looked { at: self.now, deployment: self.deployment, hashes, live, summary, is_settled: false })
+        Ok(Read { live, summary: Summary::of(&entitlements) })
     }
 
-    async fn keep(&mut self, before: LicenseRecord, looked: &mut Looked) -> Result<Licensing, kube::Error> {
+    async fn keep(&mut self, before: LicenseRecord, mut read: Read) -> Result<Licensing, kube::Error> {
         let deletes = self.plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
-        let mut record = before.settled(self.deployment, &self.declared, &looked.live, deletes);
-        let (mut installed, mut failed) = (false, None);
+        let mut record = before.settled(self.deployment, &self.declared, &read.live, deletes);
+        let mut failed = None;
         for _ in 0..MOST_ROUNDS {
-            let plan = license::plan(&self.declared, &self.observed(looked, &record), deletes);
+            let plan = license::plan(&self.declared, &self.observed(&read, &record), deletes);
             if plan.is_empty() || failed.is_some() {
                 break;
             }
@@ -189,7 +146,6 @@ impl Desk<'_> {
             for step in &plan.steps {
                 match license::apply(&step.effect, &self.declared, self.client, &mut record).await {
                     Ok(done) => {
-                        installed |= done == Done::Uploaded;
                         self.tell(step, &done).await;
                         if done == Done::Refused {
                             // It is not sent again, also where the manifest has changed since and this pass is for nothing.
@@ -203,37 +159,33 @@ impl Desk<'_> {
                 }
             }
             // What the deployment makes of it is known to it at once.
-            match self.look(looked.hashes.clone()).await {
-                Ok(now) => *looked = now,
+            match self.read().await {
+                Ok(now) => read = now,
                 Err(error) => failed = failed.or_else(|| Some(error.into())),
             }
-            record = record.settled(self.deployment, &self.declared, &looked.live, deletes);
+            record = record.settled(self.deployment, &self.declared, &read.live, deletes);
         }
-        if installed {
-            // Whoever waits for a licence goes on at once, and finds what it covers.
-            self.shared.planes.renew(&name_of(self.plane)).await;
-        }
-        let summary = looked.summary.clone();
+        let Read { live, summary } = &read;
         let verdict = match &failed {
             Some(Trouble::Remote(error)) => Verdict::failed(error),
             Some(Trouble::Waiting(_)) | None => {
-                license::verdict(&self.declared, &self.observed(looked, &record), summary.as_ref())
+                license::verdict(&self.declared, &self.observed(&read, &record), Some(summary))
             }
         };
-        for announcement in record.announce(&self.declared, &looked.live, self.now) {
+        for announcement in record.announce(&self.declared, live, self.now) {
             let words = ("LicenseExpires", "Announce");
             let note = announcement.message("the licence");
             publish(&*self.plane, EventType::Warning, words, &note, self.shared).await;
         }
-        let licenses = looked.live.iter().map(|it| LicenseView::of(it, self.now)).collect();
-        let first = self.declared.first().and_then(|it| it.jwt.as_ref());
-        let installed = first.filter(|_| installed).map(|it| it.hash().to_owned());
-        Ok(Licensing { verdict, licenses, entitlements: summary, record, installed })
+        let licenses = Some(live.iter().map(|it| LicenseView::of(it, self.now)).collect());
+        let applied = license::applied(&self.declared, live);
+        let entitlements = Some(summary.clone());
+        Ok(Licensing { verdict, licenses, entitlements, unread: None, record, applied })
     }
 
-    fn observed<'b>(&'b self, looked: &'b Looked, record: &'b LicenseRecord) -> Observed<'b> {
-        let errors = looked.summary.as_ref().map(|it| it.errors.as_slice()).unwrap_or_default();
-        Observed { deployment: self.deployment, live: &looked.live, record, errors, now: self.now }
+    fn observed<'b>(&'b self, read: &'b Read, record: &'b LicenseRecord) -> Observed<'b> {
+        let (live, errors) = (&read.live, &read.summary.errors);
+        Observed { deployment: self.deployment, live, record, errors, now: self.now }
     }
 
     /// Writes down what is about to be done, before it is: after a crash that says whose a licence is.

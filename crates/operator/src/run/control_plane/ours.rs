@@ -45,6 +45,9 @@ pub(super) async fn token(
     let (name, now) = (name_of(plane), Timestamp::now());
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    // A token that was minted at another address stays there.
+    let kept = kept.filter(|_| record.is_for(None));
+    record.external_url = None;
     // A status may be lost, as by a backup that does not hold it.
     check_identity(plane, record.deployment_id, deployment)?;
     let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
@@ -147,10 +150,7 @@ async fn means(plane: &CoderControlPlane, shared: &Shared) -> Result<Means, Wait
 async fn secret(plane: &CoderControlPlane, name: &str, shared: &Shared) -> Result<Option<Values>, Waiting> {
     let namespace = plane.namespace().unwrap_or_default();
     let found = Cluster(shared.client.clone()).secret(&namespace, name).await;
-    found.map_err(|it| Waiting {
-        reason: reason::SECRET_UNREADABLE,
-        message: format!("Secret {name} cannot be read: {}", it.0),
-    })
+    found.map_err(|it| it.of_secret(name))
 }
 
 fn given<T>(name: &str, values: Option<&Values>, read: fn(&Values) -> Result<T, &'static str>) -> Given<T> {

@@ -11,7 +11,10 @@ use std::{
 use api::{CoderControlPlane, annotation, finalizer, reason};
 use engine::{
     Trouble, Waiting,
-    control_plane::access::{Record, Vault},
+    control_plane::{
+        access::{Record, Vault},
+        report::TOKEN_KEY as TOKEN,
+    },
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
@@ -25,7 +28,6 @@ use crate::run::{
     record::{has_finalizer, set_finalizer, writes},
 };
 
-const TOKEN: &str = "token";
 const FINGERPRINT_KEY: &str = "fingerprint-key";
 
 /// The Secret of one control plane, as it was read or last written.
@@ -162,10 +164,12 @@ impl TokenSecret {
 impl Vault for TokenSecret {
     async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Trouble> {
         let text = serde_json::to_string(record).unwrap_or_default();
-        let is_elsewhere =
-            self.last().is_some_and(|it| self::record(&it).deployment_id != record.deployment_id);
+        let last = self.last().map(|it| self::record(&it));
+        let is_elsewhere = last.is_some_and(|it| {
+            it.deployment_id != record.deployment_id || it.external_url != record.external_url
+        });
         self.write(|secret| {
-            // A token of another deployment must not stand beside the record of this one.
+            // A token of another deployment or address must not stand beside the record of this one.
             if is_elsewhere && let Some(data) = &mut secret.data {
                 data.remove(TOKEN);
             }

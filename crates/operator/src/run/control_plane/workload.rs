@@ -7,7 +7,7 @@ use engine::{
     Waiting,
     control_plane::{
         Desired, Facts, KINDS,
-        children::Deployed,
+        children::{Deployed, sources_of_deployment},
         consents, desire,
         references::{Reference, Source, references},
         report::Workload,
@@ -15,15 +15,18 @@ use engine::{
     },
     objects::{Key, Live, Notice, rollout::Rollout},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
 use super::vault::TokenSecret;
-use crate::run::{
-    Shared,
-    objects::{self, Run, labelled},
+use crate::{
+    cluster::Cluster,
+    run::{
+        Shared,
+        objects::{self, Run, labelled},
+    },
 };
 
 /// One more where the cluster has it.
@@ -55,7 +58,14 @@ pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<W
 fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, seen: &Run) -> Workload {
     let known = plane.status.as_ref().and_then(|it| it.database_version.as_deref());
     let started: Vec<String> = seen.started().collect();
-    let grave = [reason::DOWNGRADE_REFUSED, reason::NOT_OURS, reason::NOT_APPLIED, reason::SECRET_NOT_FOUND];
+    let grave = [
+        reason::DOWNGRADE_REFUSED,
+        reason::DATABASE_REMOVAL_REFUSED,
+        reason::NOT_OURS,
+        reason::NOT_APPLIED,
+        reason::SECRET_NOT_FOUND,
+        reason::SECRET_NOT_ALLOWED,
+    ];
     let holds_up = |it: &Notice| grave.contains(&it.reason);
     let waiting = |it: Notice| Waiting { reason: it.reason, message: it.message };
     let notices: Vec<Notice> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();
@@ -89,15 +99,17 @@ pub(super) async fn facts(
         message: format!("{what} cannot be read: {error}"),
     };
     let namespace = plane.namespace().unwrap_or_default();
-    let wanted = references(&plane.spec);
+    let deployed = live.iter().find(|it| it.key.kind == "Deployment" && it.key.name == plane.name_any());
+    let mut wanted = references(&plane.spec);
+    wanted.extend(deployed.iter().flat_map(|it| sources_of_deployment(&it.object)));
     let mut sources = BTreeMap::new();
     if !wanted.is_empty() {
         let key = TokenSecret::fingerprint_key(plane, shared).await?;
         for reference in wanted {
             let found = match &reference {
                 Reference::Secret(name) => {
-                    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &namespace);
-                    let found = secrets.get_opt(name).await.map_err(|it| unreadable(name, &it))?;
+                    let found = Cluster(shared.client.clone()).read(&namespace, name).await;
+                    let found = found.map_err(|it| it.of_secret(name))?;
                     found.map(|it| {
                         it.data.into_iter().flatten().map(|(key, it)| (key, it.0)).collect::<Vec<_>>()
                     })
@@ -119,14 +131,14 @@ pub(super) async fn facts(
             }
         }
     }
-    let consenting = consenting(plane, shared).await.map_err(|it| unreadable("a namespace", &it))?;
-    let deployed = live.iter().find(|it| it.key.kind == "Deployment" && it.key.name == plane.name_any());
+    let consent = consent(plane, shared).await.map_err(|it| unreadable("a namespace", &it))?;
     Ok(Facts {
+        deployed: deployed.map(|it| Deployed::of(&it.object, &sources)),
         sources,
         gateway_api,
-        consenting,
+        consenting: consent.given,
+        unreadable: consent.unreadable,
         allowed_rules: shared.allowed_rules.clone(),
-        deployed: deployed.map(|it| Deployed::of(&it.object)),
         database_version: plane.status.as_ref().and_then(|it| it.database_version.clone()),
     })
 }
@@ -144,20 +156,37 @@ fn source(values: &[(String, Vec<u8>)], key: &[u8]) -> Source {
         }
     }
     let fingerprint = base16ct::lower::encode_string(&hash.finalize());
-    Source { keys: sorted.into_keys().cloned().collect(), fingerprint }
+    let is_blank = |value: &[u8]| value.iter().all(u8::is_ascii_whitespace);
+    let blank = sorted.iter().filter(|(_, value)| is_blank(value)).map(|(key, _)| (*key).clone()).collect();
+    Source { keys: sorted.into_keys().cloned().collect(), blank, fingerprint }
 }
 
-/// The declared namespaces that consent to take workspaces.
-async fn consenting(plane: &CoderControlPlane, shared: &Shared) -> Result<BTreeSet<String>, kube::Error> {
+/// What is known of the declared namespaces.
+#[derive(Default)]
+struct Consent {
+    /// Those that consent to take workspaces.
+    given: BTreeSet<String>,
+    /// Those that the operator may not read, with the API server's answer.
+    unreadable: BTreeMap<String, String>,
+}
+
+async fn consent(plane: &CoderControlPlane, shared: &Shared) -> Result<Consent, kube::Error> {
     let declared = plane.spec.rbac.iter().flat_map(|it| it.workspace_namespaces.iter().flatten());
-    let (namespaces, mut consenting) = (Api::<Namespace>::all(shared.client.clone()), BTreeSet::new());
+    let (namespaces, mut consent) = (Api::<Namespace>::all(shared.client.clone()), Consent::default());
     for name in declared {
-        let found = namespaces.get_metadata_opt(name).await?;
-        if found.is_some_and(|it| consents(plane, it.labels())) {
-            consenting.insert(name.clone());
+        match namespaces.get_metadata_opt(name).await {
+            Ok(found) => {
+                let given = found.filter(|it| consents(plane, it.labels())).map(|_| name.clone());
+                consent.given.extend(given);
+            }
+            // An operator with `--namespace` holds no rights elsewhere unless somebody grants them.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                consent.unreadable.insert(name.clone(), status.message.clone());
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(consenting)
+    Ok(consent)
 }
 
 /// The routes that have our labels; nothing where the cluster does not know such objects. That may change at any time, so it is

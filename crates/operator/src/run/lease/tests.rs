@@ -16,6 +16,7 @@ fn held_by(holder: &str) -> LeaseSpec {
 #[test]
 fn a_decision_depends_on_the_holder_and_on_how_long_we_have_seen_nothing_new() {
     let seconds = Duration::from_secs;
+    let lasting = |seconds| LeaseSpec { lease_duration_seconds: Some(seconds), ..held_by("other") };
     let nameless = LeaseSpec { holder_identity: None, ..held_by("") };
     let brief = LeaseSpec { lease_duration_seconds: Some(1), ..held_by("other") };
     let endless = LeaseSpec { lease_duration_seconds: None, ..held_by("other") };
@@ -34,6 +35,10 @@ fn a_decision_depends_on_the_holder_and_on_how_long_we_have_seen_nothing_new() {
         ("another's, with its own duration", Some(brief), 1, Decision::Acquire),
         ("another's, without a duration", Some(endless), 14, Decision::Wait(seconds(1))),
         ("another's, with a duration that means nothing", Some(absurd), 14, Decision::Wait(seconds(1))),
+        ("another's, with a longer duration", Some(lasting(120)), 119, Decision::Wait(seconds(1))),
+        ("another's, with a duration beyond all measure", Some(lasting(121)), 14, Decision::Wait(seconds(1))),
+        ("another's, with the longest duration there is", Some(lasting(i32::MAX)), 15, Decision::Acquire),
+        ("another's, with no duration at all", Some(lasting(0)), 14, Decision::Wait(seconds(1))),
         ("of one whose name begins with ours", Some(held_by("me2")), 6, Decision::Wait(seconds(9))),
     ];
     let seen = Instant::now();

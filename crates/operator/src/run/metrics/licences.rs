@@ -25,13 +25,13 @@ pub(super) struct Figures {
 
 impl From<&Licensing> for Figures {
     fn from(licensing: &Licensing) -> Self {
-        let ends =
-            licensing.licenses.iter().filter_map(|it| Some((it.uuid.clone(), it.expires?.as_second())));
+        let licenses = licensing.licenses.as_deref().unwrap_or_default();
+        let ends = licenses.iter().filter_map(|it| Some((it.uuid.clone(), it.expires?.as_second())));
         let summary = licensing.entitlements.as_ref();
         let features = summary.iter().flat_map(|it| &it.features);
         Self {
             ends: ends.collect(),
-            licenses: licensing.licenses.len(),
+            licenses: licenses.len(),
             features: features.map(|(name, it)| (name.clone(), it.enabled)).collect(),
             users: summary.and_then(|it| it.users),
             user_limit: summary.and_then(|it| it.user_limit),

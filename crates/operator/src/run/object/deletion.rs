@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use api::{AppState as _, DeletionPolicy, Mode, finalizer, reason};
-use engine::{Kind, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
+use api::{AppState as _, DeletionPolicy, Mode, annotation, finalizer, reason};
+use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
 use super::{Context, claims, ended, next_status, plane_of, tell, write_status};
@@ -26,7 +26,7 @@ pub(super) async fn delete<K: Kind>(
     let (age, is_forced) = leaving(&manifest);
     let mut object = Object::<K>::new(manifest);
     let taken = take_away(&mut object, context).await;
-    let target = K::target(&object.manifest);
+    let remains = K::remains(&object.manifest);
     let left = match taken {
         Ok(outcome) => {
             shared.metrics.reconciled(about.kind.clone(), outcome.reason(), started.elapsed());
@@ -37,8 +37,13 @@ pub(super) async fn delete<K: Kind>(
             let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
             // What does not answer is waited for, for a while, unless there is nowhere to come back to.
             if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
-                let message = format!("{target} is not taken away yet: {words}");
-                let report = Report { outcome: outcome.clone(), id: None, done: 0 };
+                let message = format!("{remains} is not taken away yet: {words}");
+                let plane = plane_of::<K>(&object.manifest).1;
+                let waiting = Waiting {
+                    reason: outcome.reason(),
+                    message: not_yet(&remains, &plane, &outcome, &words),
+                };
+                let report = Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 };
                 let next = next_status(&object, None, &report);
                 write_status(&object.manifest, next, &serde_json::Map::new(), shared).await?;
                 ended(&about, &outcome, &message, started.elapsed(), shared);
@@ -49,13 +54,34 @@ pub(super) async fn delete<K: Kind>(
     };
     if let Some(Waiting { reason, message }) = left {
         shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
-        leave_behind(&object.manifest, reason, &format!("{target} is left behind: {message}"), shared).await;
+        leave_behind(&object.manifest, reason, &format!("{remains} is left behind: {message}"), shared).await;
     }
     set_finalizer(&object.manifest, finalizer::FINALIZER, false, shared).await?;
     shared.passes.forget(&about);
     // The control plane may be waiting for just this.
     shared.planes.release(&plane_of::<K>(&object.manifest));
     Ok(Action::await_change())
+}
+
+/// Why a deletion waits, for the status: which remote objects are left, what Coder's answer means, and what to do.
+fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String {
+    let why = match outcome.reason() {
+        reason::UNAUTHORIZED => {
+            format!("Coder rejects the credentials of control plane {plane}; correct them")
+        }
+        reason::FORBIDDEN => format!(
+            "the account of control plane {plane} may not delete this in Coder; give the account the rights that it needs"
+        ),
+        reason::UNREACHABLE => format!("the Coder of control plane {plane} does not answer"),
+        reason::RATE_LIMITED => "Coder limits the rate of requests".to_owned(),
+        _ => words.to_owned(),
+    };
+    let minutes = DEADLINE.as_secs() / 60;
+    format!(
+        "not deleted in Coder yet: {remains}: {why}. The deletion is retried for {minutes} minutes; set the annotation {} to \
+         \"true\" to give up at once and leave that in Coder",
+        annotation::FORCE_FINALIZE
+    )
 }
 
 /// Takes the remote object away, where there is one of ours and the policy says so.
@@ -78,9 +104,9 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     }
     let name = plane_of::<K>(manifest);
     let plane = plane(&name, shared).await?;
-    let world = plane.world_now().await;
-    let assessment = object.assess_deletion(world).await;
-    let report = object.carry_out(&assessment, world).await;
+    let world = plane.world(Freshness::BegunAfter(tokio::time::Instant::now()));
+    let assessment = object.assess_deletion(&world).await;
+    let report = object.carry_out(&assessment, &world).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
     tell(object, Some(&assessment), &report, shared).await;
     if report.outcome.is_ready() {

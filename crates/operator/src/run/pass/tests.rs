@@ -161,8 +161,13 @@ async fn who_waits_for_a_turn_when_the_end_comes_does_not_begin() {
 async fn a_pass_is_over_the_object_as_it_is_when_its_turn_comes() {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(config).unwrap();
-    let clients = crate::cluster::Clients { acting: client.clone(), watching: client };
-    let shared = Shared::new(clients, None, Vec::new(), Arc::default());
+    let clients = crate::cluster::Clients {
+        acting: client.clone(),
+        electing: client.clone(),
+        watching: client,
+        fence: crate::fence::Fence::open(),
+    };
+    let shared = Shared::new(clients, crate::run::Limits::default(), Arc::default());
     let group = |generation: i64| {
         let manifest = serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup",
             "metadata": {"name": "a", "namespace": "b", "generation": generation},
@@ -171,7 +176,7 @@ async fn a_pass_is_over_the_object_as_it_is_when_its_turn_comes() {
     };
     let (objects, mut writer) = kube::runtime::reflector::store();
     let target = || Target { object: Arc::new(group(1)), objects: objects.clone(), plane: None };
-    let look = |it: Arc<api::CoderGroup>| async move {
+    let look = |it: Arc<api::CoderGroup>, _: Wake| async move {
         assert_eq!(it.metadata.generation, Some(2));
         Ok(done())
     };

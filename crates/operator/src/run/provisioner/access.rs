@@ -6,7 +6,11 @@ use std::{
 };
 
 use api::{CoderControlPlane, CoderProvisioner, reason};
-use engine::{Lookup as _, Trouble, Waiting, endpoint::place, lookup};
+use engine::{
+    Lookup as _, Trouble, Waiting,
+    endpoint::{DeclaredOrigin, declared_place},
+    lookup,
+};
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
@@ -16,8 +20,8 @@ use crate::{
     deployment::reach,
     run::{
         Shared,
-        control_plane::is_at,
-        planes::{Origin, Plane, PlaneName, Standing},
+        control_plane::check_address,
+        planes::{Origin, Plane, PlaneName, Sources, Standing},
     },
 };
 
@@ -29,9 +33,17 @@ const STOPPED: [&str; 3] = [reason::SUSPENDED, reason::DELETING, reason::DEPLOYM
 pub(super) struct Bootstraps(Mutex<HashMap<(PlaneName, String), Arc<Plane>>>);
 
 impl Bootstraps {
-    fn get(&self, name: &PlaneName, secret: &str) -> Option<Arc<Plane>> {
+    /// The deployment that is known with a Secret, if its whole origin is what is declared now. Any other client is revoked.
+    fn known(&self, name: &PlaneName, secret: &str, now: &DeclaredOrigin) -> Option<Arc<Plane>> {
         let key = (name.clone(), secret.to_owned());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(&key)?.is_declared_as(now) {
+            return known.get(&key).cloned();
+        }
+        if let Some(changed) = known.remove(&key) {
+            changed.revoke();
+        }
+        None
     }
 
     fn put(&self, name: &PlaneName, secret: &str, plane: &Arc<Plane>) {
@@ -53,7 +65,9 @@ pub(super) async fn control_plane(
         Ok(None) => {
             Err(unavailable(format!("there is no control plane {name} in this namespace: create it")))
         }
-        Err(unreadable) => Err(unavailable(format!("control plane {name} cannot be read: {}", unreadable.0))),
+        Err(unreadable) => {
+            Err(unavailable(format!("control plane {name} cannot be read: {}", unreadable.words())))
+        }
     }
 }
 
@@ -108,21 +122,25 @@ async fn bootstrap(
     let cluster = Cluster(shared.client.clone());
     let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
     let token = values.text(key).ok_or_else(|| lookup::no_value(secret, key))?;
-    let endpoint = place(plane, &cluster).await?;
+    let declared = declared_place(plane, &cluster).await;
+    let origin_now = declared.origin().with_token(&token);
+    let known = context.bootstraps.known(&name, secret, &origin_now);
+    let endpoint = declared.endpoint()?;
+    check_address(&endpoint.url, shared)?;
     let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
     let origin = place.with(token.expose_secret().as_bytes());
     let deployment = plane.status.as_ref().and_then(|it| it.deployment_id.as_ref()?.parse().ok());
-    let known = context.bootstraps.get(&name, secret);
     let is_same = |it: &Arc<Plane>| it.is_of(&origin) && Some(it.deployment()) == deployment;
     if let Some(known) = known.filter(is_same) {
         return Ok(known);
     }
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => reach(&endpoint, None)
+        None => reach(&endpoint, None, shared.addresses)
             .map_err(|message| Waiting { reason: reason::INVALID, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
+    let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await?;
     if deployment.is_some_and(|it| it != build.deployment_id) {
         let message = format!("another deployment answers at {}: see its control plane", endpoint.url);
@@ -132,20 +150,30 @@ async fn bootstrap(
         .with_token(token)
         .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
     client.current_user().await?;
-    let made = Arc::new(Plane::new(place, origin, client, build.deployment_id, Arc::clone(&shared.desk)));
+    let desk = Arc::clone(&shared.desk);
+    let made_from = Sources { declared: origin_now, place, origin };
+    let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, desk));
     context.bootstraps.put(&name, secret, &made);
     Ok(made)
 }
 
 /// The deployment that a provisioner's own token was last good for, whether its Secret is still there or not: what is deleted
 /// together must not lose the key. A token goes to the declared address only.
-pub(super) fn remembered(
+pub(super) async fn remembered(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
     context: &Context,
 ) -> Option<Arc<Plane>> {
-    let (secret, _) = provisioner.spec.bootstrap.as_ref()?.token();
-    context.bootstraps.get(&plane_of(provisioner), secret).filter(|it| is_at(plane, it))
+    let (secret, key) = provisioner.spec.bootstrap.as_ref()?.token();
+    let cluster = Cluster(context.shared.client.clone());
+    let now = declared_place(plane, &cluster).await.origin();
+    let values = cluster.secret(&plane.namespace().unwrap_or_default(), secret).await.ok().flatten();
+    // A Secret that is gone is no other token.
+    let now = match values.and_then(|it| it.text(key)) {
+        Some(token) => now.with_token(&token),
+        None => now.without_credentials(),
+    };
+    context.bootstraps.known(&plane_of(provisioner), secret, &now)
 }
 
 /// What went wrong, as what has to come first.

@@ -6,7 +6,7 @@ use api::{CoderProvisioner, reason};
 use engine::{
     Outcome, Trouble, Waiting,
     provisioner_keys::{
-        Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told,
+        Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told, Why,
         coderd::revoke,
         mirror::{changed, of_status, to_status},
     },
@@ -17,10 +17,12 @@ use serde_json::Value;
 
 use crate::run::{
     Shared,
-    desk::left_behind,
+    desk::{left_behind, report_revoked},
     key_holders,
     letting_go::{Obstacle, plane},
+    pass::About,
     record::{leave_behind, mark, publish},
+    wake::PERIODIC,
 };
 
 /// One provisioner in one pass.
@@ -92,7 +94,7 @@ impl<'a> Around<'a> {
             return Ok(Revoked::OutOfReach);
         }
         let is_ours_by_name = self.names.is_ours(&retiring.held.name);
-        revoke(plane.world().await, retiring, is_ours_by_name, Timestamp::now()).await
+        revoke(&plane.world(PERIODIC), retiring, is_ours_by_name, Timestamp::now()).await
     }
 
     /// Tells what happened. Nothing of it is secret.
@@ -135,6 +137,14 @@ impl Surroundings for Around<'_> {
         leave_behind(&self.provisioner(), reason::DELETING, &note, self.shared).await;
     }
 
+    async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
+        report_revoked(&self.provisioner(), held, how, why, self.shared).await;
+    }
+
+    fn remember(&self, record: &Record) {
+        self.shared.memory.with(&About::of(&self.provisioner()), |it| it.record = Some(record.clone()));
+    }
+
     fn told(&self, told: &Told<'_>) {
         match told {
             Told::Action(Next::Write(write)) => {
@@ -146,20 +156,6 @@ impl Surroundings for Around<'_> {
             Told::Minted { name } => {
                 tracing::info!(key = name, "a key was made");
                 self.tell(("KeyMinted", "Create", format!("provisioner key {name} was made")));
-            }
-            Told::Revoked { held, how } => {
-                let name = &held.name;
-                match how {
-                    Revoked::Done => {
-                        tracing::info!(key = name, "a key was revoked");
-                        let note = format!("provisioner key {name} was revoked");
-                        self.tell(("KeyRevoked", "Delete", note));
-                    }
-                    Revoked::Absent => tracing::info!(key = name, "there is no such key any more"),
-                    Revoked::NotOurs => tracing::info!(key = name, "another key has this name, and stays"),
-                    // It is named when it is given up.
-                    Revoked::OutOfReach => {}
-                }
             }
             Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
         }

@@ -4,6 +4,7 @@
 //! long as that is there.
 
 use std::{
+    cmp::Reverse,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +19,7 @@ use engine::{
     },
     provisioner_keys::{
         Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Record, Retiring, Revoked,
-        Surroundings as _, Told, coderd::revoke, drive::is_anothers, end,
+        Surroundings as _, Why, coderd::revoke, drive::is_anothers, end,
     },
 };
 use jiff::Timestamp;
@@ -43,6 +44,7 @@ use crate::run::{
     pass::{About, Ending as PassEnding},
     planes::Plane,
     record::{has_finalizer, leave_behind, set_finalizer},
+    wake::PERIODIC,
 };
 
 /// How soon pods that are on their way out are looked at again.
@@ -137,13 +139,14 @@ async fn say(
 async fn daemons_left(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    let found = deployments.get_opt(&names::workload(provisioner)).await?;
     let is_ours = |it: &Deployment| {
         it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
     };
-    if let Some(deployment) = found.filter(is_ours)
-        && deployment.metadata.deletion_timestamp.is_none()
+    for name in
+        [Some(names::workload(provisioner)), names::former_workload(provisioner)].into_iter().flatten()
     {
+        let found = deployments.get_opt(&name).await?.filter(is_ours);
+        let Some(deployment) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else { continue };
         let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
         match deployments.delete(&deployment.name_any(), &params).await {
@@ -175,12 +178,14 @@ async fn revoke_all(
 ) -> Result<(), (Waiting, String)> {
     let unreadable = |trouble| (access::waiting(trouble), "its provisioner keys are".to_owned());
     let mirror = around.recorded();
-    let record = match record(provisioner, &mirror, names, context).await {
+    let mut records = match stored(provisioner, &mirror, names, context).await {
         Err(trouble) if !is_last => return Err(unreadable(trouble)),
-        read => read.ok().flatten(),
+        read => read.unwrap_or_default(),
     };
-    let known = [record.as_ref(), Some(&mirror)];
-    let current = known.into_iter().flatten().find_map(|it| it.current.as_ref());
+    records.extend(context.shared.memory.with(&About::of(provisioner), |it| it.record.clone()));
+    records.push(mirror);
+    records.sort_by_key(|it| Reverse(it.rank()));
+    let current = records.iter().find_map(|it| it.current.as_ref());
     let listed = match current {
         Some(held) => listed(provisioner, held, context).await,
         None => Ok(Vec::new()),
@@ -192,10 +197,10 @@ async fn revoke_all(
     let place = current.map(|it| it.place.clone()).unwrap_or_default();
     let listed = Some((listed.as_slice(), &place));
     let (mut left, mut why) = (Vec::new(), None);
-    for retiring in &end(&Ending { names, record: record.as_ref(), mirror: &mirror, listed }) {
+    for retiring in &end(&Ending { names, records: &records, listed }) {
         match revoke_one(provisioner, retiring, names, around, context).await {
             Ok(Revoked::OutOfReach) => around.leave(&retiring.held).await,
-            Ok(how) => around.told(&Told::Revoked { held: &retiring.held, how }),
+            Ok(how) => around.revoked(&retiring.held, how, &Why::Deleted).await,
             Err(trouble) => {
                 left.push(retiring.held.name.clone());
                 why = Some(access::waiting(trouble));
@@ -211,13 +216,13 @@ async fn revoke_all(
     }
 }
 
-/// What the Secret says of our keys: the one that was written last, wherever the manifest has moved it to since.
-async fn record(
+/// What Secrets say of our keys: the declared one, and the one that the value was written into last.
+async fn stored(
     provisioner: &CoderProvisioner,
     mirror: &Record,
     names: &Names,
     context: &Context,
-) -> Result<Option<Record>, Trouble> {
+) -> Result<Vec<Record>, Trouble> {
     let secrets = secrets(provisioner, &context.shared);
     let mut places = vec![secret(provisioner)];
     places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
@@ -225,8 +230,8 @@ async fn record(
     for place in &places {
         found.extend(secrets.read(place).await?.and_then(|it| it.record));
     }
-    found.retain(|it| it.holder.is_empty() || it.holder == names.uid);
-    Ok(found.into_iter().max_by_key(|it| it.generation))
+    found.retain(|it: &Record| it.holder.is_empty() || it.holder == names.uid);
+    Ok(found)
 }
 
 /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
@@ -245,7 +250,7 @@ async fn listed(
     else {
         return Ok(Vec::new());
     };
-    Ok(plane.world().await.list(organization, true, Timestamp::now()).await?.keys)
+    Ok(plane.world(PERIODIC).list(organization, true, Timestamp::now()).await?.keys)
 }
 
 /// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
@@ -254,7 +259,10 @@ async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> 
     provisioner.spec.bootstrap.as_ref().filter(|_| is_there)?;
     let declared = access::control_plane(provisioner, &context.shared).await.ok()?;
     let now = access::access(provisioner, &declared, context).await;
-    now.ok().or_else(|| access::remembered(provisioner, &declared, context))
+    match now {
+        Ok(plane) => Some(plane),
+        Err(_) => access::remembered(provisioner, &declared, context).await,
+    }
 }
 
 async fn revoke_one(
@@ -271,7 +279,7 @@ async fn revoke_one(
     let own = own(provisioner, held, context).await;
     match own.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment())) {
         Some(plane) => {
-            revoke(plane.world().await, retiring, names.is_ours(&held.name), Timestamp::now()).await
+            revoke(&plane.world(PERIODIC), retiring, names.is_ours(&held.name), Timestamp::now()).await
         }
         None => around.elsewhere(retiring).await,
     }

@@ -8,7 +8,7 @@ use api::{
 };
 use client::organizations::Organization;
 use engine::{
-    Trouble, Waiting, World,
+    Freshness, Trouble, Waiting, World,
     endpoint::place,
     objects::{Keeper as _, Notice, rollout::Rollout},
     provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
@@ -18,16 +18,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{Api, ResourceExt as _, api::ListParams};
 
-use super::{Context, access, around::Around, plane_of, write_status};
+use super::{Context, access, around::Around, write_status};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        control_plane::requested,
         key_secrets::KeySecrets,
         objects::{self, Run},
         pass::About,
         planes::Plane,
+        wake::requested,
     },
 };
 
@@ -63,6 +63,7 @@ impl Failure {
 /// Nothing while nobody has looked at the control plane since we started: whoever does will tell.
 pub(super) async fn pass(
     provisioner: CoderProvisioner,
+    need: Freshness,
     context: &Context,
 ) -> Result<Option<Passed>, kube::Error> {
     if access::is_early(&provisioner, &context.shared).await {
@@ -72,7 +73,7 @@ pub(super) async fn pass(
     let written = provisioner.status.clone();
     let mut passed =
         Passed { provisioner, written, findings, trouble: None, again_at: None, is_rotating: false };
-    let keyed = Box::pin(keyed(&mut passed, context)).await?;
+    let keyed = Box::pin(keyed(&mut passed, need, context)).await?;
     let ended = match keyed {
         Some(keyed) => Box::pin(run(&mut passed, &keyed, context)).await,
         None => look_on(&mut passed, context).await,
@@ -90,6 +91,8 @@ pub(super) async fn pass(
 struct Known {
     declared: CoderControlPlane,
     plane: Arc<Plane>,
+    /// The deployment, read as recently as the reconcile needs it.
+    world: World,
     organization: Organization,
 }
 
@@ -101,8 +104,12 @@ struct Keyed {
 }
 
 /// Everything up to the key. Nothing when something stops it, which is then among the findings.
-async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<Keyed>, kube::Error> {
-    let Some(known) = reached(passed, context).await? else { return Ok(None) };
+async fn keyed(
+    passed: &mut Passed,
+    need: Freshness,
+    context: &Context,
+) -> Result<Option<Keyed>, kube::Error> {
+    let Some(known) = reached(passed, need, context).await? else { return Ok(None) };
     let provisioner = passed.provisioner.clone();
     if let Err(message) = Names::check(provisioner.key_name()) {
         let message = format!("spec.key.name: {message}");
@@ -119,10 +126,11 @@ async fn keyed(passed: &mut Passed, context: &Context) -> Result<Option<Keyed>, 
     )?;
     let drive = Drive {
         wanted: &wanted,
-        coderd: known.plane.world().await,
+        coderd: &known.world,
         secret: &secrets,
         around: &around,
         mirror: recorded,
+        remembered: context.shared.memory.with(&about, |it| it.record.clone()),
         pods: Some(carried(&pods, given, &provisioner)),
         proved: context.shared.memory.with(&about, |it| it.proved.clone()),
         now: Timestamp::now(),
@@ -158,7 +166,13 @@ fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
             Some(held)
         }
         Err(waiting) => {
-            let of_secrets = [reason::NOT_OURS, reason::HELD_BY_OTHER, reason::SECRET_MISSING];
+            let of_secrets = [
+                reason::NOT_OURS,
+                reason::HELD_BY_OTHER,
+                reason::SECRET_MISSING,
+                reason::SECRET_NOT_ALLOWED,
+                reason::SECRET_OUTDATED,
+            ];
             let is_secrets = of_secrets.contains(&waiting.reason);
             if is_secrets {
                 findings.secret = Some(Err(waiting));
@@ -180,7 +194,11 @@ fn failed(trouble: Trouble) -> Waiting {
 }
 
 /// Everything up to the organization.
-async fn reached(passed: &mut Passed, context: &Context) -> Result<Option<Known>, kube::Error> {
+async fn reached(
+    passed: &mut Passed,
+    need: Freshness,
+    context: &Context,
+) -> Result<Option<Known>, kube::Error> {
     let (provisioner, findings) = (&passed.provisioner, &mut passed.findings);
     let declared = match access::control_plane(provisioner, &context.shared).await {
         Ok(declared) => declared,
@@ -198,44 +216,27 @@ async fn reached(passed: &mut Passed, context: &Context) -> Result<Option<Known>
             return Ok(None);
         }
     };
-    let world = plane.world().await;
+    let world = plane.world(need);
     if let Err(trouble) = world.same_deployment().await {
         passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
         findings.access = Some(Err(access::waiting(trouble)));
         return Ok(None);
     }
     findings.access = Some(Ok(()));
-    let entitled = entitled(&declared, provisioner, world, &context.shared).await;
+    let entitled = gate::asked(world.licensed().await.as_ref().map(|it| &it.1));
     let is_entitled = entitled.is_ok();
     findings.entitled = Some(entitled);
     if !is_entitled {
         return Ok(None);
     }
-    match organization(provisioner.spec.organization(), world).await {
-        Ok(organization) => Ok(Some(Known { declared, plane, organization })),
+    match organization(provisioner.spec.organization(), &world).await {
+        Ok(organization) => Ok(Some(Known { declared, plane, world, organization })),
         Err(trouble) => {
             passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
             findings.key = Some(Err(failed(trouble)));
             Ok(None)
         }
     }
-}
-
-/// What the control plane says of itself, if this process keeps it up to date; otherwise one call for everybody.
-async fn entitled(
-    declared: &CoderControlPlane,
-    provisioner: &CoderProvisioner,
-    world: &World,
-    shared: &Shared,
-) -> Result<(), Waiting> {
-    let said = declared.status.as_ref().and_then(|it| it.external_provisioner_daemons_entitlement.as_deref());
-    let is_fresh =
-        shared.planes.looked(&plane_of(provisioner)).is_some_and(|it| it.is_fresh(Timestamp::now()));
-    if let Some(known) = gate::known(said, is_fresh) {
-        return known;
-    }
-    let asked = world.licensed().await;
-    gate::asked(asked.as_ref().map(|it| &it.1))
 }
 
 async fn organization(name: &str, world: &World) -> Result<Organization, Trouble> {
@@ -284,7 +285,7 @@ pub(super) async fn list_pods(
 ) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
-    Ok(pods.list(&ListParams::default().labels(&names::selector(provisioner))).await?.items)
+    Ok(pods.list(&ListParams::default().labels(&names::wide_selector(provisioner))).await?.items)
 }
 
 /// The key that pods get which come now. It is of interest only as long as there is an old one.
@@ -351,7 +352,7 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
     // come or are to go since then change the Deployment's status, and that brings us back.
     let stay = pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
     let pods: BTreeSet<String> = stay.map(kube::ResourceExt::name_any).collect();
-    let daemons = match known.plane.world().await.keys(known.organization.id, Timestamp::now()).await {
+    let daemons = match known.world.keys(known.organization.id, Timestamp::now()).await {
         Ok(list) => {
             let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
             let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
@@ -413,7 +414,7 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
             return Ok(());
         }
     };
-    let (workload, selector) = (names::workload(provisioner), names::selector(provisioner));
+    let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
     let live = objects::labelled(&KINDS, provisioner.namespace().as_deref(), &selector, shared).await?;
     let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
     let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
@@ -425,9 +426,13 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
 /// Looks at the daemons and changes nothing, except that they go where the licence for them is gone and the manifest says so.
 async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Error> {
     let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
-    let seen =
-        objects::seen(&provisioner, &names::workload(&provisioner), &names::selector(&provisioner), shared)
-            .await?;
+    let seen = objects::seen(
+        &provisioner,
+        &names::workload(&provisioner),
+        &names::wide_selector(&provisioner),
+        shared,
+    )
+    .await?;
     let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == reason::NOT_ENTITLED);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
     if goes

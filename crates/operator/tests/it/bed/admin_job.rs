@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::{
     operator::Operator,
     own_plane, secrecy,
-    stage::{LIMIT, Stage, is_held_up, is_ready, says},
+    stage::{LIMIT, Stage, image, is_held_up, is_ready, says},
 };
 
 const NAME: &str = "main-create-admin-user";
@@ -20,7 +20,7 @@ const HUMAN: &str = "Human-Horse-Battery-9";
 /// A manifest that gives us no way in, as one of coder-k8s.
 fn plane() -> Value {
     let mut plane = own_plane::plane();
-    plane["spec"]["image"] = json!("bed/coder:v2.36.0");
+    plane["spec"]["image"] = json!(image("bed/coder"));
     let spec = plane["spec"].as_object_mut().unwrap();
     spec.remove("operatorAccess");
     spec.remove("licenseSecretRef");

@@ -6,7 +6,7 @@ use testbed::Coderd;
 
 use super::{get, licensed, run};
 use crate::{
-    support::{Folder, bare},
+    support::{Folder, in_environment, named},
     terminal::Terminal,
 };
 
@@ -24,9 +24,14 @@ spec: {controlPlaneRef: {name: main}, field: groups, mapping: {/late: [late]}}
 ";
 
 fn apply(coderd: &Coderd, args: &[&str]) -> Terminal {
-    let mut command = bare(&[&["apply"], args].concat());
-    command.env("CODER_URL", &coderd.owner.url).env("CODER_SESSION_TOKEN", &coderd.owner.token);
-    Terminal::start(command)
+    Terminal::start(named(&coderd.owner.url, &coderd.owner.token, &[&["apply"], args].concat()))
+}
+
+/// A deployment as plans, questions and results name it.
+pub(super) async fn deployment(coderd: &Coderd) -> String {
+    let build = get(coderd, "/api/v2/buildinfo").await;
+    let (version, id) = (build["version"].as_str().unwrap(), build["deployment_id"].as_str().unwrap());
+    format!("{}/ (Coder {version}, deployment id {id})", coderd.owner.url)
 }
 
 async fn make_the_group(coderd: &Coderd) {
@@ -47,14 +52,16 @@ async fn what_could_not_be_shown_is_not_done_by_a_yes_to_the_rest() {
     let folder = Folder::new("asked");
     let file = folder.write("set.yaml", SET);
     let mut terminal = apply(&coderd, &["-f", &file]);
-    terminal.wait_for("Change 1 object? Only `yes` does: ");
+    let deployment = deployment(&coderd).await;
+    terminal.wait_for(&format!("Change 1 object in {deployment}? Only `yes` is accepted: "));
     make_the_group(&coderd).await;
     terminal.type_line("yes");
     let (exit, shown, screen) = terminal.end();
     assert_eq!(exit, Some(1), "{screen}");
+    assert!(shown.starts_with(&format!("Deployment {deployment}\n")), "{shown}");
     assert!(shown.contains("1 to change, 1 waiting"), "{shown}");
     assert!(screen.contains("[1/2] CoderOrganization alpha: applied"), "{screen}");
-    assert!(screen.contains("CoderGroupSync default: there is another plan now"), "{screen}");
+    assert!(screen.contains("CoderGroupSync default: the plan has changed since it was shown"), "{screen}");
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], "alpha");
     assert_eq!(field_of_the_document(&coderd).await, "");
 }
@@ -69,7 +76,9 @@ async fn a_yes_beforehand_agrees_to_what_comes_while_it_waits() {
     make_the_group(&coderd).await;
     let (exit, _, screen) = terminal.end();
     assert_eq!(exit, Some(0), "{screen}");
-    assert!(screen.ends_with("[2/2] CoderGroupSync default: applied\r\n2 applied\r\n"), "{screen}");
+    let end =
+        format!("[2/2] CoderGroupSync default: applied\r\n2 applied in {}\r\n", deployment(&coderd).await);
+    assert!(screen.ends_with(&end), "{screen}");
     assert_eq!(field_of_the_document(&coderd).await, "groups");
 }
 
@@ -79,12 +88,36 @@ async fn anything_but_yes_is_a_no() {
     let folder = Folder::new("no");
     let file = folder.write("set.yaml", SET);
     let mut terminal = apply(&coderd, &["-f", &file]);
-    terminal.wait_for("Only `yes` does: ");
+    terminal.wait_for("Only `yes` is accepted: ");
     terminal.type_line("y");
     let (exit, _, screen) = terminal.end();
     assert_eq!(exit, Some(4), "{screen}");
-    assert!(screen.contains("nothing was changed"), "{screen}");
+    assert!(screen.contains(&format!("nothing was changed in {}", deployment(&coderd).await)), "{screen}");
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], json!(null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn address_of_the_environment_is_confirmed_by_its_host_name() {
+    let coderd = licensed().await;
+    let folder = Folder::new("confirmed");
+    let file = folder.write("set.yaml", SET.split("---").next().unwrap());
+    let deployment = deployment(&coderd).await;
+    let host = reqwest::Url::parse(&coderd.owner.url).unwrap().host_str().unwrap().to_owned();
+    for (answer, expected) in [("yes", 4), ("coder.example.com", 4), (&*host, 0)] {
+        let mut command = in_environment(&coderd.owner.url, &coderd.owner.token, &["apply", "-f", &file]);
+        command.env("CODER_WORKSPACE_NAME", "dev");
+        let mut terminal = Terminal::start(command);
+        terminal.wait_for(&format!(
+            "Change 1 object in {deployment}? The address came only from the environment variable CODER_URL. \
+             Type the host name to continue ({host}): "
+        ));
+        assert!(terminal.seen.contains("this is a Coder workspace"), "{}", terminal.seen);
+        assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], json!(null));
+        terminal.type_line(answer);
+        let (exit, _, screen) = terminal.end();
+        assert_eq!(exit, Some(expected), "{answer}: {screen}");
+    }
+    assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], "alpha");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,8 +153,8 @@ async fn what_is_suspended_is_skipped_with_a_note() {
     let manifest = SET.split("---").next().unwrap().replace("{name: main}}", "{name: main}, suspend: true}");
     let file = folder.write("set.yaml", &manifest);
     let told = run(&coderd, &["apply", "--yes", "-f", &file], 0).await;
-    assert!(told.contains("set.yaml:2: CoderOrganization alpha is suspended"), "{told}");
-    assert!(told.contains("no objects"), "{told}");
+    assert!(told.contains("set.yaml:2: CoderOrganization alpha: suspended"), "{told}");
+    assert!(told.ends_with("1 skipped\n") || told.starts_with("1 skipped\n"), "{told}");
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], json!(null));
-    assert!(run(&coderd, &["verify", "--quiet", "-f", &file], 0).await.contains("no objects"));
+    assert_eq!(run(&coderd, &["verify", "--quiet", "-f", &file], 0).await, "1 skipped\n");
 }

@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use super::{
     operator::Operator,
-    stage::{self, LIMIT, Stage, says},
+    service_account::{Account, Bound, OTHERS},
+    stage::{self, LIMIT, Stage, image, says},
 };
 use crate::support::Folder;
 
@@ -36,7 +37,7 @@ async fn stage(args: &[&str]) -> Stage {
 
 /// A control plane whose pods sleep.
 fn plane(spec: &Value) -> Value {
-    let mut whole = json!({"image": "bed/host:v2.36.0", "replicas": 0, "interval": "10s"});
+    let mut whole = json!({"image": image("bed/host"), "replicas": 0, "interval": "10s"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": whole})
 }
@@ -54,7 +55,7 @@ fn words(plane: &Value, kind: &str) -> String {
 }
 
 async fn rules(stage: &Stage) -> Vec<PolicyRule> {
-    let roles = stage.api::<Role>().list(&ListParams::default()).await.unwrap().items;
+    let roles = stage.api::<Role>().list(&ListParams::default().labels(OTHERS)).await.unwrap().items;
     assert_eq!(roles.len(), 1);
     roles.into_iter().next().unwrap().rules.unwrap()
 }
@@ -67,6 +68,10 @@ async fn further_rules_are_granted_as_far_as_the_operator_was_started_to_allow_t
         "- {apiGroups: [batch], resources: [jobs], verbs: [\"*\"]}\n- {apiGroups: [\"\"], resources: [secrets], resourceNames: [registry], verbs: [get]}\n",
     );
     let stage = stage(&["--allow-rules", &file]).await;
+    // Whoever lets the operator grant rules lets it hold them.
+    let allowed = json!([{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]);
+    let account = Account::of_operator(&stage.namespace, Bound::Role);
+    account.add_rules(&stage.client, &stage.namespace, &allowed).await;
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     let mut registry = rule("", "secrets", &["get"]);
     registry["resourceNames"] = json!(["registry"]);

@@ -7,7 +7,13 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use testbed::{Coderd, coderd::FIRST_USER_EMAIL, shared::parts};
 
-use super::{get, licensed, proxy::Proxy, stage::install};
+use super::{
+    asked::deployment,
+    get, licensed,
+    proxy::Proxy,
+    service_account::{Account, documents, wait_until_allowed},
+    stage::install,
+};
 use crate::{
     support::{Folder, bare, said},
     terminal::Terminal,
@@ -72,7 +78,11 @@ async fn files_alone_are_enough_and_the_token_of_the_environment_stays_at_home()
     // It would be refused, if it were sent.
     command.env("KUBECONFIG", "/nowhere").env("CODER_SESSION_TOKEN", "0123456789-0123456789012345678901");
     let told = expect(command, 0).await;
-    assert!(!told.contains(&coderd.owner.token) && !told.contains("=="), "{told}");
+    assert!(!told.contains(&coderd.owner.token), "{told}");
+    assert!(
+        told.contains(&format!("Deployment {}, CoderControlPlane a/main\n", deployment(&coderd).await)),
+        "{told}"
+    );
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], "alpha");
     expect(bare(&["verify", "-f", &file]), 0).await;
 }
@@ -84,16 +94,22 @@ async fn what_is_not_in_the_files_is_read_from_the_cluster() {
     let client = bed.client().await.unwrap();
     install(&client).await;
     let namespace = bed.namespace("door").await.unwrap();
+    // Somebody who has no other rights than those that the command line needs.
+    let person = Account::named(&namespace, "deploys");
+    person.create(&client).await;
+    person.add_rules(&client, &namespace, &documents("cli.yaml")[0]["rules"]).await;
+    let kubeconfig = person.kubeconfig(bed, &client).await;
+    let as_person = testbed::kubernetes::client(&kubeconfig).await.unwrap();
+    wait_until_allowed(&as_person, &namespace, ("", "secrets", "get")).await;
     let folder = Folder::new("door-cluster");
     let file = folder.write("set.yaml", &organization(&namespace, "alpha", "main"));
     let in_cluster = |args: &[&str]| {
         let mut command = bare(args);
-        command.env("KUBECONFIG", &bed.kubeconfig);
+        command.env("KUBECONFIG", &kubeconfig);
         command
     };
     let missing = expect(in_cluster(&["plan", "-f", &file]), 5).await;
-    let words =
-        format!("set.yaml:2: CoderControlPlane {namespace}/main: it is neither among the files nor in");
+    let words = format!("set.yaml:2: CoderControlPlane {namespace}/main: it is neither in the files nor in");
     assert!(missing.contains(&words), "{missing}");
 
     let planes = Api::<api::CoderControlPlane>::namespaced(client.clone(), &namespace);
@@ -119,7 +135,7 @@ async fn what_is_not_in_the_files_is_read_from_the_cluster() {
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], "alpha");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn several_control_planes_are_served_by_one_command_each_with_its_own_way() {
     let (one, two) = tokio::join!(licensed(), licensed());
     let folder = Folder::new("door-several");
@@ -133,7 +149,13 @@ async fn several_control_planes_are_served_by_one_command_each_with_its_own_way(
     ];
     let file = folder.write("set.yaml", &text.concat());
     let told = expect(bare(&["apply", "--yes", "-f", &file]), 0).await;
-    for words in [format!("== CoderControlPlane a/main: {}", one.owner.url), "2 to change".to_owned()] {
+    for words in [
+        format!("Deployment {}, CoderControlPlane a/main\n", deployment(&one).await),
+        format!("Deployment {}, CoderControlPlane b/main\n", deployment(&two).await),
+        "2 to change".to_owned(),
+        format!("1 applied in {}\n", deployment(&one).await),
+        format!("1 applied in {}\n", deployment(&two).await),
+    ] {
         assert!(told.contains(&words), "{words:?} is not in:\n{told}");
     }
     for coderd in [&one, &two] {
@@ -143,8 +165,38 @@ async fn several_control_planes_are_served_by_one_command_each_with_its_own_way(
         serde_json::from_str(&expect(bare(&["verify", "-o", "json", "-f", &file]), 0).await).unwrap();
     let planes: Vec<&Value> =
         plan["objects"].as_array().unwrap().iter().map(|it| &it["controlPlane"]).collect();
-    let expected = |namespace: &str, coderd: &Coderd| json!({"namespace": namespace, "name": "main", "url": format!("{}/", coderd.owner.url)});
-    assert_eq!(planes, [&expected("a", &one), &expected("b", &two)]);
+    let expected = async |namespace: &str, coderd: &Coderd| {
+        let build = get(coderd, "/api/v2/buildinfo").await;
+        json!({"namespace": namespace, "name": "main", "url": format!("{}/", coderd.owner.url),
+            "version": build["version"], "deploymentID": build["deployment_id"]})
+    };
+    let expected = [expected("a", &one).await, expected("b", &two).await];
+    assert_eq!(planes, [&expected[0], &expected[1]]);
+    assert_eq!(plan["deployments"], json!(expected));
+    let yaml = expect(bare(&["plan", "--quiet", "-o", "yaml", "-f", &file]), 0).await;
+    let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(yaml["deployments"], json!(expected));
+    replaced_deployment_is_not_changed(&one, &two).await;
+}
+
+/// The deployment that the question named is replaced by another one before the answer.
+async fn replaced_deployment_is_not_changed(one: &Coderd, two: &Coderd) {
+    let proxy = Proxy::start(&one.owner.url).await;
+    let folder = Folder::new("door-replaced");
+    let text = [
+        organization("a", "bravo", "main"),
+        plane("a", "main", &proxy.url, "coder"),
+        token("a", "coder", &one.owner.token),
+    ];
+    let file = folder.write("set.yaml", &text.concat());
+    let mut terminal = Terminal::start(bare(&["apply", "-f", &file]));
+    terminal.wait_for("Only `yes` is accepted: ");
+    proxy.turn_to(&two.owner.url);
+    terminal.type_line("yes");
+    let (exit, _, screen) = terminal.end();
+    assert_eq!(exit, Some(5), "{screen}");
+    assert!(screen.contains("another deployment answers"), "{screen}");
+    assert_eq!(proxy.writes(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +221,7 @@ async fn an_account_is_signed_in_for_the_command_and_out_at_its_end_however_it_e
     assert_eq!(keys(&coderd).await, before);
 
     let mut terminal = Terminal::start(bare(&["apply", "-f", &file]));
-    terminal.wait_for("Only `yes` does: ");
+    terminal.wait_for("Only `yes` is accepted: ");
     assert_ne!(keys(&coderd).await, before);
     terminal.interrupt();
     let (exit, _, screen) = terminal.end();

@@ -29,7 +29,9 @@ async fn made(stage: &Stage, name: &str) -> Value {
 
 #[tokio::test]
 async fn a_namespace_with_objects_that_hold_finalizers_goes() {
-    let stage = Stage::new(licensed().await).await;
+    let coderd = licensed().await;
+    let url = coderd.owner.url.clone();
+    let stage = Stage::cluster_wide(coderd, &url).await;
     for name in ["a", "b"] {
         made(&stage, name).await;
     }
@@ -40,7 +42,7 @@ async fn a_namespace_with_objects_that_hold_finalizers_goes() {
 async fn a_namespace_whose_coderd_does_not_answer_goes_and_what_was_left_is_named() {
     let coderd = licensed().await;
     let proxy = Proxy::start(&coderd.owner.url).await;
-    let stage = Stage::at(coderd, &proxy.url).await;
+    let stage = Stage::cluster_wide(coderd, &proxy.url).await;
     made(&stage, "a").await;
     proxy.set(Mood::Down);
     stage.delete_namespace().await;

@@ -4,9 +4,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    get, licensed,
+    licensed,
     proxy::Proxy,
-    stage::{Stage, group_named, is_held_up, is_ready, plane, says, until},
+    stage::{Stage, is_held_up, is_ready, plane, says, until},
 };
 use crate::examples::{all, by_hand, edit, request};
 
@@ -49,14 +49,6 @@ fn id_of(object: &Value) -> &str {
     object["status"]["id"].as_str().unwrap()
 }
 
-/// Makes everybody read anew what was read a moment ago and still serves: our own writes do.
-async fn read_anew(stage: &Stage) {
-    let path = "/api/v2/organizations/default/groups/witness";
-    let quota = get(&stage.coderd, path).await["quota_allowance"].as_i64().unwrap_or_default() + 1;
-    stage.apply(&group_named("witness", &json!({"quotaAllowance": quota, "interval": "1h"}))).await;
-    stage.wait_for("CoderGroup", "witness", "ready", is_ready).await;
-}
-
 /// A value as a status shows it.
 fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -73,7 +65,6 @@ async fn what_is_changed_by_hand_is_shown_field_by_field_where_it_is_observed_an
         stage.apply(&manifest).await;
         ready(&stage, &manifest).await;
         hand.change(&stage.coderd.owner, id_of(&made)).await;
-        read_anew(&stage).await;
         let seen = stage.look_again(&kind, "example").await;
         assert!(says(&seen, "Drifted", "True", "DriftFound"), "{kind}: {seen}");
         let drift = seen["status"]["drift"].as_array().unwrap();
@@ -200,7 +191,6 @@ async fn what_is_renamed_or_deleted_behind_our_back_is_there_again() {
     for manifest in named() {
         let (kind, made) = (kind_of(manifest), ready(&stage, manifest).await);
         request(owner, Method::PATCH, &path(&made), Some(&json!({"name": "renamed"}))).await;
-        read_anew(&stage).await;
         let now = stage.look_again(kind, "example").await;
         assert!(is_ready(&now), "{kind}: {now}");
         assert_eq!(id_of(&now), id_of(&made), "{kind}");
@@ -217,7 +207,6 @@ async fn what_is_renamed_or_deleted_behind_our_back_is_there_again() {
     for made in before.iter().rev() {
         request(owner, Method::DELETE, &path(made), None).await;
     }
-    read_anew(&stage).await;
     for made in &before {
         let now = stage.look_again(kind_of(made), "example").await;
         assert!(is_ready(&now), "{now}");
@@ -256,7 +245,6 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
         assert_eq!(proxy.writes(), before, "{kind}");
 
         hand.change(&stage.coderd.owner, id_of(&held)).await;
-        read_anew(&stage).await;
         let before = proxy.writes();
         manifest["spec"].as_object_mut().unwrap().remove("adoptionPolicy");
         stage.apply(&manifest).await;

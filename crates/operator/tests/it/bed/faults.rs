@@ -56,6 +56,23 @@ async fn a_coderd_that_goes_away_is_told_and_what_changed_meanwhile_is_healed_wh
 }
 
 #[tokio::test]
+async fn dependents_report_the_current_reason_of_a_control_plane_that_cannot_be_used() {
+    let (stage, proxy, _) = settled().await;
+    let told = |reason: &'static str| {
+        move |it: &Value| is_held_up("ControlPlaneNotReady")(it) && words(it).contains(reason)
+    };
+    let secrets = stage.api::<k8s_openapi::api::core::v1::Secret>();
+    secrets.delete(super::stage::CREDENTIALS, &kube::api::DeleteParams::default()).await.unwrap();
+    stage.is_noticed("CoderGroup", "developers", "without a Secret", told("SecretNotFound")).await;
+    proxy.set(Mood::Down);
+    stage.write_token(&stage.coderd.owner.token).await;
+    stage.wait_for("CoderControlPlane", "main", "unreachable", is_held_up("Unreachable")).await;
+    stage.is_noticed("CoderGroup", "developers", "unreachable", told("Unreachable")).await;
+    proxy.set(Mood::Passing);
+    stage.wait_for("CoderGroup", "developers", "ready again", is_ready).await;
+}
+
+#[tokio::test]
 async fn an_answer_that_coder_never_gives_is_told_in_words_without_secrets_and_outlived() {
     let (stage, proxy, _) = settled().await;
     let elsewhere = Proxy::start("http://127.0.0.1:1").await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     operator::Operator,
     secrecy,
-    stage::{self, Stage, is_held_up, words},
+    stage::{self, Stage, image, is_held_up, words},
 };
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_pod_that_crashes_is_quoted_without_what_it_read_from_secrets() {
     stage.write_secret("settings", &json!({"daemons": secret, "url": url})).await;
     let from = |name: &str, key: &str| json!({"name": name, "valueFrom": {"secretKeyRef": {"name": "settings", "key": key}}});
     let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"},
-        "spec": {"image": "bed/coder:v2.36.0", "replicas": 1, "interval": "10s",
+        "spec": {"image": image("bed/coder"), "replicas": 1, "interval": "10s",
             "extraEnv": [from("CODER_PROVISIONER_DAEMONS", "daemons"), from("CODER_PG_CONNECTION_URL", "url")]}});
     stage.apply(&plane).await;
     let quoted = stage

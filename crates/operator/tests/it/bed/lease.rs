@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     licensed,
-    operator::Operator,
-    stage::{LIMIT, Stage, group, install, is_ready},
+    operator::{Operator, writes},
+    stage::{LIMIT, Stage, group, install, is_held_up, is_ready, plane},
 };
 
 impl Operator {
@@ -126,6 +126,47 @@ async fn a_leader_that_was_frozen_does_not_lead_when_it_wakes() {
     first.tell("-CONT");
     assert_eq!(first.ended().await.code(), Some(1));
     assert!(second.leads().await);
+}
+
+/// Takes the Lease as another operator would: when its holder has not renewed it for as long as it says.
+async fn take_over(client: &Client, namespace: &str) {
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+    let since = Instant::now();
+    loop {
+        let spec = leases.get("coder-operator").await.unwrap().spec.unwrap();
+        let lasts = i64::from(spec.lease_duration_seconds.unwrap());
+        if jiff::Timestamp::now().as_second() > spec.renew_time.unwrap().0.as_second() + lasts {
+            break;
+        }
+        assert!(since.elapsed() < LIMIT, "it is renewed all the time");
+        sleep(Duration::from_millis(250)).await;
+    }
+    let taken = json!({"spec": {"holderIdentity": "another"}});
+    leases.patch("coder-operator", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes() {
+    let (client, namespace) = place().await;
+    let operator = Operator::elected(&namespace);
+    let mut stage = Stage { client, namespace, coderd: (), operator };
+    leader(&[&stage.operator]).await;
+    let nowhere = |name: &str| plane(name, "http://127.0.0.1:1");
+    stage.apply(&nowhere("before")).await;
+    stage.wait_for("CoderControlPlane", "before", "looked at", is_held_up("SecretNotFound")).await;
+    stage.operator.tell("-STOP");
+    take_over(&stage.client, &stage.namespace).await;
+    // Work that waits for it, and reaches it as soon as it wakes.
+    stage.apply(&nowhere("meanwhile")).await;
+    stage.write_token("0123456789-0123456789012345678901").await;
+    let written = writes(&stage.namespace).await.len();
+    stage.operator.tell("-CONT");
+    assert_eq!(stage.operator.ended().await.code(), Some(1));
+    let more = writes(&stage.namespace).await.split_off(written);
+    assert_eq!(more, Vec::<Value>::new(), "it wrote after it was replaced");
+    // Whoever leads does that work.
+    stage.operator = Operator::start(&stage.namespace, &[]);
+    stage.wait_for("CoderControlPlane", "meanwhile", "looked at", is_held_up("Unreachable")).await;
 }
 
 #[tokio::test]

@@ -2,13 +2,16 @@
 
 use api::CoderControlPlane;
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use testbed::{Flavour, coderd::sign_license};
 
 use super::{
     get,
-    stage::{Stage, group, is_held_up, is_ready, plane, says},
+    operator::Operator,
+    proxy::{Mood, Proxy},
+    stage::{Stage, group, install, is_held_up, is_ready, plane, says},
 };
 
 /// A stage without a licence, and a manifest that names one.
@@ -29,6 +32,25 @@ async fn sign(stage: &Stage, wanted: &Value) -> String {
 async fn installed(stage: &Stage) -> Vec<i64> {
     let found = get(&stage.coderd, "/api/v2/licenses").await;
     found.as_array().into_iter().flatten().map(|it| it["id"].as_i64().unwrap()).collect()
+}
+
+/// When the last licence was uploaded, in whole seconds, and the hash that it should have.
+async fn uploaded(stage: &Stage, license: &str) -> (Value, Value) {
+    let listed = get(&stage.coderd, "/api/v2/licenses").await;
+    let last = listed.as_array().unwrap().iter().max_by_key(|it| it["id"].as_i64()).unwrap();
+    let at: jiff::Timestamp = last["uploaded_at"].as_str().unwrap().parse().unwrap();
+    let at = jiff::Timestamp::from_second(at.as_second()).unwrap();
+    (json!(at.to_string()), hash_of(license))
+}
+
+fn hash_of(license: &str) -> Value {
+    json!(base16ct::lower::encode_string(&Sha256::digest(license)))
+}
+
+/// What the status says of the licence that was applied last.
+fn stamps(plane: &Value) -> (Value, Value) {
+    let status = &plane["status"];
+    (status["licenseLastApplied"].clone(), status["licenseLastAppliedHash"].clone())
 }
 
 fn license_says(status: &str, reason: &str) -> impl Fn(&Value) -> bool {
@@ -54,7 +76,7 @@ async fn a_licence_comes_from_its_secret_and_what_waited_for_it_goes_on() {
     assert_eq!(done["status"]["licenseTier"], "premium");
     assert_eq!(done["status"]["externalProvisionerDaemonsEntitlement"], "entitled");
     assert_eq!(done["status"]["licenses"][0]["featureSet"], "premium");
-    assert!(done["status"]["licenseLastAppliedHash"].is_string(), "{done:#}");
+    assert_eq!(stamps(&done), uploaded(&stage, &license).await);
     stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
 
     // The licence itself is in its Secret and nowhere else.
@@ -77,6 +99,65 @@ async fn a_licence_comes_from_its_secret_and_what_waited_for_it_goes_on() {
     for text in told {
         assert!(!text.contains(&license) && !text.contains(&stage.coderd.owner.token), "{text}");
     }
+}
+
+#[tokio::test]
+async fn licence_stamps_are_those_of_what_is_installed() {
+    let (stage, plane) = stage().await;
+    let valid = sign(&stage, &json!({"feature_set": "premium"})).await;
+    let by_hand = json!({"license": valid});
+    stage.coderd.owner.request(reqwest::Method::POST, "/api/v2/licenses", Some(&by_hand)).await.unwrap();
+    let found = uploaded(&stage, &valid).await;
+    stage.write_secret("license", &json!({"license": format!("  {valid}\n")})).await;
+    stage.apply(&plane).await;
+    let has = |expected: (Value, Value)| move |it: &Value| is_ready(it) && stamps(it) == expected;
+    stage.wait::<CoderControlPlane>("main", "licensed by somebody else", has(found.clone())).await;
+
+    // A status that is lost, as by a restored backup, is the same again.
+    let planes = stage.api::<CoderControlPlane>();
+    let lost = json!({"status": {"licenseLastApplied": null, "licenseLastAppliedHash": null, "licenseRecord": null}});
+    planes.patch_status("main", &PatchParams::default(), &Patch::Merge(lost)).await.unwrap();
+    stage.look_again("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "as before", has(found.clone())).await;
+
+    // A licence for later is installed beside the one in force, and taken out of the Secret again.
+    let future = sign(&stage, &json!({"feature_set": "premium", "term": "future"})).await;
+    stage.write_secret("license", &json!({"license": future})).await;
+    let is_future = |it: &Value| stamps(it).1 == hash_of(&future);
+    let later = stage.wait::<CoderControlPlane>("main", "with a later one", is_future).await;
+    assert_eq!(stamps(&later), uploaded(&stage, &future).await);
+    stage.write_secret("license", &json!({"license": valid})).await;
+    stage.wait::<CoderControlPlane>("main", "with the first one", has(found)).await;
+}
+
+#[tokio::test]
+async fn unreadable_licences_hold_up_nobody_who_declares_none() {
+    let bed = testbed::shared().unwrap();
+    let coder = bed.coder.as_ref().unwrap();
+    let proxy = Proxy::start(&coder.url).await;
+    let client = bed.client().await.unwrap();
+    install(&client).await;
+    let namespace = bed.namespace("unread").await.unwrap();
+    let operator = Operator::start(&namespace, &[]);
+    let stage = Stage { client, namespace, coderd: (), operator };
+    stage.write_token(&coder.token).await;
+    for (name, path) in [("one", "/entitlements"), ("two", "/licenses")] {
+        proxy.set_on(path, Mood::Failing(reqwest::Method::GET, 500));
+        stage.apply(&super::stage::plane(name, &proxy.url)).await;
+        let ready = stage.wait::<CoderControlPlane>(name, "ready", is_ready).await;
+        assert!(license_says("Unknown", "Pending")(&ready), "{ready:#}");
+        let conditions = ready["status"]["conditions"].as_array().unwrap();
+        let entitlements = conditions.iter().find(|it| it["type"] == "Entitlements").unwrap();
+        assert_eq!(
+            (&entitlements["status"], &entitlements["reason"]),
+            (&json!("Unknown"), &json!("NotObserved"))
+        );
+        assert_ne!(entitlements["message"], "", "{ready:#}");
+    }
+    proxy.set(Mood::Passing);
+    stage.look_again("CoderControlPlane", "two").await;
+    let read = |it: &Value| says(it, "Entitlements", "True", "Unlicensed");
+    stage.wait::<CoderControlPlane>("two", "read again", read).await;
 }
 
 #[tokio::test]

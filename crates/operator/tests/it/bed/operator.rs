@@ -1,4 +1,4 @@
-//! The operator as a process: started as a user of its own, told to end, listened to.
+//! The operator as a process: started with the shipped rights, told to end, listened to.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,10 +11,13 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{LIMIT, until};
+use super::{
+    service_account::{Account, Bound},
+    stage::{LIMIT, until},
+};
 
 /// A running operator that answers at a port of its own.
 pub(super) struct Operator {
@@ -38,11 +41,25 @@ impl Operator {
 
     /// The same with more in its environment.
     pub(super) fn start_with(namespace: &str, args: &[&str], variables: Vec<(String, String)>) -> Self {
+        let kubeconfig = Account::of_operator(namespace, Bound::Role).kubeconfig_for(namespace);
+        Self::start_as(&kubeconfig, &[&["--namespace", namespace], args].concat(), variables)
+    }
+
+    /// The same with rights that outlive the namespace.
+    pub(super) fn start_cluster_wide(namespace: &str, variables: Vec<(String, String)>) -> Self {
+        let kubeconfig = Account::of_operator(namespace, Bound::ClusterRole).kubeconfig_for(namespace);
+        Self::start_as(&kubeconfig, &["--namespace", namespace], variables)
+    }
+
+    /// The same as whoever that kubeconfig names, for all namespaces unless the arguments name one.
+    pub(super) fn start_as(kubeconfig: &Path, args: &[&str], variables: Vec<(String, String)>) -> Self {
         let here = "127.0.0.1:0";
         let mut process = Command::new(env!("CARGO_BIN_EXE_coder-operator"))
-            .args(["run", "--namespace", namespace, "--health-address", here, "--metrics-address", here])
+            .args(["run", "--health-address", here, "--metrics-address", here])
             .args(args)
-            .env("KUBECONFIG", kubeconfig(namespace))
+            // Everything that a test starts is on loopback. What is given in `variables` wins.
+            .env("CODER_OPERATOR_ALLOW_LOCAL_ADDRESSES", "true")
+            .env("KUBECONFIG", kubeconfig)
             .envs(variables)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -113,32 +130,19 @@ impl Operator {
     }
 }
 
-/// A kubeconfig with a user of that namespace's own, by whom the audit log can tell the operator's requests.
-fn kubeconfig(namespace: &str) -> std::path::PathBuf {
-    let given = std::fs::read_to_string(&testbed::shared().unwrap().kubeconfig).unwrap();
-    let mut kubeconfig: Value = serde_json::from_str(&given).unwrap();
-    kubeconfig["users"][0]["user"]["as"] = json!(user(namespace));
-    kubeconfig["users"][0]["user"]["as-groups"] = json!(["system:masters"]);
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{namespace}.kubeconfig"));
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    path
-}
-
-fn user(namespace: &str) -> String {
-    format!("operator-of-{namespace}")
-}
-
 /// The writes that the operators of a namespace have sent to the API server, Leases left out: all of those whose effect
 /// somebody can have seen by now.
 pub(super) async fn writes(namespace: &str) -> Vec<Value> {
     let log = audit_log(namespace).await;
-    let user = user(namespace);
-    let lines = log.lines().filter(|it| it.contains(&user));
+    let users = [Bound::Role, Bound::ClusterRole].map(|it| Account::of_operator(namespace, it).user());
+    let lines = log.lines().filter(|line| users.iter().any(|it| line.contains(it)));
     let entries = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let is_write = |it: &Value| {
-        it["impersonatedUser"]["username"] == user
+        users.iter().any(|user| it["user"]["username"] == *user)
             && ["create", "update", "patch", "delete"].iter().any(|verb| it["verb"] == *verb)
             && it["objectRef"]["resource"] != "leases"
+            // A question about rights is created, and changes nothing.
+            && it["objectRef"]["apiGroup"] != "authorization.k8s.io"
     };
     entries.filter(is_write).collect()
 }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod daemons;
+mod database;
 mod departure;
 mod encrypted;
 mod gate;
@@ -25,7 +26,7 @@ use testbed::coderd::sign_license;
 use self::ground::PASSWORD;
 use super::{
     secrecy,
-    stage::{self, LIMIT, Stage, is_held_up, is_ready, says},
+    stage::{self, LIMIT, Stage, image, is_held_up, is_ready, says},
 };
 
 const LICENSES_PORT: u16 = 8099;
@@ -48,7 +49,7 @@ pub(super) async fn stage() -> Stage {
 pub(super) fn plane() -> Value {
     let variable = |name: &str, value: &str| json!({"name": name, "value": value});
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": {
-        "image": "bed/coder-licensed:v2.36.0", "replicas": 1, "interval": "10s",
+        "image": image("bed/coder-licensed"), "replicas": 1, "interval": "10s",
         "extraEnv": [
             {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "coder-db", "key": "url"}}},
             variable("CODER_TELEMETRY_ENABLE", "false"), variable("CODER_UPDATE_CHECK", "false"),
@@ -122,6 +123,7 @@ async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
     assert_eq!((&status["phase"], &status["readyReplicas"]), (&json!("Ready"), &json!(1)));
     let service = format!("http://main.{}.svc.cluster.local:80", stage.namespace);
     assert_eq!(status["url"], service);
+    assert_eq!(status["operatorTokenSecretRef"], json!({"name": "main-operator-token", "key": "token"}));
     assert_eq!(
         status["version"].as_str().unwrap().split('+').next(),
         status["databaseVersion"].as_str().unwrap().split('+').next()
@@ -178,7 +180,7 @@ async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
 async fn pods_that_do_not_come_up_are_named_and_what_is_not_ours_is_left_alone() {
     let stage = stage().await;
     let mut broken = plane();
-    broken["spec"]["image"] = json!("nobody/has-this:v2.36.0");
+    broken["spec"]["image"] = json!(image("nobody/has-this"));
     broken["spec"].as_object_mut().unwrap().remove("licenseSecretRef");
     stage.apply(&broken).await;
     let stuck = stage.wait::<CoderControlPlane>("main", "stuck", is_held_up("RolloutStuck")).await;
@@ -222,10 +224,10 @@ async fn pods_roll_when_what_they_read_changes_and_an_older_image_is_refused() {
     plane["spec"]["image"] = json!("bed/coder-licensed:v2.30.0");
     stage.apply(&plane).await;
     stage.wait::<CoderControlPlane>("main", "refused", is_held_up("DowngradeRefused")).await;
-    let image = deployments.get("main").await.unwrap().spec.unwrap().template.spec.unwrap().containers[0]
+    let found = deployments.get("main").await.unwrap().spec.unwrap().template.spec.unwrap().containers[0]
         .image
         .clone();
-    assert_eq!(image.as_deref(), Some("bed/coder-licensed:v2.36.0"), "the pods that are there stay");
+    assert_eq!(found, Some(image("bed/coder-licensed")), "the pods that are there stay");
     stage.api::<CoderControlPlane>().delete("main", &DeleteParams::default()).await.unwrap();
 }
 
@@ -243,6 +245,8 @@ async fn access_that_is_switched_off_is_given_up_and_the_pods_stay_as_they_are()
     stage.wait::<CoderControlPlane>("main", "without access", is_held_up("AccessDisabled")).await;
     let secret = stage.api::<Secret>().get("main-operator-token").await.unwrap();
     assert!(!secret.data.unwrap().contains_key("token"));
+    let given_up = stage.api::<CoderControlPlane>().get("main").await.unwrap().status.unwrap();
+    assert_eq!(given_up.operator_token_secret_ref, None);
     let version = secret.metadata.resource_version;
     stage.look_again("CoderControlPlane", "main").await;
     stage.look_again("CoderControlPlane", "main").await;

@@ -1,6 +1,7 @@
 //! Provisioners with real daemons: from nothing to daemons that coderd sees, through rotations, to nothing again.
 
 mod authority;
+mod conditions;
 mod crashes;
 mod daemons;
 mod deletion;
@@ -11,6 +12,8 @@ mod not_ours;
 mod own_credentials;
 mod planes;
 mod refused;
+mod restored;
+mod rights;
 mod rotation;
 mod scale;
 mod scene;
@@ -24,14 +27,14 @@ use testbed::Coderd;
 
 use super::{
     get, licensed,
-    stage::{Stage, is_ready, says},
+    stage::{Stage, image, is_ready, says},
 };
 
 const KEYS: &str = "/api/v2/organizations/default/provisionerkeys";
 
 /// A provisioner with more in its spec.
 pub(super) fn provisioner(name: &str, spec: &Value) -> Value {
-    let mut whole = json!({"controlPlaneRef": {"name": "main"}, "image": "bed/coder:v2.36.0", "interval": "10s",
+    let mut whole = json!({"controlPlaneRef": {"name": "main"}, "image": image("bed/coder"), "interval": "10s",
         "replicas": 1, "terminationGracePeriodSeconds": 5});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": {"name": name}, "spec": whole})

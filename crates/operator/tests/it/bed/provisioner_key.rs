@@ -1,7 +1,9 @@
 //! Keys for daemons that run elsewhere, through the controller: made once, written into a Secret, never again by themselves.
 
 mod approval;
+mod deletion;
 mod neighbours;
+mod restored;
 mod schedule;
 
 use api::CoderProvisionerKey;

@@ -10,7 +10,9 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     Request, Response, StatusCode,
     body::{Bytes, Frame, Incoming},
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER, TRANSFER_ENCODING},
+    header::{
+        CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING,
+    },
     http::request::Parts,
     server::conn::http1,
     service::service_fn,
@@ -277,6 +279,10 @@ fn said(status: u16, kind: &'static str, text: &str) -> Answer {
     let mut answer = Response::new(full(Bytes::copy_from_slice(text.as_bytes())));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap();
     answer.headers_mut().insert(CONTENT_TYPE, kind.parse().unwrap());
+    if kind == "application/json" {
+        // In coderd's name.
+        answer.headers_mut().insert("x-coder-build-version", HeaderValue::from_static("v2.36.1"));
+    }
     answer
 }
 

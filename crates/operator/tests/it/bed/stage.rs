@@ -54,13 +54,25 @@ impl Stage {
         stage
     }
 
+    /// The same with an operator whose rights outlive the namespace, for tests that delete it.
+    pub(super) async fn cluster_wide(coderd: Coderd, url: &str) -> Self {
+        let stage = Self::with(coderd, |namespace| Operator::start_cluster_wide(namespace, Vec::new())).await;
+        stage.write_token(&stage.coderd.owner.token).await;
+        stage.apply(&plane("main", url)).await;
+        stage
+    }
+
     /// Without a control plane and without a token.
     pub(super) async fn bare(coderd: Coderd) -> Self {
+        Self::with(coderd, |namespace| Operator::start(namespace, &[])).await
+    }
+
+    async fn with(coderd: Coderd, start: impl FnOnce(&str) -> Operator) -> Self {
         let bed = testbed::shared().unwrap();
         let client = bed.client().await.unwrap();
         install(&client).await;
         let namespace = bed.namespace("run").await.unwrap();
-        let operator = Operator::start(&namespace, &[]);
+        let operator = start(&namespace);
         Self { client, namespace, coderd, operator }
     }
 }
@@ -248,6 +260,11 @@ impl Watch<'_> {
 fn shown(mut object: DynamicObject) -> Value {
     object.metadata.managed_fields = None;
     serde_json::to_value(object).unwrap()
+}
+
+/// The image of that name at the version of the bed's Coder.
+pub(super) fn image(name: &str) -> String {
+    testbed::shared().unwrap().image(name)
 }
 
 pub(super) async fn install(client: &Client) {

@@ -15,9 +15,9 @@ use tokio_rustls::{
 };
 
 use super::{
-    licensed,
+    get, licensed,
     proxy::Proxy,
-    stage::{Stage, group, is_held_up, is_ready, plane, words},
+    stage::{Stage, group, group_named, is_held_up, is_ready, plane, words},
 };
 
 pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
@@ -101,4 +101,42 @@ async fn an_authority_that_is_named_is_trusted_and_one_that_is_not_is_told_what_
     stage.write_secret("corporate-ca", &json!({"ca.crt": ours.pem()})).await;
     stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
     stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn certificates_swapped_behind_a_running_plane_stop_everything_until_the_right_ones_are_back() {
+    let coderd = licensed().await;
+    let (ours, theirs) = (authority(), authority());
+    let proxy = start(&coderd.owner.url, &ours).await;
+    let stage = Stage::bare(coderd).await;
+    stage.write_token(&stage.coderd.owner.token).await;
+    stage.write_secret("corporate-ca", &json!({"ca.crt": ours.pem()})).await;
+    let mut trusting = plane("main", &proxy.url);
+    trusting["spec"]["external"]["caSecretRef"] = json!({"name": "corporate-ca"});
+    stage.apply(&trusting).await;
+    stage.apply(&group(&json!({"quotaAllowance": 1}))).await;
+    stage.apply(&group_named("temporary", &json!({"deletionPolicy": "Delete"}))).await;
+    let made = stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
+    let temporary = stage.wait_for("CoderGroup", "temporary", "ready", is_ready).await;
+
+    stage.write_secret("corporate-ca", &json!({"ca.crt": theirs.pem()})).await;
+    let told = stage.is_noticed("CoderControlPlane", "main", "not trusted", is_held_up("Unreachable")).await;
+    assert!(words(&told).contains("those under ca.crt in Secret corporate-ca"), "{}", words(&told));
+    assert!(!words(&told).contains("spec.external.caSecretRef"), "it is named there: {}", words(&told));
+    let before = proxy.requests().len();
+    stage.apply(&group(&json!({"quotaAllowance": 2}))).await;
+    stage.delete("CoderGroup", "temporary").await;
+    let blocked =
+        stage.wait_for("CoderGroup", "developers", "blocked", is_held_up("ControlPlaneNotReady")).await;
+    assert!(words(&blocked).contains("Unreachable"), "{}", words(&blocked));
+    stage.look_again("CoderGroup", "developers").await;
+    stage.wait_for("CoderGroup", "temporary", "held up", is_held_up("Unreachable")).await;
+    let after: Vec<String> = proxy.requests().split_off(before).into_iter().map(|it| it.path).collect();
+    assert_eq!(after, Vec::<String>::new(), "the client that trusts the old certificates is used no more");
+
+    stage.write_secret("corporate-ca", &json!({"ca.crt": ours.pem()})).await;
+    stage.is_noticed("CoderGroup", "developers", "ready again", is_ready).await;
+    let path = format!("/api/v2/groups/{}", made["status"]["id"].as_str().unwrap());
+    assert_eq!(get(&stage.coderd, &path).await["quota_allowance"], 2);
+    stage.gone(&temporary).await;
 }

@@ -90,7 +90,7 @@ async fn requests_answered(pod: &Pod) -> f64 {
 #[tokio::test]
 async fn coder_answers_by_its_service_name_and_two_replicas_share_the_load() {
     let corner = Corner::new("coder").await;
-    deploy(&corner, "coder/coder:v2.36.0", 2).await;
+    deploy(&corner, &testbed::shared().unwrap().image("coder/coder"), 2).await;
     let owner = sign_in(&corner).await;
     let services = format!("http://coder.{}.svc.cluster.local", corner.namespace);
     let http = corner.bed.http_by_name().unwrap();

@@ -75,6 +75,46 @@ async fn a_pod_finds_the_api_server_with_its_service_account() {
     assert!(answer.contains(&account) && answer.contains("is forbidden"), "{answer}");
 }
 
+/// What `kubectl auth whoami` says in a pod, without a word of how the API server is reached.
+async fn whoami(corner: &Corner, name: &str, automount: bool) -> String {
+    let script =
+        format!("'{}' auth whoami -o json > /dev/termination-log 2>&1", corner.bed.kubectl.display());
+    let mut pod = shell(name, &script, &json!({}));
+    pod["spec"]["automountServiceAccountToken"] = json!(automount);
+    corner.create::<Pod>(pod).await;
+    let pod = corner.pod(name, "finished", has_ended).await;
+    container(&pod)["state"]["terminated"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_client_in_a_pod_is_the_pods_service_account_if_its_token_is_mounted() {
+    let corner = Corner::new("whoami").await;
+    let (mounted, bare) = tokio::join!(whoami(&corner, "mounted", true), whoami(&corner, "bare", false));
+    let answer: serde_json::Value = serde_json::from_str(&mounted).unwrap();
+    let user = &answer["status"]["userInfo"];
+    assert_eq!(user["username"], format!("system:serviceaccount:{}:default", corner.namespace));
+    assert_eq!(
+        user["extra"]["authentication.kubernetes.io/pod-name"],
+        json!(["mounted"]),
+        "bound to its pod"
+    );
+    assert!(!bare.contains("serviceaccount"), "{bare}");
+}
+
+#[tokio::test]
+async fn an_image_of_ones_own_runs_a_local_program() {
+    let corner = Corner::new("image").await;
+    let repository = format!("{}/echo", corner.namespace);
+    let pod = json!({"metadata": {"name": "own"}, "spec": {"restartPolicy": "Never", "containers": [{
+        "name": "main", "image": format!("registry.test/{repository}:v1"), "args": ["hello"],
+        "terminationMessagePolicy": "FallbackToLogsOnError"}]}});
+    corner.create::<Pod>(pod).await;
+    corner.pod("own", "held back", |pod| !container(pod)["state"]["waiting"].is_null()).await;
+    corner.bed.add_image(&repository, std::path::Path::new("/bin/echo")).unwrap();
+    let pod = corner.pod("own", "finished", has_ended).await;
+    assert_eq!(container(&pod)["state"]["terminated"]["exitCode"], 0);
+}
+
 #[tokio::test]
 async fn a_missing_secret_holds_a_container_back_until_it_comes() {
     let corner = Corner::new("late").await;

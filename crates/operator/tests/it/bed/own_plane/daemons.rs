@@ -41,7 +41,15 @@ async fn both(stage: &Ground) -> (Value, Value) {
 
 /// What there is in the namespace that neither the test nor the cluster has put there.
 async fn left(stage: &Ground) -> Vec<String> {
-    let of_others = ["default", "kube-root-ca.crt", "coder-db", "coder-first-user", "coder-license"];
+    let of_others = [
+        "default",
+        "kube-root-ca.crt",
+        "coder-db",
+        "coder-first-user",
+        "coder-license",
+        "coder-operator",
+        "coder-operator-leader-election",
+    ];
     let mut left = Vec::new();
     for (group, kind) in [
         ("", "Secret"),
@@ -88,8 +96,9 @@ async fn daemons_go_neither_ahead_of_their_coder_nor_where_it_does_not_go() {
     both(&stage).await;
     let deployment = async || stage.api::<Deployment>().get("provisioner-alpha").await.unwrap();
     let before = deployment().await.metadata.generation;
-    let held = |image: &'static str| {
-        move |it: &Value| is_held_up("ControlPlaneNotReady")(it) && words(it).contains(image)
+    let held = |image: &str| {
+        let image = image.to_owned();
+        move |it: &Value| is_held_up("ControlPlaneNotReady")(it) && words(it).contains(&image)
     };
     let mut plane = licensed();
     let older = "bed/coder-licensed:v2.30.0";
@@ -98,16 +107,16 @@ async fn daemons_go_neither_ahead_of_their_coder_nor_where_it_does_not_go() {
     stage.wait::<CoderProvisioner>("alpha", "held back", held(older)).await;
 
     // By its image it is newer; the build in it is that of before, and so it never is.
-    let newer = "bed/coder-licensed:v2.36.1";
+    let newer = testbed::shared().unwrap().newer_image("bed/coder-licensed");
     plane["spec"]["image"] = json!(newer);
     stage.apply(&plane).await;
     let has_it = |it: &Vec<Pod>| {
-        it.len() == 1 && it[0].spec.as_ref().unwrap().containers[0].image.as_deref() == Some(newer)
+        it.len() == 1 && it[0].spec.as_ref().unwrap().containers[0].image.as_deref() == Some(newer.as_str())
     };
     eventually("upgraded", || pods(&stage, "main"), has_it).await;
     // It takes licences that it signed itself, and only those.
     give_licence(&stage).await;
-    stage.wait::<CoderProvisioner>("alpha", "waiting", held(newer)).await;
+    stage.wait::<CoderProvisioner>("alpha", "waiting", held(&newer)).await;
     assert_eq!(deployment().await.metadata.generation, before, "no daemon was touched");
 }
 

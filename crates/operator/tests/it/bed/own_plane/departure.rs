@@ -6,8 +6,8 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::ground::{
-    TOKEN_SECRET, ask, eventually, license, licensed, operator, process, ready, running, shipped, stage,
-    tell_group,
+    TOKEN_SECRET, ask, cluster_wide, eventually, license, licensed, operator, process, ready, running,
+    shipped, stage, tell_group,
 };
 use crate::bed::stage::{group, is_held_up, is_ready, says, words};
 
@@ -68,7 +68,7 @@ async fn a_coder_of_ours_that_was_deleted_while_nobody_looked_goes_and_takes_its
 
 #[tokio::test]
 async fn a_namespace_with_a_coder_of_ours_goes_and_leaves_no_process() {
-    let stage = stage().await;
+    let stage = cluster_wide().await;
     ready(&stage, &shipped()).await;
     stage.apply(&group(&json!({"deletionPolicy": "Delete"}))).await;
     stage.wait::<CoderGroup>("developers", "told", is_held_up("NotEntitled")).await;

@@ -11,7 +11,7 @@ use testbed::Session;
 
 use crate::bed::{
     operator::Operator,
-    stage::{self, LIMIT, Stage, is_ready, says},
+    stage::{self, LIMIT, Stage, image, is_ready, says},
 };
 
 pub(super) const PASSWORD: &str = "Correct-Horse-Battery-9";
@@ -28,8 +28,19 @@ pub(super) async fn stage() -> Ground {
     stage_with(&database).await
 }
 
+/// The same with an operator whose rights outlive the namespace, for tests that delete it.
+pub(super) async fn cluster_wide() -> Ground {
+    let bed = testbed::shared().unwrap();
+    let database = bed.database().await.unwrap();
+    stage_of(&database, |it| Operator::start_cluster_wide(it, bed.proxy_variables())).await
+}
+
 /// The same with that database.
 pub(super) async fn stage_with(database: &str) -> Ground {
+    stage_of(database, operator).await
+}
+
+async fn stage_of(database: &str, operator: impl FnOnce(&str) -> Operator) -> Ground {
     let bed = testbed::shared().unwrap();
     let client = bed.client().await.unwrap();
     stage::install(&client).await;
@@ -58,7 +69,7 @@ pub(super) fn shipped() -> Value {
     let mut plane = licensed();
     let spec = plane["spec"].as_object_mut().unwrap();
     spec.remove("licenseSecretRef");
-    spec["image"] = json!("bed/coder:v2.36.0");
+    spec["image"] = json!(image("bed/coder"));
     spec["extraEnv"].as_array_mut().unwrap().retain(|it| it["name"] != "BED_LICENSES_ADDRESS");
     plane
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::ground::{pods, ready, running, shipped, stage};
 use crate::bed::{
     operator::writes,
-    stage::{is_held_up, is_ready, words},
+    stage::{image, is_held_up, is_ready, words},
 };
 
 #[tokio::test]
@@ -17,7 +17,10 @@ async fn an_upgrade_is_ready_when_its_pods_are_all_that_is_there_and_there_is_no
     ready(&stage, &plane).await;
     let old = running(&stage, "main").await;
 
-    plane["spec"]["image"] = json!("bed/coder:v2.36.1");
+    let bed = testbed::shared().unwrap();
+    let newer = bed.newer_image("bed/coder");
+    let version = newer.rsplit(':').next().unwrap();
+    plane["spec"]["image"] = json!(newer);
     let watch = stage.watch("CoderControlPlane", "main").await;
     stage.apply(&plane).await;
     let rolls = |it: &Value| is_held_up("Progressing")(it) || is_held_up("RolloutStuck")(it);
@@ -28,15 +31,15 @@ async fn an_upgrade_is_ready_when_its_pods_are_all_that_is_there_and_there_is_no
     let staying =
         pods(&stage, "main").await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none());
     let images: Vec<_> = staying.map(|it| it.spec.unwrap().containers[0].image.clone().unwrap()).collect();
-    assert_eq!(images, ["bed/coder:v2.36.1"]);
-    assert_eq!(upgraded["status"]["databaseVersion"], "v2.36.1");
+    assert_eq!(images, [newer.as_str()]);
+    assert_eq!(upgraded["status"]["databaseVersion"], version);
     assert_ne!(running(&stage, "main").await, old);
 
     let (new, written) = (running(&stage, "main").await, writes(&stage.namespace).await.len());
-    plane["spec"]["image"] = json!("bed/coder:v2.36.0");
+    plane["spec"]["image"] = json!(image("bed/coder"));
     stage.apply(&plane).await;
     let refused = stage.wait::<CoderControlPlane>("main", "refused", is_held_up("DowngradeRefused")).await;
-    assert!(words(&refused).contains("v2.36.1"), "{}", words(&refused));
+    assert!(words(&refused).contains(version), "{}", words(&refused));
     let still = stage.look_again("CoderControlPlane", "main").await;
     assert!(is_held_up("DowngradeRefused")(&still));
     assert!(still["status"]["operatorAccessReady"] == true, "what belongs to it goes on");
@@ -53,7 +56,7 @@ async fn pods_that_end_again_and_again_or_find_no_node_are_named_with_what_they_
     let stage = stage().await;
     let mut plane = shipped();
     // Something that is no Coder and does not know what to do with its arguments.
-    plane["spec"]["image"] = json!("bed/host:v2.36.0");
+    plane["spec"]["image"] = json!(image("bed/host"));
     stage.apply(&plane).await;
     let ends = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("again and again");
     let told = stage.wait::<CoderControlPlane>("main", "ending", ends).await;
@@ -75,7 +78,7 @@ async fn pods_that_end_again_and_again_or_find_no_node_are_named_with_what_they_
     assert_eq!(written.len(), 3, "the echo of each annotation and nothing else: {written:#?}");
 
     plane["spec"].as_object_mut().unwrap().remove("nodeSelector");
-    plane["spec"]["image"] = json!("bed/coder:v2.36.0");
+    plane["spec"]["image"] = json!(image("bed/coder"));
     stage.apply(&plane).await;
     stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
 }

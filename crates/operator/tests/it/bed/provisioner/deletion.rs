@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use super::{
     super::{
         licensed,
+        operator::Operator,
         proxy::{Mood, Proxy},
-        stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until},
+        stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until, words},
     },
     keys, provisioner,
     scene::{Scene, is_settled},
@@ -170,7 +171,9 @@ async fn one_whose_control_plane_has_gone_before_goes_at_once_and_its_key_is_nam
 
 #[tokio::test]
 async fn a_namespace_goes_and_its_keys_with_it_as_far_as_anybody_answers() {
-    let stage = Stage::new(licensed().await).await;
+    let coderd = licensed().await;
+    let url = coderd.owner.url.clone();
+    let stage = Stage::cluster_wide(coderd, &url).await;
     made(&stage, "alpha").await;
     stage.delete_namespace().await;
     if !keys(&stage.coderd).await.is_empty() {
@@ -232,4 +235,56 @@ async fn another_control_plane_of_that_name_is_not_asked_for_a_key_that_it_does_
         stage.operator.said().iter().any(|it| it.to_string().contains("provisioner key alpha is left behind"))
     })
     .await;
+}
+
+/// Another operator, which remembers nothing.
+async fn restart(stage: &mut Stage, meanwhile: impl AsyncFnOnce(&Stage)) {
+    stage.operator.process.kill().unwrap();
+    stage.operator.ended().await;
+    meanwhile(stage).await;
+    stage.operator = Operator::start(&stage.namespace, &[]);
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_a_wrong_token_and_ends_without_one_or_without_an_address() {
+    let mut stage = Stage::new(licensed().await).await;
+    let (alpha, beta, gamma) =
+        (made(&stage, "alpha").await, made(&stage, "beta").await, made(&stage, "gamma").await);
+    let token = stage.coderd.owner.token.clone();
+
+    restart(&mut stage, async |it| it.write_token("wrong-aaaaaaaaaaaaaaaaaaaaaa").await).await;
+    stage.delete("CoderProvisioner", "alpha").await;
+    let waits = |it: &Value| says(it, "Ready", "False", "ControlPlaneNotReady");
+    let told = stage.wait::<CoderProvisioner>("alpha", "waiting", waits).await;
+    for part in ["provisioner key alpha is not revoked yet", "Unauthorized"] {
+        assert!(words(&told).contains(part), "{part}: {}", words(&told));
+    }
+    assert!(keys(&stage.coderd).await.contains(&"alpha".to_owned()));
+    stage.write_token(&token).await;
+    stage.gone(&alpha).await;
+    assert_eq!(keys(&stage.coderd).await, ["beta", "gamma"]);
+
+    // Nobody has a token any more: there is nothing to wait for.
+    restart(&mut stage, async |it| it.write_token("").await).await;
+    stage.delete("CoderProvisioner", "beta").await;
+    stage.gone(&beta).await;
+    stage.operator.says(&["provisioner key beta is left behind"]).await;
+    assert!(is_named(&stage, "beta", "provisioner key beta").await);
+
+    // A control plane of that name which has no address yet.
+    let main = stage.wait::<CoderControlPlane>("main", "there", |_| true).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&main).await;
+    let bare = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+        "metadata": {"name": "main"}, "spec": {"suspend": true}});
+    stage.apply(&bare).await;
+    let is_suspended =
+        |it: &Value| says(it, "Ready", "Unknown", "Suspended") && it["status"]["url"].is_null();
+    stage.wait::<CoderControlPlane>("main", "suspended", is_suspended).await;
+    stage.delete("CoderProvisioner", "gamma").await;
+    stage.operator.says(&["gamma", "not revoked yet"]).await;
+    stage.annotate("CoderProvisioner", "gamma", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&gamma).await;
+    assert!(is_named(&stage, "gamma", "provisioner key gamma").await);
+    assert_eq!(keys(&stage.coderd).await, ["beta", "gamma"]);
 }

@@ -16,7 +16,6 @@ use testbed::{Flavour, coderd::sign_license};
 use super::{
     super::{
         get, licensed,
-        operator::Operator,
         proxy::Proxy,
         stage::{CREDENTIALS, LIMIT, Stage, is_held_up, is_ready, plane, says, until, words},
     },
@@ -95,7 +94,7 @@ async fn without_a_licence_nothing_is_made_nobody_is_asked_and_the_licence_opens
 
 #[tokio::test]
 async fn a_licence_that_is_lost_leaves_the_daemons_or_takes_them_away_until_it_comes_back() {
-    let mut stage = Stage::new(licensed().await).await;
+    let stage = Stage::new(licensed().await).await;
     let one = json!({"replicas": 1});
     let leaving = json!({"replicas": 1, "entitlementLossPolicy": "ScaleToZero"});
     stage.apply(&patient("stays", &one)).await;
@@ -106,10 +105,7 @@ async fn a_licence_that_is_lost_leaves_the_daemons_or_takes_them_away_until_it_c
     let installed = get(&stage.coderd, "/api/v2/licenses").await[0]["id"].clone();
     let path = format!("/api/v2/licenses/{installed}");
     stage.coderd.owner.request(Method::DELETE, &path, None).await.unwrap();
-    // What is licensed is read seldom; whoever begins reads it first.
-    stage.operator.process.kill().unwrap();
-    stage.operator.ended().await;
-    stage.operator = Operator::start(&stage.namespace, &[]);
+    stage.look_again("CoderControlPlane", "main").await;
     for name in ["stays", "goes"] {
         let lost = stage.wait::<CoderProvisioner>(name, "gated", is_held_up("NotEntitled")).await;
         assert!(says(&lost, "DaemonsConnected", "Unknown", "NotObserved"), "{lost:#}");

@@ -17,6 +17,7 @@ use super::{
     super::{
         licensed,
         operator::writes,
+        service_account::OTHERS,
         stage::{LIMIT, Stage, is_held_up, is_ready, says, words},
     },
     scene::idle,
@@ -79,15 +80,17 @@ async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_co
     assert!(says(&told, "DeploymentReady", "False", "NotApplied"), "{told:#}");
     assert!(words(&told).contains("Role") && words(&told).contains(WORDS), "{}", words(&told));
     assert!(says(&told, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{told:#}");
-    let all = ListParams::default();
+    let all = ListParams::default().labels(OTHERS);
     assert_eq!(stage.api::<Role>().list(&all).await.unwrap().items, []);
-    assert_eq!(stage.api::<RoleBinding>().list(&all).await.unwrap().items.len(), 1);
+    let bindings = stage.api::<RoleBinding>().list(&all).await.unwrap().items;
+    assert_eq!(bindings, [], "who may not bind everything binds only Roles that exist");
     assert_eq!(stage.api::<Deployment>().list(&all).await.unwrap().items.len(), 1);
     let accounts = stage.api::<ServiceAccount>().list(&all).await.unwrap().items;
     assert!(accounts.iter().any(|it| it.metadata.name.as_deref() != Some("default")), "{accounts:#?}");
 
     // One try a pass, and no pass but those that are asked for or due.
     let is_try = |it: &Value| it["objectRef"]["resource"] == "roles";
+    let is_binding = |it: &Value| it["objectRef"]["resource"] == "rolebindings";
     stage.look_again("CoderProvisioner", "alpha").await;
     let before = writes(&stage.namespace).await.len();
     let since = std::time::Instant::now();
@@ -98,10 +101,13 @@ async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_co
     let due = usize::try_from(since.elapsed().as_secs() / 10).unwrap() + 1;
     let written = writes(&stage.namespace).await.split_off(before);
     let (tries, others): (Vec<_>, Vec<_>) = written.into_iter().partition(is_try);
+    let (bindings, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_binding);
+    assert_eq!(bindings.len(), tries.len(), "the binding waits for the Role");
     assert!((4..=4 + due).contains(&tries.len()), "{} tries", tries.len());
     assert_eq!(others.len(), 4, "the echo of each annotation and nothing else: {others:#?}");
 
     ban.end().await;
     stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
     assert_eq!(stage.api::<Role>().list(&all).await.unwrap().items.len(), 1);
+    assert_eq!(stage.api::<RoleBinding>().list(&all).await.unwrap().items.len(), 1);
 }

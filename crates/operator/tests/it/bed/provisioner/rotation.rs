@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         get,
-        stage::{Stage, is_ready, says, until},
+        stage::{Stage, image, is_ready, says, until},
     },
     provisioner,
     scene::{Scene, is_settled, listed, prove},
@@ -203,7 +203,7 @@ async fn daemons_that_never_come_on_a_new_key_are_said_and_the_old_ones_work_on(
     scene.stage.apply(&provisioner("alpha", &json!({"tags": {"site": "bed"}}))).await;
     let made = scene.wait("made", is_settled).await;
     let before = scene.held().await;
-    let spec = json!({"tags": {"site": "other"}, "image": "bed/no-such-image:v2.36.0"});
+    let spec = json!({"tags": {"site": "other"}, "image": image("bed/no-such-image")});
     scene.stage.apply(&provisioner("alpha", &spec)).await;
     let is_stuck = |it: &Value| {
         says(it, "Ready", "False", "RolloutStuck") && says(it, "DaemonsConnected", "False", "DaemonsNotSeen")

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::{
     super::{
         get, licensed,
-        stage::{LIMIT, Stage, is_ready, says},
+        stage::{LIMIT, Stage, image, is_ready, says},
     },
     KEYS, keys, provisioner,
 };
@@ -66,7 +66,7 @@ async fn objects(stage: &Stage, owner: &Value, value: &str) -> [String; 5] {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "provisioner-alpha"},
         "subjects": [{"kind": "ServiceAccount", "name": "alpha-provisioner", "namespace": stage.namespace}]});
     let key = json!({"secretKeyRef": {"name": "alpha-provisioner-key", "key": "key"}});
-    let container = json!({"name": "provisioner", "image": "bed/coder:v2.36.0", "command": ["coder"],
+    let container = json!({"name": "provisioner", "image": image("bed/coder"), "command": ["coder"],
         "args": ["provisioner", "start"], "resources": {}, "env": [{"name": "CODER_URL", "value": stage.coderd.owner.url},
             {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": key}]});
     let deployment = json!({"metadata": metadata("provisioner-alpha"), "spec": {"replicas": 1,

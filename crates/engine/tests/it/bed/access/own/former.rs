@@ -31,7 +31,7 @@ impl Transport for Refusing {
             return self.0.send(request);
         }
         let body = Bytes::from_static(br#"{"message": "not now"}"#);
-        let answer = http::Response::builder().status(status).header("content-type", "application/json");
+        let answer = http::Response::builder().status(status).header("x-coder-build-version", "v2.36.1");
         Box::pin(async move { Ok(answer.body(body).unwrap()) })
     }
 }

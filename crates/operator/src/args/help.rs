@@ -1,0 +1,177 @@
+//! The texts below the options in `--help`: examples, exit codes, environment.
+
+macro_rules! exit_codes {
+    () => {
+        "\
+Exit codes:
+  0  done, or equal
+  1  failure, or interrupted
+  2  usage error or invalid manifest; nothing was changed
+  3  drift: a deployment differs from the manifests (verify, plan --exit-code)
+  4  refused: by adoptionPolicy, approval or allowDestructive, by your answer,
+     or because the address came only from CODER_URL
+  5  timed out waiting for a dependency
+  Of several, the first of 2, 1, 4, 5, 3 is returned."
+    };
+}
+
+macro_rules! environment {
+    () => {
+        "\
+Environment:
+  CODER_URL            deployment for manifests whose address is neither --url nor the
+                       external.url of a CoderControlPlane in the files. `plan` and `verify`
+                       announce it; `apply` asks for its host name
+  CODER_SESSION_TOKEN  session token for --url or CODER_URL, unless --token-file is given
+  KUBECONFIG           cluster to read CoderControlPlanes and Secrets from that are not in the
+                       files; in a pod, the cluster of the pod
+  CODER_AGENT_TOKEN, CODER_WORKSPACE_NAME
+                       set inside a Coder workspace, where CODER_URL is the Coder that runs the
+                       workspace: adds a warning
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+                       proxy for requests to Coder
+  NO_COLOR, CLICOLOR_FORCE
+                       never colour; colour without a terminal, too"
+    };
+}
+
+macro_rules! scope {
+    () => {
+        "\
+Manifests:
+  CoderAppearance, CoderGroup, CoderGroupSync, CoderOrganization, CoderOrganizationSync and
+  CoderRoleSync are compared and applied. A CoderControlPlane names the deployment of the
+  manifests that refer to it; its own fields are reconciled by `coder-operator run` only.
+  CoderProvisioner, CoderProvisionerKey and a CoderControlPlane that no manifest refers to
+  cannot be handled: exit code 2, or skipped with --skip-unsupported.
+  Documents of other kinds and suspended manifests are skipped with a note."
+    };
+}
+
+pub(super) const PROGRAM: &str = concat!(
+    "\
+Examples:
+  coder-operator plan -f manifests/ --url https://coder.example.com
+  coder-operator apply -f manifests/ --url https://coder.example.com
+  coder-operator verify -f manifests/ --secret coder-automation/token=env:CODER_TOKEN
+  coder-operator crds | kubectl apply --server-side -f -
+  coder-operator run --leader-elect --namespace coder
+
+",
+    exit_codes!(),
+    "\n\n",
+    environment!(),
+    "\n\n`coder-operator VERB --help` has the examples and options of one verb."
+);
+
+pub(super) const PLAN: &str = concat!(
+    "\
+Examples:
+  coder-operator plan -f manifests/ --url https://coder.example.com
+  coder-operator plan -f manifests/ --exit-code -o json | jq '.objects[] | select(.state != \"Equal\")'
+  kustomize build overlays/prod | coder-operator plan -f - --url https://coder.example.com
+
+",
+    scope!(),
+    "\n\n",
+    exit_codes!(),
+    "\n\n",
+    environment!()
+);
+
+pub(super) const APPLY: &str = concat!(
+    "\
+Examples:
+  coder-operator apply -f manifests/ --url https://coder.example.com
+  coder-operator apply -f manifests/ --yes --wait --timeout 10m     # in a Job: no questions
+  coder-operator apply -f manifests/ --secret coder-automation/token=file:/run/secrets/token
+
+`apply` shows the plan and asks; it never deletes objects that are missing from the files. An
+address that came only from CODER_URL is confirmed by typing its host name; with --yes or without
+a terminal it is refused (exit code 4): give --url.
+
+",
+    scope!(),
+    "\n\n",
+    exit_codes!(),
+    "\n\n",
+    environment!()
+);
+
+pub(super) const VERIFY: &str = concat!(
+    "\
+Examples:
+  coder-operator verify -f manifests/ --url https://coder.example.com
+  coder-operator verify -f manifests/ --quiet || echo \"drift or failure: $?\"
+
+",
+    scope!(),
+    "\n\n",
+    exit_codes!(),
+    "\n\n",
+    environment!()
+);
+
+pub(super) const RUN: &str = "\
+Examples:
+  coder-operator run --leader-elect --health-address 0.0.0.0:8081 --metrics-address 0.0.0.0:8080
+  coder-operator run --namespace coder --log-format text
+
+Exit codes:
+  0  stopped by SIGTERM or SIGINT
+  1  failure, or leadership lost
+  2  usage error
+
+Environment:
+  KUBECONFIG                  cluster to run against; in a pod, the cluster of the pod
+  CODER_OPERATOR_ALLOW_RULES  file for --allow-rules
+  CODER_OPERATOR_ALLOW_LOCAL_ADDRESSES
+                              `true` stands for --allow-local-addresses
+  RUST_LOG                    log filter, as `debug` or `coder_operator=debug`
+  POD_NAME, POD_NAMESPACE     the operator's own pod, for Events about it
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+                              proxy for requests to Coder";
+
+pub(super) const CRDS: &str = "\
+Examples:
+  coder-operator crds | kubectl apply --server-side -f -
+  coder-operator crds > crds.yaml
+
+Exit codes:
+  0  done
+  1  failure";
+
+pub(super) const COMPLETION: &str = "\
+Examples:
+  source <(coder-operator completion bash)
+  coder-operator completion zsh > \"${fpath[1]}/_coder-operator\"
+  coder-operator completion fish > ~/.config/fish/completions/coder-operator.fish
+
+Exit codes:
+  0  done
+  1  failure
+  2  usage error";
+
+pub(super) const MAN: &str = "\
+Examples:
+  coder-operator man | man -l -
+  coder-operator man apply > coder-operator-apply.1
+
+Exit codes:
+  0  done
+  1  failure
+  2  usage error";
+
+pub(super) const UNINSTALL_CHECK: &str = "\
+Examples:
+  coder-operator uninstall-check
+  coder-operator uninstall-check --namespace coder
+
+Exit codes:
+  0  no object needs the operator
+  1  failure
+  2  usage error
+  4  refused: objects would never be deleted without the operator
+
+Environment:
+  KUBECONFIG  cluster to look at; in a pod, the cluster of the pod";

@@ -1,0 +1,87 @@
+//! Documents of the files that a verb does not handle, and why.
+
+use std::fmt;
+
+use kube::Resource as _;
+use serde::Serialize;
+
+use super::{Named, Place, read::Document};
+
+/// A document that was read and not handled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Skipped {
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    file: String,
+    line: usize,
+    reason: SkipReason,
+    message: String,
+}
+
+/// Why a document was not handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum SkipReason {
+    /// The document is no manifest of ours.
+    OtherKind,
+    /// The manifest has `suspend: true`.
+    Suspended,
+    /// The command line cannot handle the manifest; the controllers can.
+    Unsupported,
+}
+
+impl Skipped {
+    pub(crate) fn new(
+        kind: &str,
+        named: &Named,
+        place: &Place,
+        reason: SkipReason,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            namespace: named.namespace.clone(),
+            name: named.name.clone(),
+            file: place.file.clone(),
+            line: place.line,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn other_kind(document: &Document) -> Self {
+        let message = "not a manifest of coder-operator";
+        Self::document(document, SkipReason::OtherKind, message)
+    }
+
+    pub(super) fn unsupported(document: &Document) -> Self {
+        let message = if needs_cluster(document.text("kind")) { KEEPS_SECRET } else { CONTROLLER_ONLY };
+        Self::document(document, SkipReason::Unsupported, message)
+    }
+
+    fn document(document: &Document, reason: SkipReason, message: &str) -> Self {
+        Self::new(document.text("kind"), &Named::of(document), &document.place(""), reason, message)
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name, file, line, message, .. } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(formatter, "{file}:{line}: {kind} {namespace}{slash}{name}: {message}")
+    }
+}
+
+/// Whether a kind keeps its value in a Secret, which the command line cannot write.
+pub(super) fn needs_cluster(kind: &str) -> bool {
+    kind == api::CoderProvisionerKey::kind(&())
+}
+
+const KEEPS_SECRET: &str =
+    "its key is kept in a Secret, which only `coder-operator run` writes: apply the manifest with kubectl";
+const CONTROLLER_ONLY: &str =
+    "only `coder-operator run` reconciles this kind: apply the manifest with kubectl";
+pub(super) const UNREFERENCED: &str = "no other manifest refers to it, and only `coder-operator run` reconciles the control plane \
+                                       itself: apply the manifest with kubectl";

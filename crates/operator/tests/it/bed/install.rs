@@ -1,0 +1,5 @@
+//! The operator as users install it, by the chart and by kustomize.
+
+mod chart;
+mod lifecycle;
+mod site;

@@ -1,0 +1,47 @@
+//! Conditions that are true for a moment only on the way to daemons, each seen once.
+
+use api::CoderProvisioner;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        licensed,
+        proxy::{Mood, Proxy},
+        stage::{Stage, is_ready, says, words},
+    },
+    keys, provisioner,
+};
+
+#[tokio::test]
+async fn a_provisioner_says_what_holds_up_its_key_and_its_pods() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+
+    proxy.set_on("/provisionerkeys", Mood::Busy(1));
+    stage.apply(&provisioner("alpha", &json!({}))).await;
+    let is_limited = |it: &Value| {
+        says(it, "ProvisionerKeyReady", "False", "RateLimited") && says(it, "Ready", "False", "RateLimited")
+    };
+    stage.wait::<CoderProvisioner>("alpha", "limited", is_limited).await;
+
+    proxy.set_on("/provisionerkeys", Mood::Failing(Method::POST, 404));
+    let is_failed = |it: &Value| {
+        says(it, "ProvisionerKeyReady", "False", "ProvisionerKeyFailed")
+            && says(it, "Ready", "False", "ProvisionerKeyFailed")
+    };
+    let failed = stage.wait::<CoderProvisioner>("alpha", "failed", is_failed).await;
+    assert!(words(&failed).contains("/provisionerkeys"), "{}", words(&failed));
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
+
+    let watch = stage.watch("CoderProvisioner", "alpha").await;
+    proxy.set(Mood::Passing);
+    let has_no_pod = |it: &Value| says(it, "DeploymentReady", "False", "NoReplicasReady");
+    let starting = watch.until("without a ready pod", has_no_pod).await;
+    assert!(says(&starting, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{starting:#}");
+    let ready = stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
+    assert!(says(&ready, "DeploymentReady", "True", "MinimumReplicasReady"), "{ready:#}");
+    assert_eq!(ready["status"]["readyReplicas"], 1);
+}

@@ -1,0 +1,129 @@
+//! Sets with manifests that the command line cannot handle, or without any manifest: never a silent success.
+
+use serde_json::Value;
+
+use crate::support::{Folder, named, said};
+
+/// Nothing listens there: exit code 1 is a request that was sent.
+const NOWHERE: &str = "http://127.0.0.1:1";
+const VERBS: [&[&str]; 3] = [&["plan"], &["verify"], &["apply", "--yes"]];
+
+fn manifest(kind: &str, name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: coder.com/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}, namespace: platform}}\nspec: {spec}\n"
+    )
+}
+
+fn provisioner() -> String {
+    manifest("CoderProvisioner", "linux", "{controlPlaneRef: {name: main}}")
+}
+
+fn organization() -> String {
+    manifest("CoderOrganization", "alpha", "{controlPlaneRef: {name: main}}")
+}
+
+fn plane() -> String {
+    manifest("CoderControlPlane", "main", "{licenseSecretRef: {name: licence}, replicas: 2}")
+}
+
+fn run(args: &[&str], expected: i32) -> String {
+    let output = named(NOWHERE, "0123456789-0123456789012345678901", args).output().unwrap();
+    assert_eq!(output.status.code(), Some(expected), "{args:?}: {}", said(&output));
+    said(&output)
+}
+
+#[test]
+fn manifest_that_no_verb_can_handle_is_a_usage_error() {
+    let folder = Folder::new("unsupported-alone");
+    let key = manifest("CoderProvisionerKey", "eks", "{controlPlaneRef: {name: main}}");
+    for (file, text, object) in [
+        ("provisioner.yaml", provisioner(), "CoderProvisioner platform/linux"),
+        ("key.yaml", key, "CoderProvisionerKey platform/eks"),
+        ("plane.yaml", plane(), "CoderControlPlane platform/main"),
+    ] {
+        let file = folder.write(file, &text);
+        for verb in VERBS {
+            for flags in [&[][..], &["--skip-unsupported"]] {
+                let told = run(&[verb, flags, &["-f", &file]].concat(), 2);
+                assert!(told.contains(&format!("{file}:2: {object}: ")), "{told}");
+                assert!(told.contains("nothing was changed") && told.contains("no other manifest"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn mixed_set_is_a_usage_error_until_the_rest_is_skipped_on_request() {
+    let folder = Folder::new("unsupported-mixed");
+    let file = folder.write("a.yaml", &(provisioner() + &organization()));
+    for verb in VERBS {
+        let told = run(&[verb, &["-f", &file]].concat(), 2);
+        assert!(
+            told.contains("a.yaml:2: CoderProvisioner platform/linux: only `coder-operator run`"),
+            "{told}"
+        );
+        assert!(told.contains("give --skip-unsupported to skip them"), "{told}");
+        let told = run(&[verb, &["--skip-unsupported", "-f", &file]].concat(), 1);
+        assert!(
+            told.contains("skipped ") && told.contains("a.yaml:2: CoderProvisioner platform/linux"),
+            "{told}"
+        );
+        assert!(told.contains("1 failed, 1 skipped"), "{told}");
+    }
+    let told = run(&["plan", "--quiet", "-o", "json", "--skip-unsupported", "-f", &file], 1);
+    let result: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(result["objects"][0]["name"], "alpha");
+    assert_eq!(result["skipped"][0]["reason"], "Unsupported");
+    assert_eq!(result["skipped"][0]["kind"], "CoderProvisioner");
+    assert_eq!(
+        (result["skipped"][0]["namespace"].as_str(), result["skipped"][0]["line"].as_u64()),
+        (Some("platform"), Some(2))
+    );
+}
+
+#[test]
+fn control_plane_that_others_refer_to_is_used_and_its_other_fields_are_named() {
+    let folder = Folder::new("unsupported-reference");
+    let file = folder.write("a.yaml", &(plane() + &organization()));
+    for verb in VERBS {
+        let told = run(&[verb, &["-f", &file]].concat(), 1);
+        let words = "a.yaml:2: CoderControlPlane platform/main names the deployment; only `coder-operator run` reconciles its \
+                     licenseSecretRef, replicas";
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn set_without_a_manifest_of_ours_is_a_usage_error() {
+    let empty = Folder::new("unsupported-empty");
+    let comments = Folder::new("unsupported-comments");
+    comments.write("a.yaml", "# nothing yet\n---\n");
+    let other = Folder::new("unsupported-other");
+    other.write("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+    let secret = Folder::new("unsupported-secret");
+    secret.write("a.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n");
+    for (folder, words) in [
+        (&empty, "holds no manifest"),
+        (&comments, "no manifest of coder.com/v1alpha1 in the files: check -f"),
+        (&other, "no manifest of coder.com/v1alpha1 in the files: check -f"),
+        (&secret, "no manifest of coder.com/v1alpha1 in the files: check -f"),
+    ] {
+        let path = folder.0.display().to_string();
+        for verb in VERBS {
+            let told = run(&[verb, &["--skip-unsupported", "-f", &path]].concat(), 2);
+            assert!(told.contains(words), "{told}");
+        }
+    }
+}
+
+#[test]
+fn documents_of_other_kinds_are_skipped_with_a_note() {
+    let folder = Folder::new("unsupported-note");
+    let other = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    let file = folder.write("a.yaml", &(organization() + other));
+    let told = run(&["plan", "-f", &file], 1);
+    assert!(
+        told.contains("skipped ") && told.contains("a.yaml:7: ConfigMap a: not a manifest of coder-operator"),
+        "{told}"
+    );
+}
