@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
-use crate::pace::Allowance;
+use crate::rate_limiter::Allowance;
 
 /// Longer than any identifier that coderd sends.
 const LONGEST_NAME: usize = 64;

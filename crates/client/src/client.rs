@@ -5,6 +5,7 @@ mod call;
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use http::HeaderValue;
@@ -15,7 +16,7 @@ use self::call::Call;
 use crate::{
     circuit::Circuit,
     observer::{Nobody, Observer},
-    pace::Pace,
+    rate_limiter::{LONGEST_WAIT, RateLimiter, Share},
     routes::Route,
     transport::Transport,
 };
@@ -42,13 +43,16 @@ pub enum ClientOptionsError {
     Token,
 }
 
-/// A client of one deployment. Clones are cheap and share connections, pace and circuit.
+/// A client of one deployment. Clones are cheap and share connections, rate limiter and circuit.
 #[derive(Clone)]
 pub struct Client {
     deployment: Arc<Deployment>,
     token: Option<Token>,
     observer: Arc<dyn Observer>,
     guards: Vec<Arc<dyn Guard>>,
+    share: Share,
+    /// The longest wait for the rate limiter.
+    longest_wait: Duration,
 }
 
 /// Asked before each request, also before one that has waited for its turn, whether it may still be sent.
@@ -61,7 +65,7 @@ struct Deployment {
     url: Url,
     host: String,
     transport: Arc<dyn Transport>,
-    pace: Pace,
+    rate_limiter: RateLimiter,
     circuit: Mutex<Circuit>,
 }
 
@@ -81,21 +85,24 @@ impl Client {
             (host, None) => host.to_owned(),
         };
         let circuit = Mutex::new(Circuit::new());
-        let deployment = Arc::new(Deployment { url, host, transport, pace: Pace::default(), circuit });
+        let rate_limiter = RateLimiter::default();
+        let deployment = Arc::new(Deployment { url, host, transport, rate_limiter, circuit });
         Ok(Self {
             deployment,
             token: token.map(Token::new).transpose()?,
             observer: Arc::new(Nobody),
             guards: Vec::new(),
+            share: Share::default(),
+            longest_wait: LONGEST_WAIT,
         })
     }
 
-    /// The same deployment with another token. Pace and circuit stay shared.
+    /// The same deployment with another token. Rate limiter and circuit stay shared.
     pub fn with_token(&self, token: SecretString) -> Result<Self, ClientOptionsError> {
         Ok(Self { token: Some(Token::new(token)?), ..self.clone() })
     }
 
-    /// The same deployment without a token and without guards. Pace and circuit stay shared.
+    /// The same deployment without a token and without guards. Rate limiter and circuit stay shared.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { token: None, guards: Vec::new(), ..self.clone() }
@@ -107,6 +114,18 @@ impl Client {
         let mut guarded = self.clone();
         guarded.guards.push(guard);
         guarded
+    }
+
+    /// The same deployment, of whose limits this client may use another share.
+    #[must_use]
+    pub fn with_share(&self, share: Share) -> Self {
+        Self { share, ..self.clone() }
+    }
+
+    /// The same deployment, for a caller that waits longer for the rate limiter before a call is an error.
+    #[must_use]
+    pub fn waiting_up_to(&self, longest_wait: Duration) -> Self {
+        Self { longest_wait, ..self.clone() }
     }
 
     /// The same deployment, with somebody who sees every attempt.

@@ -1,11 +1,11 @@
 //! A typed client of Coder's HTTP API, for the part of it that the product uses.
 //!
 //! Owns the wire and its manners: which routes exist ([`routes`]), how they are asked ([`client`]), how fast and how
-//! often (`pace`, `retry`, `circuit`), and what a refusal means ([`error`]). One file per area of the API holds the
+//! often (`rate_limiter`, `retry`, `circuit`), and what a refusal means ([`error`]). One file per area of the API holds the
 //! types as coderd spells them.
 //!
 //! It knows no other crate of the workspace, no Kubernetes and no terminal; it decides nothing about what should be
-//! done to a deployment, and it keeps no state but connections, pace and circuit.
+//! done to a deployment, and it keeps no state but connections, rate limiter and circuit.
 //!
 //! Entry points: [`Client::new`] with an [`HttpTransport`]; in tests with any other [`Transport`].
 
@@ -23,8 +23,8 @@ pub mod members;
 mod null;
 pub mod observer;
 pub mod organizations;
-mod pace;
 pub mod provisioner_keys;
+mod rate_limiter;
 mod retry;
 pub mod roles;
 pub mod routes;
@@ -39,4 +39,5 @@ pub use address::AddressPolicy;
 pub use client::{Client, ClientOptions, ClientOptionsError, Guard};
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
+pub use rate_limiter::Share;
 pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};

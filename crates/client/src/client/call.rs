@@ -1,4 +1,4 @@
-//! One call: from a route and its values to a request, through pace, circuit and retries, to an answer or an error.
+//! One call: from a route and its values to a request, through rate limiter, circuit and retries, to an answer or an error.
 
 use std::{sync::PoisonError, time::Duration};
 
@@ -131,7 +131,8 @@ impl<'a> Call<'a> {
                 return Err(self.error(Problem::CircuitOpen).with_retry_after(Some(pause)));
             }
         };
-        if let Err(pause) = deployment.pace.turn(url.path()).await {
+        let Client { share, longest_wait, .. } = *self.client;
+        if let Err(pause) = deployment.rate_limiter.acquire(url.path(), share, longest_wait).await {
             self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
@@ -160,13 +161,13 @@ impl<'a> Call<'a> {
             Ok(_) | Err(TransportError::TooLarge { .. }) => self.circuit(Circuit::answered),
             Err(_) => self.circuit(|it| it.failed(Instant::now())),
         }
-        let pace = &self.client.deployment.pace;
+        let rate_limiter = &self.client.deployment.rate_limiter;
         if let Ok(answer) = outcome {
             if let Some(allowance) = answer.allowance {
-                pace.learn(url.path(), allowance);
+                rate_limiter.learn(url.path(), allowance, self.client.share);
             }
             if let Some(pause) = answer.retry_after.filter(|_| answer.status.as_u16() == 429) {
-                pace.close(url.path(), pause);
+                rate_limiter.close(url.path(), pause);
             }
         }
     }

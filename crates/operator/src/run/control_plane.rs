@@ -15,7 +15,7 @@ use std::{
 };
 
 use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
-use client::{Class, Client, deployment::BuildInfo};
+use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Credentials, Trouble, Waiting,
     conditions::Truth,
@@ -425,7 +425,9 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
         }
         remote(&error)
     })?;
-    let account = matches!(endpoint.credentials, Credentials::Ours).then_some(user.id);
+    let is_own_account = matches!(endpoint.credentials, Credentials::Ours);
+    let account = is_own_account.then_some(user.id);
+    let client = client.with_share(if is_own_account { Share::OwnAccount } else { Share::Supplied });
     let token_secret = given.is_none().then(|| operator_token_secret(plane));
     Ok(Proved { declared: origin_now, place, origin, client, build, given, token_secret, account })
 }

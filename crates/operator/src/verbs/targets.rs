@@ -20,6 +20,8 @@ use crate::{
     terminal::say,
 };
 
+/// How long a call waits for the rate limiter: a command has nothing else to do, and no window is longer than a minute.
+const RATE_LIMIT_WAIT: Duration = Duration::from_mins(2);
 /// How long signing out may take. A session that is left behind expires within a day.
 const SIGN_OUT: Duration = Duration::from_secs(10);
 
@@ -56,7 +58,7 @@ impl Target {
         for placed in &subjects {
             placed.subject.promise(&mut promises);
         }
-        let world = World::new(client, promises);
+        let world = World::new(client.waiting_up_to(RATE_LIMIT_WAIT), promises);
         let world = match expected.or_else(|| deployment.id()) {
             Some(id) => world.expecting(id),
             None => world,
