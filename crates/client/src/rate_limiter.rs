@@ -87,8 +87,10 @@ impl Window {
         // The request that has to be a minute old before the next one.
         let oldest = self.permitted.len().checked_sub(count).and_then(|it| self.permitted.get(it));
         let by_share = oldest.map(|it| *it + WINDOW);
-        let by_spacing = self.permitted.back().zip(self.spacing(share)).map(|(last, spacing)| *last + spacing);
-        let at = [Some(now), by_share, by_spacing, self.closed_until].into_iter().flatten().max().unwrap_or(now);
+        let by_spacing =
+            self.permitted.back().zip(self.spacing(share)).map(|(last, spacing)| *last + spacing);
+        let at =
+            [Some(now), by_share, by_spacing, self.closed_until].into_iter().flatten().max().unwrap_or(now);
         self.permitted.push_back(at);
         at
     }

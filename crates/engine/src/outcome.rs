@@ -7,6 +7,9 @@ use client::Class;
 
 use crate::{decide::Refusal, kind::Invalid};
 
+/// What a condition reports of [`Trouble::Stale`].
+pub(crate) const STALE: &str = "the object changed in Coder while it was compared: it is compared again";
+
 /// The end of one pass.
 #[derive(Debug, Clone)]
 pub enum Outcome {
@@ -37,6 +40,19 @@ pub enum Trouble {
     Waiting(Waiting),
     /// coderd said no, or said nothing.
     Remote(Arc<client::Error>),
+    /// The remote object is not as the plan read it, and nothing was written.
+    Stale,
+}
+
+impl Trouble {
+    /// The reason and the message of a condition, whatever the trouble.
+    pub fn into_waiting(self) -> Waiting {
+        match self {
+            Self::Waiting(waiting) => waiting,
+            Self::Remote(error) => Waiting { reason: reason_of(error.class()), message: error.words() },
+            Self::Stale => Waiting { reason: reason::PROGRESSING, message: STALE.to_owned() },
+        }
+    }
 }
 
 impl From<client::Error> for Trouble {
@@ -55,7 +71,7 @@ impl From<Trouble> for Outcome {
     fn from(trouble: Trouble) -> Self {
         match trouble {
             Trouble::Waiting(waiting) => Self::Waiting(waiting),
-            Trouble::Remote(error) => Self::Failed(Trouble::Remote(error)),
+            trouble => Self::Failed(trouble),
         }
     }
 }
@@ -72,7 +88,13 @@ impl Outcome {
             Self::Refused(Refusal::Destructive) => reason::DESTRUCTIVE_REFUSED,
             Self::Invalid(_) => reason::INVALID,
             Self::Failed(Trouble::Remote(error)) => reason_of(error.class()),
+            Self::Failed(Trouble::Stale) => reason::PROGRESSING,
         }
+    }
+
+    /// Whether the plan was made from reads that are out of date: compare again.
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Failed(Trouble::Stale))
     }
 
     /// Whether the world is as declared, on evidence.

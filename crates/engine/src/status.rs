@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     conditions::{Conditions, Truth},
     decide::{Contact, Refusal},
-    outcome::{Outcome, Trouble},
+    outcome::{Outcome, STALE, Trouble},
     plan::{Change, PlanView, StepView},
 };
 
@@ -121,6 +121,7 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
         }
         Outcome::Invalid(invalid) => format!("{}: {}", invalid.field, invalid.message),
         Outcome::Failed(Trouble::Remote(error)) => error.words(),
+        Outcome::Failed(Trouble::Stale) => STALE.to_owned(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! One deployment as the stages see it: a client, and lists that are shared.
 //!
-//! Every list knows when its read began, and serves everybody who needs no later one; a write drops the lists that it made
-//! untrue. How recent reads have to be is the callers' business: [`World::with`] is the same deployment with another need.
+//! Every list knows when its read began, and serves everybody who needs no later one. A write enters its answer into the
+//! lists, so that nobody reads a list again because of it. How recent reads have to be is the callers' business:
+//! [`World::with`] is the same deployment with another need, and [`World::rests_on`] tells what was used.
 
+mod evidence;
 mod freshness;
 mod keys;
 mod shared;
@@ -23,11 +25,12 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use self::{freshness::Freshness, keys::KeyList};
 use self::{
+    evidence::Evidence,
     keys::KeyLists,
-    shared::{PerOrganization, Shared},
+    shared::{PerOrganization, Read, Shared},
 };
+pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     gate::{self, Gate},
     outcome::{Trouble, Waiting},
@@ -40,6 +43,7 @@ pub struct World {
     client: Client,
     reads: Arc<Reads>,
     need: Freshness,
+    evidence: Arc<Evidence>,
     promises: Arc<Promises>,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
@@ -82,16 +86,22 @@ impl World {
             client,
             reads: Arc::default(),
             need: Freshness::UpTo(Duration::MAX),
+            evidence: Arc::default(),
             promises: Arc::new(promises),
             expected: None,
             desk: None,
         }
     }
 
-    /// The same deployment, read as recently as this.
+    /// The same deployment, read as recently as this. Clones share what [`Self::rests_on`] reports; the result does not.
     #[must_use]
     pub fn with(&self, need: Freshness) -> Self {
-        Self { need, ..self.clone() }
+        Self { need, evidence: Arc::default(), ..self.clone() }
+    }
+
+    /// Whether every shared read that was used through this value is as recent as that.
+    pub fn rests_on(&self, need: Freshness) -> bool {
+        self.evidence.meets(need)
     }
 
     /// The same deployment, read from now on.
@@ -120,12 +130,47 @@ impl World {
         &self.client
     }
 
+    /// Drops the list of organizations, after a write whose effect is unknown.
     pub(crate) async fn forget_organizations(&self) {
         self.reads.organizations.forget().await;
     }
 
+    /// Drops the list of groups, after a write whose effect is unknown.
     pub(crate) async fn forget_groups(&self, organization: Uuid) {
         self.reads.groups.of(organization).forget().await;
+    }
+
+    /// Enters an organization that coderd has just answered with.
+    pub(crate) async fn note_organization(&self, organization: &Organization) {
+        let answered = Instant::now();
+        let enter = |list: &mut Vec<Organization>| shared::enter(list, organization, |it| it.id);
+        self.reads.organizations.note(answered, enter).await;
+    }
+
+    /// Removes an organization that was deleted.
+    pub(crate) async fn note_organization_gone(&self, id: Uuid) {
+        let answered = Instant::now();
+        self.reads.organizations.note(answered, |list| list.retain(|it| it.id != id)).await;
+    }
+
+    /// Enters a group that coderd has just answered with.
+    pub(crate) async fn note_group(&self, group: &Group) {
+        let answered = Instant::now();
+        let enter = |list: &mut Vec<Group>| shared::enter(list, group, |it| it.id);
+        self.reads.groups.of(group.organization_id).note(answered, enter).await;
+    }
+
+    /// Removes a group that was deleted.
+    pub(crate) async fn note_group_gone(&self, group: &Group) {
+        let answered = Instant::now();
+        let remove = |list: &mut Vec<Group>| list.retain(|it| it.id != group.id);
+        self.reads.groups.of(group.organization_id).note(answered, remove).await;
+    }
+
+    /// Records that a read is used, and returns its value.
+    fn used<T>(&self, read: Read<T>) -> Arc<T> {
+        self.evidence.record(&read);
+        read.value
     }
 
     /// Whether a kind can be kept on this deployment now.
@@ -170,31 +215,32 @@ impl World {
     async fn deployment(&self) -> Result<Arc<(BuildInfo, Entitlements)>, Error> {
         // One after the other: after an outage the first is the only one that is let through, and must come to its end.
         let read = async || Ok((self.client.build_info().await?, self.client.entitlements().await?));
-        self.reads.deployment.get(self.need, read).await
+        Ok(self.used(self.reads.deployment.get(self.need, read).await?))
     }
 
     pub async fn organizations(&self) -> Result<Arc<Vec<Organization>>, Error> {
-        self.reads.organizations.get(self.need, || self.client.list_organizations()).await
+        let read = || self.client.list_organizations();
+        Ok(self.used(self.reads.organizations.get(self.need, read).await?))
     }
 
     pub async fn groups(&self, organization: Uuid) -> Result<Arc<Vec<Group>>, Error> {
         let read = || self.client.list_groups(organization);
-        self.reads.groups.of(organization).get(self.need, read).await
+        Ok(self.used(self.reads.groups.of(organization).get(self.need, read).await?))
     }
 
     pub async fn members(&self, organization: Uuid) -> Result<Arc<Vec<MemberRef>>, Error> {
         let read = || self.client.list_members(organization);
-        self.reads.members.of(organization).get(self.need, read).await
+        Ok(self.used(self.reads.members.of(organization).get(self.need, read).await?))
     }
 
     pub async fn roles(&self, organization: Uuid) -> Result<Arc<Vec<AssignableRole>>, Error> {
         let read = || self.client.list_organization_roles(organization);
-        self.reads.roles.of(organization).get(self.need, read).await
+        Ok(self.used(self.reads.roles.of(organization).get(self.need, read).await?))
     }
 
     /// The provisioner keys of an organization, with the daemons that were seen on them.
     pub async fn keys(&self, organization: Uuid, now: Timestamp) -> Result<Arc<KeyList>, Error> {
-        self.reads.keys.get(&self.client, organization, self.need, now).await
+        Ok(self.used(self.reads.keys.get(&self.client, organization, self.need, now).await?))
     }
 
     /// What this process wrote down before it asked for keys.

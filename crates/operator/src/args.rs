@@ -4,7 +4,7 @@
 #[path = "args/help.rs"]
 mod help;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
     ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -51,6 +51,9 @@ pub(crate) enum Verb {
         /// How long to wait, as `90s`, `5m`, `1h30m` or a number of seconds [default: 5m]. Implies --wait
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         timeout: Option<Duration>,
+        /// How many objects are applied side by side; those that others refer to come first
+        #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN.saturating_add(9))]
+        parallelism: NonZeroUsize,
     },
     /// Exit with 3 when a deployment differs from the manifests; change nothing
     #[command(after_help = help::VERIFY)]

@@ -25,9 +25,10 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Verify { input } => {
             Session::run(input, quiet, verbose, async |it| plan::plan(it, true).await).await
         }
-        Verb::Apply { input, yes, wait, timeout } => {
+        Verb::Apply { input, yes, wait, timeout, parallelism } => {
             let wait = timeout.or_else(|| wait.then_some(apply::DEFAULT_TIMEOUT));
-            Session::run(input, quiet, verbose, async |it| apply::apply(it, yes, wait).await).await
+            Session::run(input, quiet, verbose, async |it| apply::apply(it, yes, wait, parallelism).await)
+                .await
         }
         Verb::Run(args) => Ok(crate::run::run(args).await),
         Verb::Completion { shell } => {

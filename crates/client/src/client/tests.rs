@@ -1,4 +1,3 @@
-
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use api::{CoderGroup, EVERYONE};
-use client::Class;
 use client::groups::{CreateGroup, Group as Remote, GroupMember, UpdateGroup};
 use client::members::MemberRef;
 use client::organizations::Organization;
+use client::{Class, Error};
 use uuid::Uuid;
 
 use super::mapping::TEMPLATE_RBAC;
@@ -215,9 +215,11 @@ impl Kind for Group {
         match effect {
             Effect::Create { organization, wanted } => {
                 let home = world.organization_id(organization).await?;
-                let created = client.create_group(home, wanted).await;
-                world.forget_groups(home).await;
-                Ok(Some(created?.id))
+                match client.create_group(home, wanted).await {
+                    // Names are unique in an organization: the list that showed none is out of date.
+                    Err(error) if error.class() == Class::Conflict => Err(Trouble::Stale),
+                    created => Ok(Some(noted(created, home, world).await?.id)),
+                }
             }
             Effect::Fill { organization, name, members } => {
                 let home = world.organization_id(organization).await?;
@@ -226,37 +228,37 @@ impl Kind for Group {
                 let group = groups.iter().find(|it| it.name == *name);
                 let group = group.ok_or_else(|| missing(format!("group {name} is not there any more")))?;
                 let change = UpdateGroup { add_users, ..UpdateGroup::default() };
-                let done = client.update_group(group.id, &change).await;
-                world.forget_groups(home).await;
-                done?;
+                noted(client.update_group(group.id, &change).await, home, world).await?;
                 Ok(None)
             }
             Effect::Everyone { organization, change } => {
                 let home = world.organization_id(organization).await?;
-                let done = client.update_group(home, change).await;
-                world.forget_groups(home).await;
-                Ok(Some(done?.id))
+                let updated = noted(client.update_group(home, change).await, home, world).await?;
+                Ok(Some(updated.id))
             }
             Effect::Update { group, change, add, remove } => {
                 let home = group.organization_id;
+                check_unchanged(group, world).await?;
                 let leaving = |it: &&GroupMember| remove.contains(&it.username);
                 let change = UpdateGroup {
                     add_users: user_ids(add, home, world).await?,
                     remove_users: group.members.iter().filter(leaving).map(|it| it.id).collect(),
                     ..change.clone()
                 };
-                let done = client.update_group(group.id, &change).await;
-                world.forget_groups(home).await;
-                done?;
+                noted(client.update_group(group.id, &change).await, home, world).await?;
                 Ok(None)
             }
             Effect::Delete(group) => {
-                let done = client.delete_group(group.id).await;
-                world.forget_groups(group.organization_id).await;
-                match done {
-                    // Somebody else was faster, or the answer to our own first try was lost.
-                    Err(error) if error.class() != Class::Missing => Err(error.into()),
-                    Ok(()) | Err(_) => Ok(None),
+                match client.delete_group(group.id).await {
+                    Err(error) if error.class() != Class::Missing => {
+                        world.forget_groups(group.organization_id).await;
+                        Err(error.into())
+                    }
+                    // Missing: somebody else was faster, or the answer to our own first try was lost.
+                    Ok(()) | Err(_) => {
+                        world.note_group_gone(group).await;
+                        Ok(None)
+                    }
                 }
             }
         }
@@ -264,6 +266,36 @@ impl Kind for Group {
 
     fn promise(manifest: &CoderGroup, promises: &mut Promises) {
         promises.group(manifest.organization(), manifest.remote_name());
+    }
+}
+
+/// Enters the answer to a write into the shared list. After a write without an answer the list is read again.
+async fn noted(answer: Result<Remote, Error>, home: Uuid, world: &World) -> Result<Remote, Error> {
+    match &answer {
+        Ok(group) => world.note_group(group).await,
+        Err(_) => world.forget_groups(home).await,
+    }
+    answer
+}
+
+/// Reads a group again before it is updated. Nothing is written over a change that the plan does not know of.
+async fn check_unchanged(planned: &Remote, world: &World) -> Result<(), Trouble> {
+    let members = |it: &Remote| it.members.iter().map(|it| it.id).collect::<BTreeSet<_>>();
+    let is_same = |it: &Remote| {
+        let Remote { id, organization_id, name, display_name, avatar_url, quota_allowance, .. } = it;
+        *id == planned.id
+            && *organization_id == planned.organization_id
+            && *name == planned.name
+            && *display_name == planned.display_name
+            && *avatar_url == planned.avatar_url
+            && *quota_allowance == planned.quota_allowance
+            && members(it) == members(planned)
+    };
+    match world.client().group(planned.id).await {
+        Ok(now) if is_same(&now) => Ok(()),
+        Ok(_) => Err(Trouble::Stale),
+        Err(error) if error.class() == Class::Missing => Err(Trouble::Stale),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,7 +1,10 @@
 //! `CoderOrganization`: an organization, held by its id so that an edit of its name renames it.
 
 use api::{CoderOrganization, DEFAULT_ORGANIZATION};
-use client::organizations::{CreateOrganization, Organization as Remote, UpdateOrganization};
+use client::{
+    Class, Error,
+    organizations::{CreateOrganization, Organization as Remote, UpdateOrganization},
+};
 use uuid::Uuid;
 
 use super::mapping::MULTIPLE_ORGANIZATIONS;
@@ -34,7 +37,8 @@ pub struct Observed {
 #[derive(Debug)]
 pub enum Effect {
     Create(CreateOrganization),
-    Update(Uuid, UpdateOrganization),
+    /// The organization as it was read, and the change.
+    Update(Remote, UpdateOrganization),
     Delete(Uuid),
 }
 
@@ -128,7 +132,7 @@ impl Kind for Organization {
             reason: if renames { "the organization has another name" } else { "the organization differs" }
                 .to_owned(),
             changes: diff.changes,
-            effect: Effect::Update(found.id, change),
+            effect: Effect::Update(found.clone(), change),
         })
     }
 
@@ -141,17 +145,45 @@ impl Kind for Organization {
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
         let client = world.client();
         let done = match effect {
-            Effect::Create(wanted) => client.create_organization(wanted).await.map(|it| Some(it.id)),
-            Effect::Update(id, change) => client.update_organization(*id, change).await.map(|_| None),
-            Effect::Delete(id) => client.delete_organization(*id).await.map(|()| None),
+            Effect::Create(wanted) => match client.create_organization(wanted).await {
+                // Names are unique: the list that showed none is out of date.
+                Err(error) if error.class() == Class::Conflict => return Err(Trouble::Stale),
+                created => noted(created, world).await.map(|it| Some(it.id)),
+            },
+            Effect::Update(planned, change) => {
+                check_unchanged(planned, world).await?;
+                noted(client.update_organization(planned.id, change).await, world).await.map(|_| None)
+            }
+            Effect::Delete(id) => {
+                let deleted = client.delete_organization(*id).await;
+                match &deleted {
+                    Ok(()) => world.note_organization_gone(*id).await,
+                    Err(_) => world.forget_organizations().await,
+                }
+                deleted.map(|()| None)
+            }
         };
-        world.forget_organizations().await;
         Ok(done?)
     }
 
     fn promise(manifest: &CoderOrganization, promises: &mut Promises) {
         promises.organization(manifest.remote_name());
     }
+}
+
+/// Enters the answer to a write into the shared list. After a write without an answer the list is read again.
+async fn noted(answer: Result<Remote, Error>, world: &World) -> Result<Remote, Error> {
+    match &answer {
+        Ok(organization) => world.note_organization(organization).await,
+        Err(_) => world.forget_organizations().await,
+    }
+    answer
+}
+
+/// Reads an organization again before it is updated. From the list: by id even a deleted one answers.
+async fn check_unchanged(planned: &Remote, world: &World) -> Result<(), Trouble> {
+    let now = world.anew().organizations().await?;
+    if now.iter().any(|it| it == planned) { Ok(()) } else { Err(Trouble::Stale) }
 }
 
 /// Whether the default organization still is as a fresh installation makes it.

@@ -78,10 +78,18 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
     Record { epoch: Some(epoch(wanted, seen).saturating_add(1)), ..record }
 }
 
+/// The record in the Secret, if it is the newest copy by its key and yet has a lower epoch than another copy: two writers did
+/// not know of each other. The record has to be written once more, or the status would go back to the lower epoch.
+pub(super) fn overtaken<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Record> {
+    let stored = seen.stored(wanted).filter(|it| it.rank() == highest(wanted, seen))?;
+    (stored.epoch() < epoch(wanted, seen)).then_some(stored)
+}
+
 /// The record as the status is to show it: with the epoch of the copy that it equals, or with the next one.
 pub(super) fn numbered(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
-    let highest = highest(wanted, seen);
-    let is_it = |it: &&Record| it.rank() == highest && **it == Record { epoch: it.epoch, ..record.clone() };
+    let (highest, epoch) = (highest(wanted, seen), epoch(wanted, seen));
+    let is_newest = |it: &&Record| it.rank() == highest && it.epoch() == epoch;
+    let is_it = |it: &&Record| is_newest(it) && **it == Record { epoch: it.epoch, ..record.clone() };
     match all(wanted, seen).find(is_it) {
         Some(copy) => Record { epoch: copy.epoch, ..record },
         None => next(wanted, seen, record),

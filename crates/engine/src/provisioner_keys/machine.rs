@@ -104,6 +104,9 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if let Some(moved) = moved(wanted, seen) {
         return moved;
     }
+    if let Some(record) = copies::overtaken(wanted, seen).cloned() {
+        return written(wanted, seen, Write { record, value: Value::Keep, begins: None, leaves: Vec::new() });
+    }
     let mut known = settle::known(wanted, seen);
     // A value goes to one deployment only: the one that it was minted on.
     if !is_elsewhere(wanted, seen, &known) && must_prove(seen) {

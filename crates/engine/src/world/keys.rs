@@ -1,8 +1,6 @@
 //! The provisioner keys of organizations. Our own writes are entered into a shared list instead of dropping it: two hundred
 //! new keys are not two hundred lists.
 
-use std::sync::Arc;
-
 use client::{
     Client, Error,
     provisioner_keys::{KeyWithDaemons, ProvisionerKey},
@@ -11,7 +9,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Freshness, shared::PerOrganization};
+use super::{
+    Freshness,
+    shared::{PerOrganization, Read},
+};
 
 /// The keys of an organization with their daemons.
 #[derive(Debug, Clone)]
@@ -32,7 +33,7 @@ impl KeyLists {
         home: Uuid,
         need: Freshness,
         now: Timestamp,
-    ) -> Result<Arc<KeyList>, Error> {
+    ) -> Result<Read<KeyList>, Error> {
         let read = async || Ok(KeyList { keys: client.list_provisioner_keys(home).await?, read_at: now });
         self.0.of(home).get(need, read).await
     }

@@ -18,10 +18,17 @@ const KEPT: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub(super) struct Shared<T>(Mutex<Option<Read<T>>>);
 
+/// A value and when the request for it was sent.
 #[derive(Debug)]
-struct Read<T> {
-    value: Arc<T>,
-    begun: Instant,
+pub(super) struct Read<T> {
+    pub(super) value: Arc<T>,
+    pub(super) begun: Instant,
+}
+
+impl<T> Clone for Read<T> {
+    fn clone(&self) -> Self {
+        Self { value: Arc::clone(&self.value), begun: self.begun }
+    }
 }
 
 impl<T> Default for Shared<T> {
@@ -33,21 +40,21 @@ impl<T> Default for Shared<T> {
 impl<T> Shared<T> {
     /// Returns the last read if it is recent enough, else reads. One read is under way at a time: whoever asks meanwhile
     /// waits for its end, and of those for whom it began too early the first reads for all of them.
-    pub(super) async fn get<E, F>(&self, need: Freshness, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
+    pub(super) async fn get<E, F>(&self, need: Freshness, read: impl FnOnce() -> F) -> Result<Read<T>, E>
     where
         F: Future<Output = Result<T, E>>,
     {
         let mut last = self.0.lock().await;
         let begun = Instant::now();
         if let Some(known) = last.as_ref().filter(|it| need.admits(it.begun, begun)) {
-            return Ok(Arc::clone(&known.value));
+            return Ok(known.clone());
         }
-        let value = Arc::new(read().await?);
-        *last = Some(Read { value: Arc::clone(&value), begun });
-        Ok(value)
+        let read = Read { value: Arc::new(read().await?), begun };
+        *last = Some(read.clone());
+        Ok(read)
     }
 
-    /// Drops what was read: a write of ours has made it untrue.
+    /// Drops what was read: it is unknown what a write of ours has done to it.
     pub(super) async fn forget(&self) {
         *self.0.lock().await = None;
     }
@@ -66,6 +73,14 @@ impl<T> Shared<T> {
     fn is_used(&self, now: Instant) -> bool {
         let Ok(last) = self.0.try_lock() else { return true };
         last.as_ref().is_some_and(|it| now.saturating_duration_since(it.begun) < KEPT)
+    }
+}
+
+/// Puts an item into a list, in place of an earlier version of it.
+pub(super) fn enter<T: Clone>(list: &mut Vec<T>, item: &T, id: impl Fn(&T) -> Uuid) {
+    match list.iter_mut().find(|it| id(it) == id(item)) {
+        Some(known) => known.clone_from(item),
+        None => list.push(item.clone()),
     }
 }
 
@@ -120,8 +135,8 @@ mod tests {
                 sleep(READ_TAKES).await;
                 Ok::<_, Infallible>(number)
             };
-            let Ok(value) = self.shared.get(need, read).await;
-            *value
+            let Ok(read) = self.shared.get(need, read).await;
+            *read.value
         }
 
         fn reads(&self) -> usize {
@@ -173,10 +188,13 @@ mod tests {
     async fn a_failed_read_leaves_the_one_before_to_those_whom_it_serves() {
         let shared = Shared::default();
         let any = Freshness::UpTo(Duration::MAX);
-        assert_eq!(shared.get(any, async || Ok::<_, &str>(1)).await.as_deref(), Ok(&1));
+        assert_eq!(shared.get(any, async || Ok::<_, &str>(1)).await.map(|it| *it.value), Ok(1));
         let after = Freshness::BegunAfter(Instant::now());
-        assert_eq!(shared.get(after, async || Err("unreachable")).await.as_deref(), Err(&"unreachable"));
-        assert_eq!(shared.get(any, async || Err("not asked")).await.as_deref(), Ok(&1));
+        assert_eq!(
+            shared.get(after, async || Err("unreachable")).await.map(|it| *it.value),
+            Err("unreachable")
+        );
+        assert_eq!(shared.get(any, async || Err("not asked")).await.map(|it| *it.value), Ok(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -187,12 +205,12 @@ mod tests {
         advance(MILLISECOND).await;
         let answered = Instant::now();
         shared.note(answered, |it| *it = 2).await;
-        assert_eq!(*shared.get(any, async || Ok::<_, Infallible>(0)).await.unwrap(), 2);
+        assert_eq!(*shared.get(any, async || Ok::<_, Infallible>(0)).await.unwrap().value, 2);
         advance(MILLISECOND).await;
         let later = Freshness::BegunAfter(answered);
-        assert_eq!(*shared.get(later, async || Ok::<_, Infallible>(3)).await.unwrap(), 3);
+        assert_eq!(*shared.get(later, async || Ok::<_, Infallible>(3)).await.unwrap().value, 3);
         shared.note(answered, |it| *it = 2).await;
-        assert_eq!(*shared.get(any, async || Ok::<_, Infallible>(0)).await.unwrap(), 3);
+        assert_eq!(*shared.get(any, async || Ok::<_, Infallible>(0)).await.unwrap().value, 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ async fn upload(answers: &[(u16, &'static str)]) -> (Result<license::Done, Verdi
     let done = license::apply(&effect, &declared, &client, &mut LicenseRecord::default()).await;
     let done = done.map_err(|trouble| match trouble {
         Trouble::Remote(error) => Verdict::failed(&error),
-        Trouble::Waiting(waiting) => panic!("{waiting:?}"),
+        other => panic!("{other:?}"),
     });
     let asked = std::mem::take(&mut *wire.asked.lock().unwrap());
     (done, asked)

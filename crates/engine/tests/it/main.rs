@@ -22,3 +22,4 @@ mod provisioner_gate;
 mod provisioner_key;
 mod sheet;
 mod support;
+mod writes;

@@ -224,7 +224,15 @@ fn document(slot: &mut Value, method: &Method, body: &Value, unset: &Value) -> (
     (200, slot.clone())
 }
 
+/// Whether an object of that list has the name.
+fn is_taken(list: &Value, name: &Value) -> bool {
+    list.as_array().is_some_and(|it| it.iter().any(|it| it["name"] == *name))
+}
+
 fn create_organization(state: &mut Value, body: &Value) -> (u16, Value) {
+    if is_taken(&state["organizations"], &body["name"]) {
+        return (409, json!({"message": "Organization already exists with that name."}));
+    }
     let id = Uuid::new_v4().to_string();
     let mut made =
         json!({"id": id, "display_name": body["name"], "description": "", "icon": "", "is_default": false});
@@ -238,6 +246,9 @@ fn create_organization(state: &mut Value, body: &Value) -> (u16, Value) {
 fn create_group(state: &mut Value, organization: &str, body: &Value) -> (u16, Value) {
     if body["name"] == "Everyone" {
         return (400, json!({"message": "Everyone is a reserved name"}));
+    }
+    if is_taken(&state["groups"][organization], &body["name"]) {
+        return (409, json!({"message": "A group with that name already exists."}));
     }
     let made = group(&Uuid::new_v4().to_string(), organization, body);
     if state["groups"][organization].is_null() {

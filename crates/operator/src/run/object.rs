@@ -1,24 +1,25 @@
 //! The controller of one kind: the engine's stages around a manifest in a cluster.
 
+mod apply;
 mod deletion;
+mod record_status;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{AppState, DeletionPolicy, Mode, Status, finalizer, reason};
+use api::{AppState, DeletionPolicy, Status, finalizer, reason};
 use engine::{
-    Aside, Assessment, Contact, Decision, Door, Kind, Lookup as _, Object, Outcome, Report, Trouble, Verdict,
-    Waiting,
-    ownership::{Claim, keeper_by_id, keeper_by_name},
+    Aside, Assessment, Kind, Lookup as _, Object, Outcome, Report, Trouble, Waiting,
+    ownership::Claim,
     status::{self, Pass},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Resource as _, ResourceExt as _,
     api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
@@ -28,17 +29,18 @@ use kube::{
         watcher,
     },
 };
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use uuid::Uuid;
 
+use self::record_status::write_status;
 use super::{
     Shared, drive,
     memory::Memory,
     no_error,
     pace::{spread, until},
     pass::{self, About, Ending, Target},
-    planes::{Plane, PlaneName, Standing},
-    record::{has_finalizer, mark, publish, set_finalizer, writes},
+    planes::{PlaneName, Standing},
+    record::{has_finalizer, publish, set_finalizer},
     trigger,
     wake::{Wake, requested},
     watch,
@@ -165,24 +167,28 @@ async fn reconcile<K: Kind>(
     }
     let deletes = manifest.policy().deletion_policy() == DeletionPolicy::Delete;
     if deletes && !has_finalizer(&manifest, finalizer::FINALIZER) {
-        set_finalizer(&manifest, finalizer::FINALIZER, true, shared).await?;
-        return Ok(Action::await_change());
-    }
-    if let Some(first) = status::begun(manifest.status(), manifest.meta().generation, Timestamp::now()) {
-        let written = write_status(&manifest, first, &Map::new(), shared).await?;
+        let written = set_finalizer(&manifest, finalizer::FINALIZER, true, shared).await?;
         wake = wake.of_written(&manifest, &written);
         manifest = written;
     }
     let mut object = Object::<K>::new(manifest);
     let name = plane_of::<K>(&object.manifest);
     let (assessment, report) = match shared.planes.standing(&name) {
-        Some(Standing::Usable(plane)) => pass(&mut object, &plane, &wake, &context).await?,
+        Some(Standing::Usable(plane)) => {
+            apply::compare_and_apply(&mut object, &plane, &wake, &context).await?
+        }
         Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
-        None => match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
-            Ok(None) => (None, not_declared(&name)),
-            // Nobody has looked at it since we started; whoever does will tell.
-            Ok(Some(_)) | Err(_) => return Ok(Action::requeue(SAFETY_NET)),
-        },
+        None => {
+            let declared = Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await;
+            if !matches!(declared, Ok(None)) {
+                // The control plane was not reconciled since we started; its first reconcile wakes this object.
+                if let Some(first) = apply::first_status(&object.manifest) {
+                    write_status(&object.manifest, first, &Map::new(), shared).await?;
+                }
+                return Ok(Action::requeue(SAFETY_NET));
+            }
+            (None, not_declared(&name))
+        }
     };
     let has_read = assessment.is_some() && !matches!(report.outcome, Outcome::Failed(_));
     let about = About::of(&object.manifest);
@@ -232,89 +238,6 @@ fn ended(about: &About, outcome: &Outcome, message: &str, took: Duration, shared
     let is_trouble = matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_) | Outcome::Invalid(_));
     let ending = Ending { reason: outcome.reason(), message, is_ready: outcome.is_ready(), is_trouble };
     shared.passes.ended(about, ending, took);
-}
-
-/// The stages. A write, and a first claim that all is well, are decided once more on reads of this very reconcile, unless
-/// those before them were.
-async fn pass<K: Kind>(
-    object: &mut Object<K>,
-    plane: &Plane,
-    wake: &Wake,
-    context: &Context<K>,
-) -> Result<(Option<Assessment>, Report), kube::Error> {
-    let (mine, same_words, others) = claims::<K>(&object.manifest, &context.manifests);
-    if let Some(keeper) = keeper_by_name(&mine, &same_words) {
-        return Ok((None, kept_by(keeper)));
-    }
-    let mut assessment = object.assess(&plane.world(wake.need()), Door::Controller).await;
-    let id = assessment.id.map(|it| it.to_string());
-    if let Some(keeper) = id.and_then(|id| keeper_by_id(&id, &mine, &others)) {
-        return Ok((None, kept_by(keeper)));
-    }
-    let world = plane.world(wake.need_to_write());
-    let was_ready = is_ready(&object.manifest);
-    let adopts = is_first_contact(&assessment) && object.manifest.policy().mode() == Mode::Enforce;
-    if is_to_apply(&assessment) {
-        if let Some(quarrel) = quarrel::<K>(object, &assessment, context) {
-            return Ok((Some(assessment), waits(quarrel)));
-        }
-        assessment = object.assess(&world, Door::Controller).await;
-    } else if wake.is_too_old_for(was_ready && !adopts, is_equal(&assessment)) {
-        assessment = object.assess(&world, Door::Controller).await;
-    }
-    let creating = object.manifest.status().and_then(|it| it.creating.as_ref());
-    if is_to_apply(&assessment) && assessment.rest.is_some() && assessment.rest.as_ref() != creating {
-        // Before it is made: should the answer be lost, what came of it is known to be ours.
-        let fields = json!({"creating": assessment.rest});
-        let marked = mark(&object.manifest, &fields, &context.shared).await?;
-        // Everything else stays as it was assessed.
-        object.manifest.meta_mut().resource_version = marked.resource_version();
-        if let Some(status) = marked.status() {
-            object.manifest.set_status(status.clone());
-        }
-    }
-    let report = object.carry_out(&assessment, &world).await;
-    if K::HAS_SECRETS && is_to_apply(&assessment) {
-        // It has written into the status itself, and knows more of itself by now.
-        object.manifest = with_status_as_it_is(&object.manifest, &context.shared).await?;
-        assessment.aside = object.assess(&world, Door::Controller).await.aside;
-    }
-    if report.done > 0 {
-        let mut done = assessment.plan.clone();
-        done.steps.truncate(report.done);
-        let (manifest, now) = (&object.manifest, Timestamp::now());
-        context.shared.memory.with(&About::of(manifest), |it| {
-            it.mended.record(manifest.meta().generation, &done, now);
-        });
-    }
-    Ok((Some(assessment), report))
-}
-
-fn is_to_apply(assessment: &Assessment) -> bool {
-    matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
-}
-
-/// Whether something is about to become ours by being equal: then it is what is there now that has to be.
-fn is_first_contact(assessment: &Assessment) -> bool {
-    assessment.contact == Some(Contact::Foreign) && is_equal(assessment)
-}
-
-fn is_equal(assessment: &Assessment) -> bool {
-    matches!(assessment.verdict, Verdict::Decided(Decision::Nothing))
-}
-
-/// Whether the status says `Ready=True`.
-fn is_ready(manifest: &impl AppState) -> bool {
-    let conditions = manifest.status().map_or(&[][..], |it| &it.conditions);
-    trigger::is_ready(conditions)
-}
-
-/// Whether somebody else keeps undoing what this plan would do.
-fn quarrel<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Waiting> {
-    let (manifest, now) = (&object.manifest, Timestamp::now());
-    context.shared.memory.with(&About::of(manifest), |it| {
-        it.mended.contended(manifest.meta().generation, &assessment.plan, now)
-    })
 }
 
 /// What this manifest claims; what others claim in the same words; and what others claim at all.
@@ -375,54 +298,6 @@ fn next_status<K: Kind>(object: &Object<K>, assessment: Option<&Assessment>, rep
         now: Timestamp::now(),
     };
     status::next(object.manifest.status(), &pass)
-}
-
-/// Writes the status, if it is another one, and gives back the object as it is then.
-async fn write_status<M: AppState>(
-    manifest: &M,
-    next: Status,
-    aside: &Map<String, Value>,
-    shared: &Shared,
-) -> Result<M, kube::Error> {
-    if aside.is_empty() && manifest.status() == Some(&next) {
-        return Ok(manifest.clone());
-    }
-    let mut written = edited(manifest, |status| {
-        for (field, value) in aside {
-            status[field] = value.clone();
-        }
-        if let Value::Object(fields) = status {
-            fields.retain(|_, it| !it.is_null());
-        }
-    })?;
-    if next.id.is_some() && next.id != manifest.status().and_then(|it| it.id.clone()) {
-        // What we have just taken or made is ours from now on: the id goes first.
-        written.meta_mut().resource_version =
-            mark(manifest, &json!({"id": next.id}), shared).await?.resource_version();
-    }
-    written.set_status(next);
-    // With the version that was read: of two writers one is refused and looks again.
-    let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
-    objects.replace_status(&written.name_any(), &writes(), &written).await
-}
-
-/// The manifest with its status, and the version of that, as they are by now. Everything else stays as it was assessed.
-async fn with_status_as_it_is<M: AppState>(manifest: &M, shared: &Shared) -> Result<M, kube::Error> {
-    let objects = Api::<M>::namespaced(shared.client.clone(), &manifest.namespace().unwrap_or_default());
-    let now = objects.get(&manifest.name_any()).await?;
-    let version = now.resource_version().filter(|_| now.uid() == manifest.uid());
-    let now = serde_json::to_value(now).map_err(kube::Error::SerdeError)?;
-    let mut known = edited(manifest, |status| *status = now["status"].clone())?;
-    // Another object of the same name is none of ours: nothing of this is written to it.
-    known.meta_mut().resource_version = version.or_else(|| manifest.resource_version());
-    Ok(known)
-}
-
-/// The manifest with another status.
-fn edited<M: AppState>(manifest: &M, edit: impl FnOnce(&mut Value)) -> Result<M, kube::Error> {
-    let mut json = serde_json::to_value(manifest).map_err(kube::Error::SerdeError)?;
-    edit(&mut json["status"]);
-    serde_json::from_value(json).map_err(kube::Error::SerdeError)
 }
 
 /// Events for what was changed, field by field; none when nothing was.

@@ -54,13 +54,13 @@ pub(super) async fn leave_behind(
     }
 }
 
-/// Adds or removes a finalizer, on the version of the object that was read.
+/// Adds or removes a finalizer on the version of the object that was read, and returns the object as it is then.
 pub(super) async fn set_finalizer<K>(
     object: &K,
     finalizer: &str,
     on: bool,
     shared: &Shared,
-) -> Result<(), kube::Error>
+) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -74,8 +74,7 @@ where
     }
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
-    objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await?;
-    Ok(())
+    objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await
 }
 
 pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) -> bool {

@@ -1,9 +1,10 @@
 //! `apply`: shows the plan, asks, and applies what was shown and nothing else.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use client::Class;
 use engine::{Assessment, Decision, Door, Outcome, Report, Trouble, Verdict, World, status::message};
+use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -21,7 +22,12 @@ use crate::{
 /// How long `--wait` waits without `--timeout`.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
 
-pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) -> Result<Exit, Failure> {
+pub(super) async fn apply(
+    session: &Session,
+    yes: bool,
+    wait: Option<Duration>,
+    parallelism: NonZeroUsize,
+) -> Result<Exit, Failure> {
     let deadline = Instant::now() + wait.unwrap_or_default();
     let Opened { mut targets, skipped } = session.open(Access::Write { yes }, deadline).await?;
     let (shown, mut rows) = assess(&mut targets).await;
@@ -31,7 +37,7 @@ pub(super) async fn apply(session: &Session, yes: bool, wait: Option<Duration>) 
     let exit = match agreed(question.as_ref(), yes).await {
         Ok(true) => {
             // The time of the answer does not count.
-            let terms = Terms { yes, deadline: Instant::now() + left };
+            let terms = Terms { yes, deadline: Instant::now() + left, parallelism };
             let exit = carry_out_all(session, &mut targets, &shown, &mut rows, terms).await;
             identify_again(&mut targets, &mut rows).await;
             if question.is_some() || wait.is_some() {
@@ -58,6 +64,8 @@ struct Terms {
     yes: bool,
     /// How long to wait for dependencies.
     deadline: Instant,
+    /// How many objects are applied side by side.
+    parallelism: NonZeroUsize,
 }
 
 /// A deployment that answered only while the command waited gets its version and id in the result.
@@ -69,7 +77,8 @@ async fn identify_again(targets: &mut [Target], rows: &mut [Row]) {
     }
 }
 
-/// Applies what was shown, object by object, and records the result of each.
+/// Applies what was shown, and records the result of each object. Objects of one rank refer to none of each other and are
+/// applied side by side.
 async fn carry_out_all(
     session: &Session,
     targets: &mut [Target],
@@ -83,27 +92,48 @@ async fn carry_out_all(
     for Target { world, subjects, .. } in targets {
         // The state that the plan was made from may be outdated.
         *world = world.anew();
-        for (placed, (index, (shown, row))) in subjects.iter_mut().zip(&mut all) {
-            let reference = placed.subject.reference().to_string();
-            let progress = Progress::new(session.quiet, index + 1, total, &reference);
-            let end = loop {
-                let end = carry_out(placed, shown, world, terms.yes, &progress).await;
-                if !end.may_come || Instant::now() >= terms.deadline {
-                    break end;
+        for rank in subjects.chunk_by_mut(|one, next| one.subject.rank() == next.subject.rank()) {
+            let items: Vec<_> = rank.iter_mut().zip(&mut all).collect();
+            let ends = stream::iter(items).map(async |(placed, (index, (shown, row)))| {
+                let reference = placed.subject.reference().to_string();
+                let progress = Progress::new(session.quiet, index + 1, total, &reference);
+                let end = carry_out_in_time(placed, shown, world, terms, &progress).await;
+                progress.end(end.state.word());
+                if let Some(message) = end.message.as_ref().filter(|_| !row.has_reason(end.reason)) {
+                    say(&format!("{reference}: {message}"));
                 }
-                progress.now(&format!("waiting, {}", end.reason));
-                sleep(LOOK_AGAIN).await;
-                *world = world.anew();
-            };
-            progress.end(end.state.word());
-            if let Some(message) = end.message.as_ref().filter(|_| !row.has_reason(end.reason)) {
-                say(&format!("{reference}: {message}"));
-            }
-            worst = worst.max(end.exit);
-            row.end(Done { state: end.state, message: end.message });
+                row.end(Done { state: end.state, message: end.message });
+                end.exit
+            });
+            let exits = ends.buffer_unordered(terms.parallelism.get());
+            worst = exits.fold(worst, async |worst, exit| worst.max(exit)).await;
         }
     }
     worst
+}
+
+/// Applies one object, and waits for its dependencies as long as agreed.
+async fn carry_out_in_time(
+    placed: &mut Placed,
+    shown: &Assessment,
+    world: &World,
+    terms: Terms,
+    progress: &Progress,
+) -> End {
+    let mut world = world.clone();
+    let mut was_stale = false;
+    loop {
+        let end = carry_out(placed, shown, &world, terms.yes, progress).await;
+        if end.is_stale && !was_stale {
+            was_stale = true;
+        } else if !end.may_come || Instant::now() >= terms.deadline {
+            return end;
+        } else {
+            progress.now(&format!("waiting, {}", end.reason));
+            sleep(LOOK_AGAIN).await;
+        }
+        world = world.anew();
+    }
 }
 
 /// The results in each deployment, as `2 applied, 1 waiting in https://…`.
@@ -179,6 +209,8 @@ struct End {
     message: Option<String>,
     /// Whether trying again may succeed.
     may_come: bool,
+    /// Whether the object changed while it was compared.
+    is_stale: bool,
 }
 
 /// Assesses one object again, and applies its plan if that is still the plan that was shown.
@@ -191,7 +223,7 @@ async fn carry_out(
 ) -> End {
     progress.now("comparing");
     let now = placed.subject.assess(world, Door::CommandLine).await;
-    let end = |exit, state| End { exit, state, reason: "", message: None, may_come: false };
+    let end = |exit, state| End { exit, state, reason: "", message: None, may_come: false, is_stale: false };
     match &now.verdict {
         Verdict::Decided(Decision::Apply) => {}
         Verdict::Decided(Decision::Nothing) => return end(Exit::Success, Ended::Equal),
@@ -223,13 +255,14 @@ fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
         reason: outcome.reason(),
         message: (!outcome.is_ready()).then(text),
         may_come: may_come(outcome),
+        is_stale: outcome.is_stale(),
     }
 }
 
 /// Whether waiting may help: a dependency is missing, or the deployment does not answer.
 fn may_come(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Waiting(_) | Outcome::Failed(Trouble::Waiting(_)) => true,
+        Outcome::Waiting(_) | Outcome::Failed(Trouble::Waiting(_) | Trouble::Stale) => true,
         Outcome::Failed(Trouble::Remote(error)) => {
             matches!(error.class(), Class::Transient | Class::RateLimited)
         }

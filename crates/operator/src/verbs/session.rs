@@ -1,6 +1,7 @@
 //! One run of a verb: manifests in, deployments and assessments out.
 
 use engine::{Assessment, Door};
+use futures::{StreamExt as _, stream};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::{Duration, Instant, sleep},
@@ -19,6 +20,8 @@ use crate::{
     terminal::{WARNING, can_ask, print, print_styled, say, say_as, say_styled},
 };
 
+/// How many manifests are compared side by side.
+const READ_AT_ONCE: usize = 16;
 /// How often a dependency is looked for.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -222,13 +225,19 @@ pub(super) struct Opened {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Assesses every manifest in order.
+/// Assesses every manifest. The results are in the order of the manifests; lists of several organizations are read side by
+/// side.
 pub(super) async fn assess(targets: &mut [Target]) -> (Vec<Assessment>, Vec<Row>) {
     let (mut assessments, mut rows) = (Vec::new(), Vec::new());
     for Target { deployment, world, subjects, .. } in targets {
-        for placed in subjects {
+        let (deployment, world) = (&*deployment, &*world);
+        let assessed = stream::iter(subjects).map(async |placed| {
             let assessment = placed.subject.assess(world, Door::CommandLine).await;
-            rows.push(Row::assessed(placed, deployment, &assessment));
+            (Row::assessed(placed, deployment, &assessment), assessment)
+        });
+        let assessed: Vec<_> = assessed.buffered(READ_AT_ONCE).collect().await;
+        for (row, assessment) in assessed {
+            rows.push(row);
             assessments.push(assessment);
         }
     }

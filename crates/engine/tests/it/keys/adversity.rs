@@ -36,7 +36,7 @@ fn twin(world: &Shared) {
 fn words(trouble: &Trouble) -> &str {
     match trouble {
         Trouble::Waiting(it) => &it.message,
-        other @ Trouble::Remote(_) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    admin_job, check_identity, name_of, remote, same_deployment,
+    admin_job, check_identity, name_of, same_deployment,
     vault::{self, Contents, TokenSecret},
 };
 use crate::run::{
@@ -51,7 +51,8 @@ pub(super) async fn token(
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
-    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
+    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_waiting)
+    {
         Ok(granted) => granted,
         Err(why) => {
             pause(plane, &record, &why, now, shared);
@@ -204,13 +205,5 @@ async fn revoke_all(
         }
         Ok::<(), Trouble>(())
     };
-    revoked.await.map_err(waiting)
-}
-
-/// What stopped us, as what has to come first.
-pub(super) fn waiting(trouble: Trouble) -> Waiting {
-    match trouble {
-        Trouble::Waiting(waiting) => waiting,
-        Trouble::Remote(error) => remote(&error),
-    }
+    revoked.await.map_err(Trouble::into_waiting)
 }

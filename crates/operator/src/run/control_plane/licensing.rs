@@ -95,7 +95,7 @@ pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) {
         Ok::<(), Trouble>(())
     };
     if let Err(trouble) = taken.await {
-        let waiting = super::access::waiting(trouble);
+        let waiting = trouble.into_waiting();
         let note = format!("a licence that we installed is left: {}", waiting.message);
         leave_behind(plane, waiting.reason, &note, shared).await;
     }
@@ -168,7 +168,7 @@ impl Desk<'_> {
         let Read { live, summary } = &read;
         let verdict = match &failed {
             Some(Trouble::Remote(error)) => Verdict::failed(error),
-            Some(Trouble::Waiting(_)) | None => {
+            Some(Trouble::Waiting(_) | Trouble::Stale) | None => {
                 license::verdict(&self.declared, &self.observed(&read, &record), Some(summary))
             }
         };

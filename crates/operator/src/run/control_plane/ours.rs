@@ -3,7 +3,7 @@
 use api::{CoderControlPlane, reason};
 use client::Client;
 use engine::{
-    Lookup as _, Waiting,
+    Lookup as _, Trouble, Waiting,
     control_plane::access::{
         Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record,
     },
@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    access::{known, pause, paused, still_good, waiting},
+    access::{known, pause, paused, still_good},
     admin_job::AdminJob,
     check_identity, name_of,
     vault::{Contents, TokenSecret},
@@ -83,7 +83,7 @@ pub(super) async fn token(
         now,
     };
     if is_disabled {
-        let left = ladder.end(kept.as_ref(), &record).await.map_err(waiting)?;
+        let left = ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_waiting)?;
         for item in left.items {
             leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
         }
@@ -93,7 +93,8 @@ pub(super) async fn token(
         let message = "operatorAccess.disabled: what needs access waits".to_owned();
         return Err(Waiting { reason: reason::ACCESS_DISABLED, message });
     }
-    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await.map_err(waiting) {
+    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_waiting)
+    {
         Ok(climbed) => climbed,
         Err(why) => {
             pause(plane, &record, &why, now, shared);

@@ -6,7 +6,7 @@ use api::{AppState as _, DeletionPolicy, Mode, annotation, finalizer, reason};
 use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{Context, claims, ended, next_status, plane_of, tell, write_status};
+use super::{Context, claims, ended, next_status, plane_of, record_status::write_status, tell};
 use crate::run::{
     control_plane::departure::{DEADLINE, leaving},
     letting_go::{Obstacle, is_terminating, plane},

@@ -175,13 +175,3 @@ pub(super) async fn remembered(
     };
     context.bootstraps.known(&plane_of(provisioner), secret, &now)
 }
-
-/// What went wrong, as what has to come first.
-pub(super) fn waiting(trouble: Trouble) -> Waiting {
-    match trouble {
-        Trouble::Waiting(waiting) => waiting,
-        Trouble::Remote(error) => {
-            Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
-        }
-    }
-}

@@ -176,7 +176,7 @@ async fn revoke_all(
     is_last: bool,
     context: &Context,
 ) -> Result<(), (Waiting, String)> {
-    let unreadable = |trouble| (access::waiting(trouble), "its provisioner keys are".to_owned());
+    let unreadable = |trouble: Trouble| (trouble.into_waiting(), "its provisioner keys are".to_owned());
     let mirror = around.recorded();
     let mut records = match stored(provisioner, &mirror, names, context).await {
         Err(trouble) if !is_last => return Err(unreadable(trouble)),
@@ -203,7 +203,7 @@ async fn revoke_all(
             Ok(how) => around.revoked(&retiring.held, how, &Why::Deleted).await,
             Err(trouble) => {
                 left.push(retiring.held.name.clone());
-                why = Some(access::waiting(trouble));
+                why = Some(trouble.into_waiting());
             }
         }
     }

@@ -189,7 +189,7 @@ fn failed(trouble: Trouble) -> Waiting {
         // Everything that coderd says for which there is no word of its own is a key that could not be made.
         if reason == reason::REMOTE_ERROR { reason::PROVISIONER_KEY_FAILED } else { reason }
     };
-    let waiting = access::waiting(trouble);
+    let waiting = trouble.into_waiting();
     Waiting { reason: own(waiting.reason), ..waiting }
 }
 
@@ -212,14 +212,14 @@ async fn reached(
         Ok(plane) => plane,
         Err(trouble) => {
             passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-            findings.access = Some(Err(access::waiting(trouble)));
+            findings.access = Some(Err(trouble.into_waiting()));
             return Ok(None);
         }
     };
     let world = plane.world(need);
     if let Err(trouble) = world.same_deployment().await {
         passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-        findings.access = Some(Err(access::waiting(trouble)));
+        findings.access = Some(Err(trouble.into_waiting()));
         return Ok(None);
     }
     findings.access = Some(Ok(()));
@@ -361,7 +361,7 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         Err(error) => {
             let trouble = Trouble::from(error);
             passed.trouble = Some(Failure::of(&trouble));
-            Err(access::waiting(trouble))
+            Err(trouble.into_waiting())
         }
     };
     passed.findings.daemons = Some(daemons);

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::{
     get, licensed,
+    operator::writes,
     provisioner::{keys, provisioner},
     proxy::{Mood, Proxy},
     stage::{LIMIT, Stage, group_named, is_held_up, is_ready, plane, says},
@@ -267,5 +268,71 @@ async fn two_hundred_requests_at_once_share_a_few_reads_of_every_list() {
     for list in ["/buildinfo", "/entitlements", "/organizations", "/groups"] {
         let reads = asked.iter().filter(|it| it.ends_with(list)).count();
         assert!((1..=MANY / 20).contains(&reads), "{list} was read {reads} times: {asked:?}");
+    }
+}
+
+/// A licensed coderd behind a proxy, and the control plane `main` that is reconciled on request only.
+async fn counted() -> (Stage, Proxy) {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::bare(coderd).await;
+    stage.write_token(&stage.coderd.owner.token).await;
+    let mut main = plane("main", &proxy.url);
+    main["spec"]["interval"] = json!("1h");
+    stage.apply(&main).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    (stage, proxy)
+}
+
+#[tokio::test]
+async fn name_taken_within_the_life_of_a_cached_list_is_not_ours() {
+    let (stage, _proxy) = counted().await;
+    for policy in ["Never", "IfEqual"] {
+        let (first, taken) =
+            (format!("first-{policy}").to_lowercase(), format!("taken-{policy}").to_lowercase());
+        stage.apply(&group_named(&first, &json!({"interval": "1h"}))).await;
+        stage.wait_for("CoderGroup", &first, "ready", is_ready).await;
+        let body = json!({"name": taken, "quota_allowance": 7});
+        let path = "/api/v2/organizations/default/groups";
+        request(&stage.coderd.owner, Method::POST, path, Some(&body)).await;
+        let spec = json!({"interval": "1h", "adoptionPolicy": policy, "quotaAllowance": 7});
+        stage.apply(&group_named(&taken, &spec)).await;
+        if policy == "Never" {
+            let refused = is_held_up("AdoptionRefused");
+            let seen = stage.wait_for("CoderGroup", &taken, "refused", refused).await;
+            assert_eq!((&seen["status"]["id"], &seen["status"]["creating"]), (&Value::Null, &Value::Null));
+        } else {
+            stage.wait_for("CoderGroup", &taken, "adopted", is_ready).await;
+        }
+    }
+}
+
+/// Creates so many groups, and returns the requests to coderd and the writes to the API server that they cost.
+async fn cost_of(count: usize, prefix: &str, stage: &Stage, proxy: &Proxy) -> (Vec<String>, usize) {
+    let before = (proxy.requests().len(), writes(&stage.namespace).await.len());
+    stage.operator.tell("-STOP");
+    let make = |number: usize| async move {
+        stage.apply(&group_named(&format!("{prefix}-{number}"), &json!({"interval": "1h"}))).await;
+    };
+    stream::iter(0..count).map(make).buffer_unordered(AT_ONCE).collect::<()>().await;
+    stage.operator.tell("-CONT");
+    for number in 0..count {
+        stage.wait_for("CoderGroup", &format!("{prefix}-{number}"), "ready", is_ready).await;
+    }
+    let requests = proxy.requests().into_iter().skip(before.0).map(|it| format!("{} {}", it.method, it.path));
+    let requests = requests.collect();
+    (requests, writes(&stage.namespace).await.len() - before.1)
+}
+
+#[tokio::test]
+async fn creation_of_a_group_costs_one_request_and_three_writes() {
+    let (stage, proxy) = counted().await;
+    for (count, prefix) in [(25, "few"), (50, "many")] {
+        let (requests, written) = cost_of(count, prefix, &stage, &proxy).await;
+        let lists = requests.iter().filter(|it| it.starts_with("GET")).count();
+        assert_eq!(requests.len() - lists, count, "{requests:?}");
+        assert!(lists <= 12, "{lists} reads for {count} groups: {requests:?}");
+        // The first status with the intent, the last one with the id, and the Event.
+        assert!(written <= count * 3, "{written} writes for {count} groups");
     }
 }
