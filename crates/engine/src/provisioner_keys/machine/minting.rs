@@ -68,18 +68,19 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now
     if came.is_none() || is_stale(&intent, now) {
         return write(wanted, seen, claimed(record, intent, now), Value::Keep, now);
     }
-    if let Some(lost) = record.retiring.iter().find(|it| it.lost && !seen.was_tried(&it.held)) {
-        return Next::Revoke(Box::new(lost.clone()));
-    }
     let is_mirrored = seen.mirror.intent.as_ref() == Some(&intent);
-    if is_mirrored {
-        return Next::Mint(Box::new(intent));
-    }
-    if seen.stored(wanted) != Some(&record) {
+    if !is_mirrored && seen.stored(wanted) != Some(&record) {
         // Two copies with one epoch say the same.
         return write(wanted, seen, record, Value::Keep, now);
     }
-    Next::Mirror { record: Box::new(record), leaves: Vec::new() }
+    if !is_mirrored {
+        return Next::Mirror { record: Box::new(record), leaves: Vec::new() };
+    }
+    // After the status: another writer who knows better has changed it.
+    if let Some(lost) = record.retiring.iter().find(|it| it.lost && !seen.was_tried(&it.held)) {
+        return Next::Revoke(Box::new(lost.clone()));
+    }
+    Next::Mint(Box::new(intent))
 }
 
 /// Whoever is about to ask for the key of an intent that somebody else wrote makes it theirs, by another time in it. The one

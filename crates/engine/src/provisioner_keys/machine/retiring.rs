@@ -44,6 +44,10 @@ pub(super) fn next(
         return write(cleared);
     }
     if let Some(due) = due(wanted, seen, &cleared, now) {
+        // Nothing is revoked by a record that the status does not take: another writer may know better.
+        if let Some(stored) = stored.filter(|it| it.epoch() > seen.mirror.epoch()) {
+            return Next::Mirror { record: Box::new(stored.clone()), leaves: Vec::new() };
+        }
         return Next::Revoke(Box::new(due.clone()));
     }
     let is_read = |it: &SecretPlace| seen.pods.as_ref().is_some_and(|pods| pods.secrets.contains(it));

@@ -177,7 +177,9 @@ fn restore(world: &mut World) {
             && Some(it.deployment) == deployment
     };
     if let Some(at) = world.deleted.iter().position(is_known) {
-        let row = world.deleted.remove(at);
+        let mut row = world.deleted.remove(at);
+        // Its daemons were disconnected when it was revoked. A key that daemons use is not revoked for its name alone.
+        row.key.daemons = 0;
         world.rows.push(row);
     }
 }
