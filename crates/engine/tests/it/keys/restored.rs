@@ -417,3 +417,26 @@ fn every_copy_has_the_epoch_of_the_last_write() {
     let memory = process.operator.memory.lock().unwrap().as_ref().and_then(|it| it.epoch);
     assert_eq!((world.status.epoch, memory), (last, last));
 }
+
+/// Two writers did not know of each other: one wrote the Secret for a newer key, the other one the status with a higher epoch.
+#[test]
+fn record_of_a_newer_key_with_a_lower_epoch_is_written_above_every_copy() {
+    let world = settled(Policy::Recreate);
+    let highest = {
+        let mut world = world.lock().unwrap();
+        let name = world.wanted.secret.name.clone();
+        let highest = world.status.epoch() + 5;
+        world.status.epoch = Some(highest);
+        world.status_version += 1;
+        let stored = world.secrets.get_mut(&name).unwrap();
+        stored.record.as_mut().unwrap().generation += 1;
+        stored.version += 1_000_000;
+        highest
+    };
+    // The model refuses a status with a lower epoch.
+    settle(&world);
+    let world = world.lock().unwrap();
+    let stored = world.secrets[&world.wanted.secret.name].record.as_ref();
+    assert_eq!(stored, Some(&world.status));
+    assert!(world.status.epoch() > highest, "{world:#?}");
+}

@@ -83,8 +83,7 @@ pub(super) async fn token(
         now,
     };
     if is_disabled {
-        let left = ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_waiting)?;
-        for item in left.items {
+        for item in ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_waiting)?.items {
             leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
         }
         job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
@@ -93,10 +92,10 @@ pub(super) async fn token(
         let message = "operatorAccess.disabled: what needs access waits".to_owned();
         return Err(Waiting { reason: reason::ACCESS_DISABLED, message });
     }
-    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_waiting)
-    {
+    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await {
         Ok(climbed) => climbed,
-        Err(why) => {
+        Err(trouble) => {
+            let why = trouble.into_waiting();
             pause(plane, &record, &why, now, shared);
             return still_good(plane, kept.as_ref(), why, shared);
         }
