@@ -270,7 +270,9 @@ impl<K: Kind> Subject for Object<K> {
     }
 
     fn promise(&self, promises: &mut Promises) {
-        K::promise(&self.manifest, promises);
+        if let Some(name) = K::provides(&self.manifest) {
+            promises.add(&name);
+        }
     }
 
     fn check(&self) -> Result<(), Invalid> {

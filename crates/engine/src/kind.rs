@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use api::AppState;
+use api::{AppState, DEFAULT_ORGANIZATION};
 use client::organizations::Organization;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use crate::{
     gate::Gate,
     outcome::{Trouble, Waiting},
     plan::Plan,
-    world::{Promises, World},
+    world::World,
 };
 
 /// A field that cannot be meant, found before anything is asked or changed.
@@ -28,6 +28,29 @@ pub struct Invalid {
 impl Invalid {
     pub fn new(field: &str, message: impl Into<String>) -> Self {
         Self { field: field.to_owned(), message: message.into() }
+    }
+}
+
+/// An object of a deployment that manifests refer to by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteName {
+    Organization(String),
+    Group { organization: String, name: String },
+}
+
+impl RemoteName {
+    /// Whether both may be the same object. `default` is the default organization, whatever it is called.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let is_same = |one: &str, two: &str| {
+            one.eq_ignore_ascii_case(two) || one == DEFAULT_ORGANIZATION || two == DEFAULT_ORGANIZATION
+        };
+        match (self, other) {
+            (Self::Organization(one), Self::Organization(two)) => is_same(one, two),
+            (Self::Group { organization, name }, Self::Group { organization: other, name: other_name }) => {
+                is_same(organization, other) && name == other_name
+            }
+            (Self::Organization(_) | Self::Group { .. }, _) => false,
+        }
     }
 }
 
@@ -137,6 +160,35 @@ pub trait Kind: Debug + Send + Sync + 'static {
         world: &World,
     ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
 
-    /// Pure: what others may count on once this manifest is applied.
-    fn promise(_manifest: &Self::Manifest, _promises: &mut Promises) {}
+    /// Pure: the object that other manifests may refer to once this one is applied.
+    fn provides(_manifest: &Self::Manifest) -> Option<RemoteName> {
+        None
+    }
+
+    /// Pure: the objects of the deployment that the manifest refers to. A change of one of them wakes the manifest.
+    fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_by_object_and_the_default_organization_by_any_name() {
+        let organization = |name: &str| RemoteName::Organization(name.to_owned());
+        let group = |organization: &str, name: &str| RemoteName::Group {
+            organization: organization.to_owned(),
+            name: name.to_owned(),
+        };
+        assert!(organization("alpha").may_be(&organization("Alpha")));
+        assert!(organization("default").may_be(&organization("coder")));
+        assert!(!organization("alpha").may_be(&organization("bravo")));
+        assert!(group("alpha", "a").may_be(&group("alpha", "a")));
+        assert!(group("default", "a").may_be(&group("coder", "a")));
+        assert!(!group("alpha", "a").may_be(&group("bravo", "a")));
+        assert!(!group("alpha", "a").may_be(&group("alpha", "A")), "names of groups have a case");
+        assert!(!organization("a").may_be(&group("a", "a")));
+    }
 }

@@ -37,7 +37,7 @@ pub mod world;
 pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};
 pub use decide::{Contact, Decision, Door, Refusal};
 pub use endpoint::{Credentials, Endpoint};
-pub use kind::{Aside, Invalid, Kind};
+pub use kind::{Aside, Invalid, Kind, RemoteName};
 pub use lookup::Lookup;
 pub use outcome::{Outcome, Trouble, Waiting};
 pub use plan::{Action, Change, Impact, Plan, PlanView, Step};

@@ -33,6 +33,7 @@ use self::{
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     gate::{self, Gate},
+    kind::RemoteName,
     outcome::{Trouble, Waiting},
     provisioner_keys::{Desk, OwnIntents},
 };
@@ -314,14 +315,18 @@ impl Named for Organization {
 }
 
 impl Promises {
-    pub fn organization(&mut self, name: &str) {
-        self.organizations.insert(name.to_lowercase());
-        // It comes with every organization.
-        self.group(name, EVERYONE);
-    }
-
-    pub fn group(&mut self, organization: &str, name: &str) {
-        self.groups.insert((organization.to_lowercase(), name.to_owned()));
+    /// Adds an object that a manifest will have made.
+    pub fn add(&mut self, name: &RemoteName) {
+        match name {
+            RemoteName::Organization(name) => {
+                self.organizations.insert(name.to_lowercase());
+                // It comes with every organization.
+                self.groups.insert((name.to_lowercase(), EVERYONE.to_owned()));
+            }
+            RemoteName::Group { organization, name } => {
+                self.groups.insert((organization.to_lowercase(), name.clone()));
+            }
+        }
     }
 
     pub fn has_organization(&self, name: &str) -> bool {

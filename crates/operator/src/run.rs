@@ -24,6 +24,8 @@ mod pass;
 mod planes;
 mod provisioner;
 mod record;
+mod references;
+mod stream;
 mod trigger;
 mod wake;
 mod watch;
@@ -55,6 +57,7 @@ use memory::Memory;
 use metrics::Metrics;
 use pass::Passes;
 use planes::Planes;
+use references::References;
 
 /// What controllers share.
 pub(crate) struct Shared {
@@ -65,6 +68,7 @@ pub(crate) struct Shared {
     /// Whether writes may be sent.
     fence: Fence,
     planes: Planes,
+    references: References,
     passes: Arc<Passes>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
@@ -103,6 +107,7 @@ impl Shared {
             watching,
             fence,
             planes: Planes::default(),
+            references: References::default(),
             passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
             memory,
             metrics,

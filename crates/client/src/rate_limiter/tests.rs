@@ -76,24 +76,22 @@ fn requests_are_spaced_while_the_server_has_little_left_and_more_the_less_it_has
 /// coderd weighs the window before: a share that fits into each minute may not fit into its estimate.
 #[test]
 fn the_servers_weighted_count_is_not_exceeded_by_an_account_of_our_own() {
-    const LIMIT: f64 = 512.0;
+    const MINUTE: u128 = 60_000;
     let start = Instant::now();
     let mut window = Window::of_path(ORGANIZATIONS);
-    let (mut now, mut previous, mut current, mut current_window) = (start, 0.0, 0.0, 0);
+    let (mut now, mut previous, mut current, mut minute) = (start, 0, 0, 0);
     for _ in 0..3000 {
         now = window.permit(Share::OwnAccount, now);
         // The server's minutes begin in the middle of ours.
-        let elapsed = (now - start + WINDOW / 2).as_secs_f64() / WINDOW.as_secs_f64();
-        let server_window = elapsed.floor();
-        if server_window as u64 > current_window {
-            previous = if server_window as u64 == current_window + 1 { current } else { 0.0 };
-            current_window = server_window as u64;
-            current = 0.0;
+        let elapsed = (now - start + WINDOW / 2).as_millis();
+        if elapsed / MINUTE > minute {
+            previous = if elapsed / MINUTE == minute + 1 { current } else { 0 };
+            (minute, current) = (elapsed / MINUTE, 0);
         }
-        current += 1.0;
-        let estimate = previous * (1.0 - (elapsed - server_window)) + current;
-        assert!(estimate < LIMIT, "{estimate} after {:?}", now - start);
-        let remaining = (LIMIT - estimate) as u32;
+        current += 1;
+        let estimate = (previous * (MINUTE - elapsed % MINUTE)).div_ceil(MINUTE) + current;
+        let remaining = u32::try_from(512_u128.checked_sub(estimate).unwrap()).unwrap();
+        assert!(remaining > 0, "after {:?}", now - start);
         window.learn(Allowance { limit: 512, remaining, reset: WINDOW }, Share::OwnAccount, now);
     }
 }

@@ -13,11 +13,11 @@ use super::mapping::TEMPLATE_RBAC;
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
+    kind::{Invalid, Kind, RemoteName},
     names,
     outcome::Trouble,
     plan::{Action, Change, Impact, Plan, Step},
-    world::{Promises, World, missing},
+    world::{World, missing},
 };
 
 #[derive(Debug)]
@@ -264,8 +264,13 @@ impl Kind for Group {
         }
     }
 
-    fn promise(manifest: &CoderGroup, promises: &mut Promises) {
-        promises.group(manifest.organization(), manifest.remote_name());
+    fn provides(manifest: &CoderGroup) -> Option<RemoteName> {
+        let (organization, name) = (manifest.organization().to_owned(), manifest.remote_name().to_owned());
+        Some(RemoteName::Group { organization, name })
+    }
+
+    fn refs(manifest: &CoderGroup) -> Vec<RemoteName> {
+        vec![RemoteName::Organization(manifest.organization().to_owned())]
     }
 }
 

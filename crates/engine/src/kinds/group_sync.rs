@@ -10,7 +10,7 @@ use super::mapping::{self, Mapping, Names, TEMPLATE_RBAC};
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
+    kind::{Invalid, Kind, RemoteName},
     outcome::Trouble,
     plan::{Action, Impact, Plan, Step},
     world::World,
@@ -168,5 +168,13 @@ impl Kind for GroupSync {
         let document = Document { mapping, ..effect.document.clone() };
         world.client().put_group_sync(home, &document).await?;
         Ok(Some(home))
+    }
+
+    fn refs(manifest: &CoderGroupSync) -> Vec<RemoteName> {
+        let organization = manifest.organization();
+        let groups = manifest.spec.mapping.iter().flat_map(|it| it.values().flatten());
+        let groups = groups
+            .map(|name| RemoteName::Group { organization: organization.to_owned(), name: name.clone() });
+        [RemoteName::Organization(organization.to_owned())].into_iter().chain(groups).collect()
     }
 }

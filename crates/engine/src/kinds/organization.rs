@@ -11,11 +11,11 @@ use super::mapping::MULTIPLE_ORGANIZATIONS;
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
+    kind::{Invalid, Kind, RemoteName},
     names,
     outcome::Trouble,
     plan::{Action, Impact, Plan, Step},
-    world::{Named as _, Promises, World},
+    world::{Named as _, World},
 };
 
 #[derive(Debug)]
@@ -166,8 +166,8 @@ impl Kind for Organization {
         Ok(done?)
     }
 
-    fn promise(manifest: &CoderOrganization, promises: &mut Promises) {
-        promises.organization(manifest.remote_name());
+    fn provides(manifest: &CoderOrganization) -> Option<RemoteName> {
+        Some(RemoteName::Organization(manifest.remote_name().to_owned()))
     }
 }
 

@@ -10,7 +10,7 @@ use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
+    kind::{Invalid, Kind, RemoteName},
     outcome::Trouble,
     plan::{Action, Impact, Plan, Step},
     world::{Named as _, World},
@@ -152,5 +152,10 @@ impl Kind for OrganizationSync {
         let document = Document { mapping, ..effect.document.clone() };
         world.client().put_organization_sync(&document).await?;
         Ok(Some(world.deployment_id().await?))
+    }
+
+    fn refs(manifest: &CoderOrganizationSync) -> Vec<RemoteName> {
+        let organizations = manifest.spec.mapping.iter().flat_map(|it| it.values().flatten());
+        organizations.map(|name| RemoteName::Organization(name.clone())).collect()
     }
 }

@@ -19,7 +19,7 @@ use self::work::Job;
 use crate::{
     decide::Contact,
     gate::Gate,
-    kind::{Aside, Invalid, Kind},
+    kind::{Aside, Invalid, Kind, RemoteName},
     outcome::{Trouble, Waiting},
     plan::{Action, Change, Impact, Plan, Step},
     provisioner::names::secret,
@@ -258,6 +258,10 @@ impl Kind for ProvisionerKey {
             Err(waiting) if *is_last => Err(waiting.into()),
             Err(_) => Ok(None),
         }
+    }
+
+    fn refs(manifest: &CoderProvisionerKey) -> Vec<RemoteName> {
+        vec![RemoteName::Organization(manifest.organization().to_owned())]
     }
 }
 

@@ -10,7 +10,7 @@ use super::mapping::{self, Names, USER_ROLE_MANAGEMENT};
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
+    kind::{Invalid, Kind, RemoteName},
     outcome::Trouble,
     plan::{Action, Impact, Plan, Step},
     world::World,
@@ -135,5 +135,9 @@ impl Kind for RoleSync {
         let home = world.organization_id(&effect.organization).await?;
         world.client().put_role_sync(home, &effect.document).await?;
         Ok(Some(home))
+    }
+
+    fn refs(manifest: &CoderRoleSync) -> Vec<RemoteName> {
+        vec![RemoteName::Organization(manifest.organization().to_owned())]
     }
 }

@@ -64,23 +64,20 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
         .predicate_filter(trigger::of::<K::Manifest>(), PredicateConfig::default());
     shared.metrics.show(manifests.clone(), |it| it.status().map_or(&[], |it| it.conditions.as_slice()));
     let context = Arc::new(Context::<K> { shared: Arc::clone(&shared), manifests: manifests.clone() });
-    let [of_planes, of_organizations, of_groups, of_secrets] = std::array::from_fn(|_| manifests.clone());
-    let [by_planes, by_organizations, by_groups] = std::array::from_fn(|_| Arc::clone(&shared.memory));
+    let [of_planes, of_references, of_secrets] = std::array::from_fn(|_| manifests.clone());
+    let [by_planes, by_references] = std::array::from_fn(|_| Arc::clone(&shared.memory));
     let controller = Controller::for_stream(changes, manifests)
         .reconcile_on(shared.planes.changes().flat_map(move |changed| {
             let belongs =
                 move |it: &K::Manifest| changed.as_ref().is_none_or(|it_is| *it_is == plane_of::<K>(it));
             futures::stream::iter(woken::<K>(&of_planes, &by_planes, belongs))
         }))
-        // What waits for an organization or a group goes on when one changes.
-        .watches(
-            shared.api::<PartialObjectMeta<api::CoderOrganization>>(),
-            watcher::Config::default(),
-            move |it| waiting::<K>(&of_organizations, &by_organizations, it.metadata.namespace.as_deref()),
-        )
-        .watches(shared.api::<PartialObjectMeta<api::CoderGroup>>(), watcher::Config::default(), move |it| {
-            waiting::<K>(&of_groups, &by_groups, it.metadata.namespace.as_deref())
-        })
+        .reconcile_on(shared.references.changes().flat_map(move |changed| {
+            let refers = move |it: &K::Manifest| {
+                changed.as_ref().is_none_or(|changed| changed.concerns(&plane_of::<K>(it), &K::refs(it)))
+            };
+            futures::stream::iter(woken::<K>(&of_references, &by_references, refers))
+        }))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned());
     let controller = if K::HAS_SECRETS {
         // No event that lists have to be read again for: every reconcile reads the Secret, and a value in it that is new
@@ -133,16 +130,13 @@ fn woken<K: Kind>(
     })
 }
 
-/// The manifests of a namespace that wait for something that they refer to.
-fn waiting<K: Kind>(
-    manifests: &Store<K::Manifest>,
-    memory: &Memory,
-    namespace: Option<&str>,
-) -> Vec<ObjectRef<K::Manifest>> {
-    woken::<K>(manifests, memory, |it| {
-        let conditions = it.status().map_or(&[][..], |it| &it.conditions);
-        it.meta().namespace.as_deref() == namespace && trigger::waits_for_reference(conditions)
-    })
+/// Announces the object of a manifest that was created, changed, adopted or deleted.
+fn announce<K: Kind>(manifest: &K::Manifest, report: &Report, shared: &Shared) {
+    let known = manifest.status().and_then(|it| it.id.as_deref());
+    let is_new = report.id.is_some_and(|it| known != Some(it.to_string().as_str()));
+    if let Some(name) = K::provides(manifest).filter(|_| report.done > 0 || is_new) {
+        shared.references.announce(plane_of::<K>(manifest), name);
+    }
 }
 
 fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {
@@ -214,6 +208,7 @@ async fn conclude<K: Kind>(
     let Aside { status: aside, again_at } =
         assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
     let written = write_status(manifest, next, &aside, shared).await;
+    announce::<K>(manifest, &report, shared);
     tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{control_plane::given::Heard, desk::ClusterDesk};
+use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received};
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -344,25 +344,13 @@ impl Planes {
     /// Names a control plane whenever something is different about it: what waits for it goes on at once. Whoever was too
     /// slow to hear everything hears nothing in particular, and has to look at all.
     pub(super) fn changes(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-        heard(self.changed.subscribe())
+        received(self.changed.subscribe())
     }
 
     /// The same whenever something that belonged to it has been let go.
     pub(super) fn releases(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-        heard(self.released.subscribe())
+        received(self.released.subscribe())
     }
-}
-
-fn heard(
-    channel: broadcast::Receiver<PlaneName>,
-) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-    futures::stream::unfold(channel, |mut channel| async {
-        match channel.recv().await {
-            Ok(name) => Some((Some(name), channel)),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some((None, channel)),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
-    })
 }
 
 #[cfg(test)]

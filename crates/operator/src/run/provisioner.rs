@@ -11,10 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{
-    CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvisionerStatus, finalizer, reason,
+use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, finalizer, reason};
+use engine::{
+    RemoteName,
+    provisioner::report::{self, Findings, Readiness},
 };
-use engine::provisioner::report::{self, Findings, Readiness};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -47,7 +48,7 @@ use super::{
     pass::{self, About, Ending, Target},
     planes::PlaneName,
     record::{has_finalizer, set_finalizer, writes},
-    trigger::{self, is_ready, waits_for_reference},
+    trigger::{self, is_ready},
     wake::Wake,
     watch,
 };
@@ -75,9 +76,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
         provisioners: known.clone(),
         bootstraps: Bootstraps::default(),
     });
-    let (of_planes, of_statuses, of_secrets, of_organizations) =
-        (known.clone(), known.clone(), known.clone(), known.clone());
-    let [by_planes, by_statuses, by_organizations] = std::array::from_fn(|_| Arc::clone(&shared.memory));
+    let [of_planes, of_statuses, of_secrets, of_references] = std::array::from_fn(|_| known.clone());
+    let [by_planes, by_statuses, by_references] = std::array::from_fn(|_| Arc::clone(&shared.memory));
     let config = watcher::Config::default;
     let statuses = watch::decoded::<CoderControlPlane>(&shared, None)
         .applied_objects()
@@ -93,12 +93,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             let name = (it.namespace().unwrap_or_default(), it.name_any());
             woken(&of_statuses, &by_statuses, |it| plane_of(it) == name)
         })
-        .watches(shared.api::<PartialObjectMeta<CoderOrganization>>(), config(), move |it| {
-            let namespace = it.namespace();
-            woken(&of_organizations, &by_organizations, |it| {
-                it.namespace() == namespace && waits_for_reference(conditions(it))
-            })
-        })
+        .reconcile_on(shared.references.changes().flat_map(move |changed| {
+            let refers = move |it: &CoderProvisioner| {
+                let organization = RemoteName::Organization(it.spec.organization().to_owned());
+                changed.as_ref().is_none_or(|changed| changed.concerns(&plane_of(it), &[organization]))
+            };
+            futures::stream::iter(woken(&of_references, &by_references, refers))
+        }))
         // Secrets and objects of the cluster are read by every reconcile: no event that lists have to be read again for.
         .watches(shared.api::<PartialObjectMeta<Secret>>(), config(), move |it| {
             let (namespace, name) = (it.namespace(), it.name_any());

@@ -13,13 +13,6 @@ pub(super) fn of<K: ResourceExt>() -> impl Predicate<K> + 'static {
     |object: &K| Some(version(object))
 }
 
-/// Whether an object waits for something that it refers to by name.
-pub(super) fn waits_for_reference(conditions: &[Condition]) -> bool {
-    conditions
-        .iter()
-        .any(|it| it.type_ == api::condition::READY && it.reason == api::reason::REFERENCE_NOT_FOUND)
-}
-
 /// Whether the condition `Ready` is true.
 pub(super) fn is_ready(conditions: &[Condition]) -> bool {
     conditions.iter().any(|it| it.type_ == api::condition::READY && it.status == "True")

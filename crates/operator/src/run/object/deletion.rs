@@ -6,7 +6,7 @@ use api::{AppState as _, DeletionPolicy, Mode, annotation, finalizer, reason};
 use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{Context, claims, ended, next_status, plane_of, record_status::write_status, tell};
+use super::{Context, announce, claims, ended, next_status, plane_of, record_status::write_status, tell};
 use crate::run::{
     control_plane::departure::{DEADLINE, leaving},
     letting_go::{Obstacle, is_terminating, plane},
@@ -108,6 +108,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     let assessment = object.assess_deletion(&world).await;
     let report = object.carry_out(&assessment, &world).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
+    announce::<K>(&object.manifest, &report, shared);
     tell(object, Some(&assessment), &report, shared).await;
     if report.outcome.is_ready() {
         return Ok(report.outcome);
