@@ -25,6 +25,7 @@ mod provisioner_key;
 mod proxy;
 mod quarrel;
 mod rbac;
+mod references;
 mod roles;
 mod run;
 mod secrecy;
