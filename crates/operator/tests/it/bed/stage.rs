@@ -26,7 +26,7 @@ use super::operator::Operator;
 /// Far more than anything here takes, also where everything is slow; only a failure ever waits this long.
 pub(super) const LIMIT: Duration = Duration::from_mins(4);
 /// Less than the time after which whatever waits is looked at in any case.
-const BEFORE_THE_CLOCK: Duration = Duration::from_secs(100);
+pub(super) const BEFORE_THE_CLOCK: Duration = Duration::from_secs(100);
 
 /// The Secret that holds the token of the control plane `main`.
 pub(super) const CREDENTIALS: &str = "coder-automation";
