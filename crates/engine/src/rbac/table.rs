@@ -6,7 +6,7 @@ use api::{CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvision
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Resource;
 
-use super::{Consumer, Evidence, Need, Place};
+use super::{Consumer, Evidence, LEASE, Need, Place};
 use crate::{Kind, control_plane::children as control_plane, kinds, provisioner};
 
 /// Verbs in the order in which people write them.
@@ -41,7 +41,7 @@ fn operator() -> Vec<Need> {
     let by = Consumer::Operator;
     let own = |it: Need| Need { place: Place::Own, ..it };
     let lease = Need {
-        names: vec!["coder-operator"],
+        names: vec![LEASE],
         ..row(by, "coordination.k8s.io", &["leases"], "get update", "leader election: the one Lease")
     };
     vec![

@@ -53,13 +53,18 @@ async fn helm(args: &[&str]) -> Output {
 }
 
 /// The objects that the chart renders with more arguments.
-async fn render(args: &[&str]) -> Vec<Value> {
-    let text = output_of(&helm(&[&["template", "coder-operator", CHART], args].concat()).await);
+pub(super) async fn render(args: &[&str]) -> Vec<Value> {
+    render_release("coder-operator", args).await
+}
+
+/// The objects that the chart renders for a release of that name.
+pub(super) async fn render_release(release: &str, args: &[&str]) -> Vec<Value> {
+    let text = output_of(&helm(&[&["template", release, CHART], args].concat()).await);
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     objects.into_iter().filter(|it| !it.is_null()).collect()
 }
 
-fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+pub(super) fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects
         .iter()
         .find(|it| it["kind"] == kind)
