@@ -133,7 +133,7 @@ pub(crate) enum LogFormat {
 /// Manifests, and how to reach the deployments that they are for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Input {
-    /// Manifests: files, folders with what is below them, or `-` for standard input
+    /// Manifests: files, folders (read recursively), or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
     /// Deployment that every manifest goes to; without it, each manifest goes to its control plane
