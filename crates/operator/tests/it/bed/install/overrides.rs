@@ -149,10 +149,12 @@ async fn labels_of_pods_do_not_replace_those_of_the_selector() {
 
 #[tokio::test]
 async fn notes_warn_of_definitions_only_where_the_chart_owns_them() {
+    // Other tests install the definitions on the same bed, without Helm.
     for (values, expected) in
         [("crds.keep=false", true), ("crds.keep=false,crds.enabled=false", false), ("crds.keep=true", false)]
     {
-        let install = ["install", "coder-operator", CHART, "--dry-run=client", "--set", values];
+        let install =
+            ["install", "coder-operator", CHART, "--dry-run=client", "--take-ownership", "--set", values];
         let shown = output_of(&helm(&install).await);
         assert_eq!(shown.contains("crds.keep is false"), expected, "{values}");
     }
