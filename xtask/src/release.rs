@@ -79,7 +79,7 @@ fn collect(folder: &Path, binary: &Path, tools: &Tools) -> Result<Vec<String>> {
     checksums(folder)
 }
 
-/// Refuses an SBOM that is not CycloneDX or names no component.
+/// Refuses an SBOM that is not `CycloneDX` or names no component.
 fn check_sbom(path: &Path) -> Result<()> {
     let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
     let sbom: Value = serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))?;
