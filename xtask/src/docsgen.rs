@@ -44,7 +44,8 @@ fn write_command(text: &mut String, name: &str, command: &Command, level: usize)
         let name = format!("{name} {}", verb.get_name());
         let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
         writeln!(text, "\n{} `{name}`\n\n{about}.", "#".repeat(level))?;
-        let arguments: Vec<_> = verb.get_arguments().filter(|it| it.get_id() != "help").collect();
+        let arguments: Vec<_> =
+            verb.get_arguments().filter(|it| it.get_id() != "help" && !it.is_hide_set()).collect();
         if !arguments.is_empty() {
             writeln!(text, "\n| argument | meaning |\n|---|---|")?;
         }

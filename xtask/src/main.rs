@@ -35,14 +35,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build, start and look after the bed of real parts
+    /// Build, start, list and remove beds: the real programs that tests run on
     #[command(subcommand)]
     Bed(bed::Verb),
-    /// Show the quickstart: a Coder that runs in a cluster of real parts
+    /// Show the product on a bed: install, connect a Coder, drift, approval, key rotation, deletion
     Demo(demo::Args),
     /// Run every test, on a bed that is started once
     Test(test::Args),
-    /// Check what goodwill does not: sizes, headers, directions, secrets, generated files
+    /// Check sizes, headers, words, dependencies between crates, reasons, pages, secrets and generated files
     Tidy,
     /// Build the book of the pages under `docs` into `target/book`
     Docs,

@@ -8,13 +8,16 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use engine::rbac::{Evidence, Need, needs};
+use engine::rbac::{Evidence, Need, Place, needs};
 use serde_json::Value;
 
 use crate::terminal::say;
 
 /// Tests give every operator a ServiceAccount whose name ends like this, and any other account another name.
 const ACCOUNT: &str = "coder-operator";
+
+/// What tests add to the name of a watched namespace, for the namespace of an operator that is bound by a ClusterRole.
+const OWN: &str = "-operator";
 
 /// A right: API group, resource with its subresource, verb.
 type Right = (String, String, String);
@@ -23,11 +26,33 @@ type Right = (String, String, String);
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Usage {
     used: BTreeSet<Right>,
+    /// Those that were used in the namespace of the operator's account.
+    used_in_own: BTreeSet<Right>,
+    /// Those that were used in a namespace that is neither the account's nor the watched one.
+    used_in_workspaces: BTreeSet<Right>,
     /// The right that was missing, with the API server's words for the first request.
     refused: BTreeMap<Right, String>,
 }
 
 impl Usage {
+    /// The rights that were used where a row of the table holds.
+    fn used_in(&self, place: Place) -> &BTreeSet<Right> {
+        match place {
+            Place::Own => &self.used_in_own,
+            Place::Workspaces => &self.used_in_workspaces,
+            Place::Watched => &self.used,
+        }
+    }
+
+    fn add_used(&mut self, right: Right, place: Place) {
+        match place {
+            Place::Own => drop(self.used_in_own.insert(right.clone())),
+            Place::Workspaces => drop(self.used_in_workspaces.insert(right.clone())),
+            Place::Watched => {}
+        }
+        self.used.insert(right);
+    }
+
     /// Rights that operators asked for and never had. One that was refused only at times is in the table: its binding had not
     /// come yet, or went before its operator, as in an uninstallation.
     fn missing(&self) -> impl Iterator<Item = (&Right, &String)> {
@@ -39,7 +64,7 @@ impl Usage {
 pub(crate) fn check(log: &std::path::Path, is_whole_run: bool) -> Result<bool> {
     let file = std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
     let usage = read(std::io::BufReader::new(file)).context("read the audit log")?;
-    let unused = if is_whole_run { unused(&needs(), &usage.used) } else { Vec::new() };
+    let unused = if is_whole_run { unused(&needs(), &usage) } else { Vec::new() };
     let missing: Vec<_> = usage.missing().collect();
     for row in &unused {
         say(&format!("rbac: no request of this run needed {row}: remove it from the table in engine::rbac"));
@@ -90,10 +115,21 @@ fn add(usage: &mut Usage, entry: &Value) {
         usage.refused.entry(right(verb)).or_insert_with(|| format!("{user}: {words}"));
         return;
     }
-    usage.used.insert(right(verb));
+    let place = place_of(object["namespace"].as_str(), user.split(':').nth(2).unwrap_or_default());
+    usage.add_used(right(verb), place);
     // An apply of an object that did not exist is a patch to the audit log, and needed both rights.
     if verb == "patch" && status["code"] == 201 {
-        usage.used.insert(right("create"));
+        usage.add_used(right("create"), place);
+    }
+}
+
+/// Where a request in a namespace went, by the namespace of the operator's account. An operator of the shared bed runs in the
+/// namespace that it watches, or in one that is called like it with [`OWN`] at the end.
+fn place_of(namespace: Option<&str>, own: &str) -> Place {
+    match namespace {
+        Some(namespace) if namespace == own => Place::Own,
+        Some(namespace) if own.strip_suffix(OWN) != Some(namespace) => Place::Workspaces,
+        _ => Place::Watched,
     }
 }
 
@@ -101,21 +137,39 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Verbs of the table that no request used. The resources of a row are served by the same code, so one of them is enough.
-fn unused(table: &[Need], used: &BTreeSet<Right>) -> Vec<String> {
+/// Verbs of the table that no request used where the row holds. Our own kinds are served by the same code, so one of a row is
+/// enough; every other resource needs a request of its own.
+fn unused(table: &[Need], usage: &Usage) -> Vec<String> {
     let mut found = BTreeSet::new();
-    for Need { group, resources, verbs, evidence, .. } in table {
+    for Need { group, resources, verbs, evidence, place, .. } in table {
         if *evidence != Evidence::Requests {
             continue;
         }
-        for verb in verbs {
+        let used = usage.used_in(*place);
+        let whole = [resources.as_slice()];
+        let each: Vec<&[String]> = resources.chunks(1).collect();
+        let parts: &[&[String]] = if group == api::GROUP { &whole } else { &each };
+        for (verb, part) in verbs.iter().flat_map(|verb| parts.iter().map(move |part| (verb, part))) {
             let is_used = |it: &String| used.contains(&(group.clone(), it.clone(), verb.clone()));
-            if !resources.iter().any(is_used) {
-                found.insert(format!("{verb} of {} ({})", resources.join(", "), shown(group)));
+            if !part.iter().any(is_used) {
+                found.insert(format!(
+                    "{verb} of {} ({}){}",
+                    part.join(", "),
+                    shown(group),
+                    where_needed(*place)
+                ));
             }
         }
     }
     found.into_iter().collect()
+}
+
+fn where_needed(place: Place) -> &'static str {
+    match place {
+        Place::Own => " in the operator's own namespace",
+        Place::Workspaces => " in a namespace that takes workspaces",
+        Place::Watched => "",
+    }
 }
 
 #[cfg(test)]
@@ -198,21 +252,57 @@ mod tests {
     fn subresources_are_resources_of_their_own() {
         let mut status = entry(OPERATOR, "update", "deployments", 200, "allow");
         status["objectRef"]["subresource"] = json!("status");
-        assert_eq!(unused(&[need(&["update"], Evidence::Requests)], &usage(&[status]).used).len(), 1);
+        let table =
+            [Need { resources: vec!["deployments".to_owned()], ..need(&["update"], Evidence::Requests) }];
+        assert_eq!(unused(&table, &usage(&[status])).len(), 1);
     }
 
     #[test]
     fn unused_verbs_are_named_unless_no_request_can_show_them() {
-        let used = BTreeSet::from([right("get")]);
+        let get = entry(OPERATOR, "get", "deployments", 200, "allow");
         let table = [
-            need(&["get", "list"], Evidence::Requests),
+            need(&["get"], Evidence::Requests),
             need(&["update"], Evidence::Granted),
             need(&["patch"], Evidence::NoRequest("a reason")),
         ];
-        assert_eq!(unused(&table, &used), ["list of deployments, replicasets (apps)"]);
-        let replica_sets = ("apps".to_owned(), "replicasets".to_owned(), "list".to_owned());
-        let used = BTreeSet::from([right("get"), replica_sets]);
-        assert_eq!(unused(&table, &used), [""; 0]);
+        assert_eq!(unused(&table, &usage(std::slice::from_ref(&get))), ["get of replicasets (apps)"]);
+        let other = entry(OPERATOR, "get", "replicasets", 200, "allow");
+        assert_eq!(unused(&table, &usage(&[get, other])), [""; 0]);
+    }
+
+    #[test]
+    fn one_of_our_own_kinds_is_enough() {
+        let mut get = entry(OPERATOR, "get", "codergroups", 200, "allow");
+        get["objectRef"]["apiGroup"] = json!(api::GROUP);
+        let ours = |resources: &[&str]| Need {
+            group: api::GROUP.to_owned(),
+            resources: resources.iter().map(|it| (*it).to_owned()).collect(),
+            ..need(&["get"], Evidence::Requests)
+        };
+        let usage = usage(&[get]);
+        assert_eq!(unused(&[ours(&["codergroups", "coderorganizations"])], &usage), [""; 0]);
+        assert_eq!(unused(&[ours(&["coderorganizations"])], &usage).len(), 1);
+    }
+
+    #[test]
+    fn right_counts_only_where_it_was_used() {
+        let row = |place| Need {
+            place,
+            resources: vec!["deployments".to_owned()],
+            ..need(&["get"], Evidence::Requests)
+        };
+        let table = [row(Place::Watched), row(Place::Own), row(Place::Workspaces)];
+        let at_home = entry(OPERATOR, "get", "deployments", 200, "allow");
+        let mut elsewhere = at_home.clone();
+        elsewhere["objectRef"]["namespace"] = json!("workspaces");
+        let missing = "get of deployments (apps) in a namespace that takes workspaces";
+        assert_eq!(unused(&table, &usage(std::slice::from_ref(&at_home))), [missing]);
+        let missing = "get of deployments (apps) in the operator's own namespace";
+        assert_eq!(unused(&table, &usage(std::slice::from_ref(&elsewhere))), [missing]);
+        assert_eq!(unused(&table, &usage(&[at_home, elsewhere])), [""; 0]);
+        let beside = "system:serviceaccount:platform-operator:coder-operator";
+        let watched = entry(beside, "get", "deployments", 200, "allow");
+        assert_eq!(unused(&table, &usage(&[watched])).len(), 2, "neither its own nor one for workspaces");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 mod page;
 
 use anyhow::Result;
-use engine::rbac::{Form, READ, Rule, WRITE, kinds, rules};
+use engine::rbac::{Form, LEASE, READ, Rule, WRITE, kinds, rules};
 
 use crate::generated::File;
 
@@ -69,6 +69,7 @@ enum Scope {
 
 /// What stands where the manifests have names.
 struct Style {
+    /// The name of the objects, and of the Lease.
     name: &'static str,
     /// The lines of `metadata.labels`.
     labels: &'static str,
@@ -127,7 +128,7 @@ fn chart() -> String {
 
 impl Style {
     fn operator(&self, scope: Scope) -> String {
-        let rules = rendered(&rules(Form::Watched));
+        let rules = self.rendered(&rules(Form::Watched));
         let (prefix, namespace) = match scope {
             Scope::Cluster => ("Cluster", None),
             Scope::Namespace => ("", self.namespace),
@@ -147,13 +148,13 @@ impl Style {
 
     fn cli(&self) -> String {
         let role = self.object("Role", "-cli", self.namespace, "");
-        format!("{role}rules:\n{}", rendered(&rules(Form::Cli)))
+        format!("{role}rules:\n{}", self.rendered(&rules(Form::Cli)))
     }
 
     fn role_and_binding(&self, suffix: &str, namespace: Option<&str>, form: Form) -> String {
         let role = self.object("Role", suffix, namespace, "");
         let binding = self.object("RoleBinding", suffix, namespace, "");
-        format!("{role}rules:\n{}---\n{binding}{}", rendered(&rules(form)), self.bound("Role", suffix))
+        format!("{role}rules:\n{}---\n{binding}{}", self.rendered(&rules(form)), self.bound("Role", suffix))
     }
 
     fn view(&self) -> String {
@@ -205,24 +206,25 @@ impl Style {
              subjects:\n  - kind: ServiceAccount\n    name: {account}\n    namespace: {own_namespace}\n"
         )
     }
-}
 
-/// Rules, each below the reasons for it.
-fn rendered(rules: &[Rule]) -> String {
-    let mut text = String::new();
-    for it in rules {
-        for (by, why) in &it.reasons {
-            let held = if it.is_granted { "held only to grant it: " } else { "" };
-            let by: Vec<&str> = by.iter().map(|it| it.name()).collect();
-            text.extend(["  # ", &by.join(", "), ": ", held, why, "\n"]);
+    /// Rules, each below the reasons for it.
+    fn rendered(&self, rules: &[Rule]) -> String {
+        let mut text = String::new();
+        for it in rules {
+            for (by, why) in &it.reasons {
+                let held = if it.is_granted { "held only to grant it: " } else { "" };
+                let by: Vec<&str> = by.iter().map(|it| it.name()).collect();
+                text.extend(["  # ", &by.join(", "), ": ", held, why, "\n"]);
+            }
+            let names: Vec<&str> =
+                it.names.iter().map(|it| if *it == LEASE { self.name } else { *it }).collect();
+            text.push_str(&rule(&it.group, &it.resources, &names, &it.verbs));
         }
-        let names: Vec<String> = it.names.iter().map(|it| (*it).to_owned()).collect();
-        text.push_str(&rule(&it.group, &it.resources, &names, &it.verbs));
+        text
     }
-    text
 }
 
-fn rule(group: &str, resources: &[String], names: &[String], verbs: &[String]) -> String {
+fn rule(group: &str, resources: &[String], names: &[&str], verbs: &[String]) -> String {
     let group = if group.is_empty() { "\"\"" } else { group };
     let names =
         if names.is_empty() { String::new() } else { format!("    resourceNames: [{}]\n", names.join(", ")) };

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what goodwill does not keep.
+//! `cargo xtask tidy`: checks of the sources, the docs and the generated files.
 //!
 //! Each check is a function from the tree's files to complaints; it neither fixes nor prints.
 

@@ -14,6 +14,9 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 pub use people::{ManagedKind, READ, WRITE, kinds};
 pub use table::{cli, needs};
 
+/// The default name of the Lease. Manifests that give it another name put that one in place of this in `resourceNames`.
+pub const LEASE: &str = "coder-operator";
+
 /// Who needs a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consumer {

@@ -101,9 +101,12 @@ pub(crate) struct Run {
     /// Namespace to watch; without it, all namespaces
     #[arg(long)]
     pub(crate) namespace: Option<String>,
-    /// Elect a leader through the Lease `coder-operator`; without it, run a single replica
+    /// Elect a leader through a Lease; without it, run a single replica
     #[arg(long)]
     pub(crate) leader_elect: bool,
+    /// Name of the Lease; operators that share a namespace and watch different ones need a name each
+    #[arg(long, value_name = "NAME", default_value = engine::rbac::LEASE, requires = "leader_elect")]
+    pub(crate) lease_name: String,
     /// Namespace of the Lease; without it, that of --namespace, else that of the pod
     #[arg(long, requires = "leader_elect")]
     pub(crate) lease_namespace: Option<String>,
@@ -133,7 +136,7 @@ pub(crate) enum LogFormat {
 /// Manifests, and how to reach the deployments that they are for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Input {
-    /// Manifests: files, folders with what is below them, or `-` for standard input
+    /// Manifests: files, folders (read recursively), or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
     /// Deployment that every manifest goes to; without it, each manifest goes to its control plane
@@ -259,6 +262,21 @@ mod tests {
                 assert!(help.contains(variable.to_str().unwrap()), "{}: {variable:?}", command.get_name());
             }
         }
+    }
+
+    #[test]
+    fn lease_name_has_a_default_and_needs_leader_election() {
+        let name = |args: &[&str]| {
+            let words = ["coder-operator", "run"].iter().chain(args);
+            match Args::try_parse_from(words).map(|it| it.verb) {
+                Ok(Verb::Run(run)) => Ok(run.lease_name),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        assert_eq!(name(&["--leader-elect"]).unwrap(), "coder-operator");
+        assert_eq!(name(&["--leader-elect", "--lease-name", "team-a"]).unwrap(), "team-a");
+        assert!(name(&["--lease-name", "team-a"]).unwrap_err().contains("--leader-elect"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) enum Ended {
     Waiting,
     Refused,
     /// The plan was no longer the one that was shown.
-    LeftAlone,
+    Skipped,
     Invalid,
     Failed,
 }
@@ -67,7 +67,7 @@ impl Ended {
             Self::Observed => "observed",
             Self::Waiting => "waiting",
             Self::Refused => "refused",
-            Self::LeftAlone => "skipped",
+            Self::Skipped => "skipped",
             Self::Invalid => "invalid",
             Self::Failed => "failed",
         }

@@ -52,7 +52,7 @@ use admin::{Addresses, Phase, Progress};
 use controllers::{Controllers, drive};
 use desk::ClusterDesk;
 use events::Events;
-use lease::Election;
+use lease::{Election, LeaseRef};
 use memory::Memory;
 use metrics::Metrics;
 use pass::Passes;
@@ -164,11 +164,10 @@ async fn act(args: Run) -> Result<()> {
     // Answers until the very end.
     let _servers = admin::serve(addresses, progress.clone(), Arc::clone(&metrics)).await?;
     let mut election = args.leader_elect.then(|| {
-        let namespace = args.lease_namespace.as_deref().or(args.namespace.as_deref());
         let client = clients.electing.clone();
-        let namespace = namespace.unwrap_or_else(|| clients.electing.default_namespace());
+        let lease = lease_of(&args, client.default_namespace());
         progress.set(Phase::StandingBy);
-        Election::begin(client, namespace, progress.clone(), clients.fence.clone())
+        Election::begin(client, lease, progress.clone(), clients.fence.clone())
     });
     let leads = tokio::select! {
         won = won(&mut election) => {
@@ -204,6 +203,12 @@ async fn act(args: Run) -> Result<()> {
         election.end().await;
     }
     Ok(())
+}
+
+/// The Lease that the arguments name; in the namespace of the pod when they name none.
+fn lease_of(args: &Run, own_namespace: &str) -> LeaseRef {
+    let namespace = args.lease_namespace.as_deref().or(args.namespace.as_deref()).unwrap_or(own_namespace);
+    LeaseRef { namespace: namespace.to_owned(), name: args.lease_name.clone() }
 }
 
 /// Returns when we lead, at once where there is no election; or, with false, when we never will.

@@ -4,18 +4,24 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use testbed::{BedInfo, coderd::sign_license, run};
-use tokio::process::Command;
+use tokio::{process::Command, time::timeout};
 
 use super::steps::{self, Check};
 use crate::{bed::root, terminal::say};
 
+/// How long a command may take. Every wait of the steps ends before by itself, with a message of its own.
+const LIMIT: Duration = Duration::from_mins(5);
+
 /// What the commands of a demo are run with.
 pub(super) struct Runner {
+    /// How long a command may take.
+    limit: Duration,
     variables: Vec<(String, String)>,
     /// The run's mark, by which nothing that is started outlives the bed.
     mark: String,
@@ -43,21 +49,23 @@ impl Runner {
             ("CODER_LICENSE", license),
         ];
         let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(Self { variables, mark: bed.run.clone() })
+        Ok(Self { limit: LIMIT, variables, mark: bed.run.clone() })
     }
 
     /// Runs a command as a person would: shown before, its answer after, and checked.
     pub(super) async fn run(&self, command: &steps::Command) -> Result<()> {
         say(&format!("\n$ {}", command.line));
-        let output = Command::new("sh")
+        let mut shell = Command::new("sh");
+        shell
             .args(["-euc", &format!("{} 2>&1", grouped(command.line))])
             .current_dir(root())
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env(run::MARKER, &self.mark)
             .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
+            .kill_on_drop(true);
+        let output = timeout(self.limit, shell.output())
             .await
+            .with_context(|| format!("the command did not end within {} s", self.limit.as_secs()))?
             .context("run a shell")?;
         let answer = String::from_utf8_lossy(&output.stdout);
         let answer = answer.trim_end();
@@ -71,6 +79,9 @@ impl Runner {
         let code = output.status.code().unwrap_or(-1);
         if code != command.exit {
             bail!("exit code {code}, expected {}", command.exit);
+        }
+        if command.shows_exit {
+            say(&format!("exit code {code}"));
         }
         for check in command.checks {
             match check {
@@ -95,4 +106,44 @@ fn tools(bed: &BedInfo) -> Result<PathBuf> {
         std::os::unix::fs::symlink(program, folder.join(name)).with_context(|| format!("link {name}"))?;
     }
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A runner for which `kubectl` is a script with that body, and `sleep` takes no time.
+    fn runner(name: &str, kubectl: &str) -> Runner {
+        let tools = std::env::temp_dir().join(format!("demo-{name}-{}", std::process::id()));
+        fs::create_dir_all(&tools).unwrap();
+        for (program, body) in [("kubectl", kubectl), ("sleep", "exit 0")] {
+            let path = tools.join(program);
+            fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        Runner { limit: LIMIT, variables: vec![("PATH".to_owned(), path)], mark: "test".to_owned() }
+    }
+
+    async fn run(runner: &Runner, line: &'static str) -> Result<()> {
+        runner.run(&steps::Command { line, exit: 0, shows_exit: true, checks: &[] }).await
+    }
+
+    #[tokio::test]
+    async fn command_that_does_not_end_fails_the_demo() {
+        let hasty = Runner { limit: Duration::from_millis(100), ..runner("hangs", "exit 0") };
+        let error = run(&hasty, "/bin/sleep 600").await.unwrap_err();
+        assert!(format!("{error:#}").contains("did not end within"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn wait_for_the_revocation_ends_whatever_kubectl_answers() {
+        run(&runner("revoked", "exit 0"), steps::UNTIL_REVOKED).await.unwrap();
+        let failing = run(&runner("failing", "exit 7"), steps::UNTIL_REVOKED).await.unwrap_err();
+        assert!(format!("{failing:#}").contains("exit code 7"), "{failing:#}");
+        let retiring = run(&runner("retiring", "echo alpha"), steps::UNTIL_REVOKED).await.unwrap_err();
+        assert!(format!("{retiring:#}").contains("exit code 1"), "{retiring:#}");
+    }
 }

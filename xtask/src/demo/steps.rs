@@ -11,6 +11,8 @@ pub(super) struct Step {
 pub(super) struct Command {
     pub(super) line: &'static str,
     pub(super) exit: i32,
+    /// Whether the exit code is part of what the step shows.
+    pub(super) shows_exit: bool,
     pub(super) checks: &'static [Check],
 }
 
@@ -23,20 +25,23 @@ pub(super) enum Check {
 use Check::{Has, Lacks};
 
 const fn command(line: &'static str, checks: &'static [Check]) -> Command {
-    Command { line, exit: 0, checks }
+    Command { line, exit: 0, shows_exit: false, checks }
 }
 
-/// A command that is to end with that exit code.
+/// A command that is to end with that exit code, which is shown.
 const fn exits(exit: i32, line: &'static str, checks: &'static [Check]) -> Command {
-    Command { line, exit, checks }
+    Command { line, exit, shows_exit: true, checks }
 }
+
+/// Waits a minute for the old key to be revoked. A kubectl that fails ends the wait with its exit code.
+pub(super) const UNTIL_REVOKED: &str = "for second in $(seq 60); do retiring=$(kubectl get coderprovisioner alpha --output jsonpath='{.status.retiringKeys}'); test -n \"$retiring\" || break; sleep 1; done; test -z \"$retiring\"";
 
 const INSTALL: Step = Step {
     title: "Install the operator with its chart",
     story: "Two replicas, one of them leads. The flag is only for this machine: its Coder listens on a loopback address, which the operator refuses to talk to otherwise.",
     commands: &[
         command(
-            "helm install coder-operator deploy/chart --namespace coder-operator-system --create-namespace --wait --set 'extraArgs={--allow-local-addresses}'",
+            "helm install coder-operator deploy/chart --namespace coder-operator-system --create-namespace --wait --timeout=4m --set 'extraArgs={--allow-local-addresses}'",
             &[Has("STATUS: deployed")],
         ),
         command(
@@ -80,11 +85,16 @@ const DECLARE: Step = Step {
 
 const DRIFT: Step = Step {
     title: "Somebody changes something by hand",
-    story: "The quota of a group. `verify` is what a CI pipeline runs: it changes nothing and exits with 3. The operator heals the drift at its next interval; here it is asked to look now. The Event says what was changed.",
+    story: "The quota of a group. `plan` and `verify` are what a CI pipeline runs: they change nothing, and exit with 3 where Coder differs from the files. The operator heals the drift at its next interval; here it is asked to look now. The Event says what was changed.",
     commands: &[
         command(
             "curl --silent --show-error --fail --request PATCH --header \"Coder-Session-Token: $CODER_SESSION_TOKEN\" --data '{\"name\":\"\",\"quota_allowance\":1}' --output /dev/null \"$CODER_URL/api/v2/groups/$(kubectl get codergroup alpha-developers --output jsonpath='{.status.id}')\"",
             &[],
+        ),
+        exits(
+            3,
+            "coder-operator plan --exit-code --url \"$CODER_URL\" -f $DEMO/state",
+            &[Has("quotaAllowance: 1 -> 20")],
         ),
         exits(
             3,
@@ -103,7 +113,7 @@ const DRIFT: Step = Step {
             "kubectl describe codergroup alpha-developers | sed -n '/^Events:/,$p'",
             &[Has("quotaAllowance: 1 -> 20")],
         ),
-        command("coder-operator verify --url \"$CODER_URL\" -f $DEMO/state", &[Lacks("quotaAllowance")]),
+        exits(0, "coder-operator verify --url \"$CODER_URL\" -f $DEMO/state", &[Lacks("quotaAllowance")]),
     ],
 };
 
@@ -152,10 +162,7 @@ const ROTATE: Step = Step {
             "kubectl wait coderprovisioner alpha --for=jsonpath='{.status.lastHandledRotateAt}'=now --timeout=60s",
             &[],
         ),
-        command(
-            "until [ -z \"$(kubectl get coderprovisioner alpha --output jsonpath='{.status.retiringKeys}')\" ]; do sleep 1; done",
-            &[],
-        ),
+        command(UNTIL_REVOKED, &[]),
         command("kubectl wait --for=condition=Ready coderprovisioner/alpha --timeout=60s", &[]),
         command(
             "kubectl get coderprovisioner alpha --output jsonpath='{.status.provisionerKeyName}{\"\\n\"}'",
@@ -167,21 +174,45 @@ const ROTATE: Step = Step {
 
 const DELETE: Step = Step {
     title: "Delete everything",
-    story: "Remote objects go with their manifests where `deletionPolicy: Delete` says so, the control plane goes last, and nothing is left: no key, no organization, no pod.",
+    story: "Remote objects go with their manifests where `deletionPolicy: Delete` says so, the control plane goes last with the licence that the operator installed. Secrets that you created stay.",
     commands: &[
         command("kubectl delete coder --all --timeout=120s", &[Has("deleted")]),
         command(
             "curl --silent --fail --header \"Coder-Session-Token: $CODER_SESSION_TOKEN\" \"$CODER_URL/api/v2/organizations\"",
             &[Lacks("\"alpha\"")],
         ),
-        command("kubectl get secrets,deployments,pods", &[Has("coder-automation"), Lacks("provisioner")]),
         command(
-            "helm uninstall coder-operator --namespace coder-operator-system --wait",
+            "curl --silent --fail --header \"Coder-Session-Token: $CODER_SESSION_TOKEN\" \"$CODER_URL/api/v2/licenses\"",
+            &[Has("[]")],
+        ),
+        command(
+            "kubectl get secrets,deployments,pods,serviceaccounts,roles,rolebindings",
+            &[Has("coder-automation"), Lacks("provisioner")],
+        ),
+    ],
+};
+
+const UNINSTALL: Step = Step {
+    title: "Uninstall",
+    story: "The pods made the Lease, so Helm does not know it: it goes with the namespace. The definitions stay (`crds.keep`) until they are deleted by name, because every object of their kinds goes with them.",
+    commands: &[
+        command(
+            "helm uninstall coder-operator --namespace coder-operator-system --wait --timeout=4m",
             &[Has("uninstalled")],
         ),
         command("kubectl get all --namespace coder-operator-system", &[Has("No resources found")]),
+        command("kubectl get leases --namespace coder-operator-system", &[Has("coder-operator")]),
+        command("kubectl delete namespace coder-operator-system platform --timeout=120s", &[Has("deleted")]),
+        command(
+            "kubectl delete crds --selector app.kubernetes.io/name=coder-operator --timeout=120s",
+            &[Has("codercontrolplanes.coder.com")],
+        ),
+        command(
+            "kubectl get crds,clusterroles,clusterrolebindings,namespaces --output name",
+            &[Lacks("coder"), Lacks("platform")],
+        ),
     ],
 };
 
 /// The demo.
-pub(super) const STEPS: [Step; 7] = [INSTALL, CONNECT, DECLARE, DRIFT, APPROVE, ROTATE, DELETE];
+pub(super) const STEPS: [Step; 8] = [INSTALL, CONNECT, DECLARE, DRIFT, APPROVE, ROTATE, DELETE, UNINSTALL];

@@ -32,7 +32,8 @@ fn write_verb(text: &mut String, verb: &Command, global: &[&Arg]) -> std::fmt::R
         verb.get_name()
     )?;
     let own = verb.get_arguments().filter(|it| global.iter().all(|global| global.get_id() != it.get_id()));
-    for argument in own.chain(global.iter().copied()).filter(|it| it.get_id() != "help") {
+    for argument in own.chain(global.iter().copied()).filter(|it| it.get_id() != "help" && !it.is_hide_set())
+    {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         let values: Vec<String> =
             argument.get_possible_values().iter().map(|it| format!("`{}`", it.get_name())).collect();

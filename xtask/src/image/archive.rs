@@ -19,6 +19,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::rootfs::{BINARY, CERTIFICATES, File, USER};
 
+/// The repository of the sources, on the host of the chart's default registry.
+const SOURCE: &str = "https://github.com/coder-operator/coder-operator";
+
 /// What the image says of itself.
 pub(super) struct Labels {
     pub(super) version: String,
@@ -34,6 +37,7 @@ impl Labels {
             ("title", "coder-operator".to_owned()),
             ("description", "Keeps Coder deployments equal to their manifests in Git".to_owned()),
             ("licenses", "Apache-2.0".to_owned()),
+            ("source", SOURCE.to_owned()),
             ("version", self.version.clone()),
             ("created", self.timestamp()),
         ]);
@@ -201,6 +205,36 @@ mod tests {
         let labels =
             Labels { version: version.to_owned(), revision: Some("abc".to_owned()), created: 1_700_000_000 };
         pack(&[text("etc/a/b", "content"), text("etc/c", "more")], &labels).unwrap()
+    }
+
+    fn repository_file(path: &str) -> String {
+        std::fs::read_to_string(crate::bed::root().join(path)).unwrap()
+    }
+
+    #[test]
+    fn dockerfile_makes_an_image_with_the_same_labels_and_users() {
+        let dockerfile = repository_file("deploy/Dockerfile");
+        let labels = Labels { version: String::new(), revision: Some(String::new()), created: 0 };
+        for (label, value) in labels.pairs() {
+            assert!(dockerfile.contains(&format!("{label}=\"")), "{label}");
+            let is_fixed =
+                ["title", "description", "licenses", "source"].iter().any(|it| label.ends_with(it));
+            assert!(!is_fixed || dockerfile.contains(&format!("{label}=\"{value}\"")), "{label}: {value}");
+        }
+        for path in ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"] {
+            assert!(dockerfile.contains(&format!("> /files{path}")), "{path}");
+        }
+        assert!(dockerfile.contains(&format!("USER {USER}:{USER}\n")));
+    }
+
+    #[test]
+    fn dockerfile_builds_with_the_toolchain_of_the_workspace() {
+        let toolchain = repository_file("rust-toolchain.toml");
+        let (_, rest) = toolchain.split_once("channel = \"").unwrap();
+        let (version, _) = rest.split_once('"').unwrap();
+        let dockerfile = repository_file("deploy/Dockerfile");
+        assert!(dockerfile.contains(&format!("FROM rust:{version}-")), "{version}");
+        assert!(dockerfile.contains(&format!("RUSTUP_TOOLCHAIN={version}\n")), "{version}");
     }
 
     #[test]

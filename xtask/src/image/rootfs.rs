@@ -69,11 +69,14 @@ fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(binary).output().context("run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        // A static binary has none, and ldd reports that as a failure.
-        if text.contains("statically linked") || text.contains("not a dynamic executable") {
+        let error = String::from_utf8_lossy(&output.stderr);
+        // A static binary has none, and ldd reports that as a failure on either stream.
+        let is_static =
+            |it: &str| it.contains("statically linked") || it.contains("not a dynamic executable");
+        if is_static(&text) || is_static(&error) {
             return Ok(Vec::new());
         }
-        bail!("ldd {} failed: {}", binary.display(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("ldd {} failed: {}", binary.display(), error.trim());
     }
     parse_ldd(&text)
 }

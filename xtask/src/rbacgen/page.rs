@@ -13,7 +13,7 @@ const INTRODUCTION: &str = r"# RBAC
 
 The operator runs as the ServiceAccount `coder-operator` with the rules on this page and nothing else. The manifests under `deploy/rbac`, the chart and this
 page are generated from one table in the code. Every test runs the operator with these rules; a whole test run fails when the operator
-lacked a right, and when no request used a rule.
+lacked a permission, and when no request used a rule.
 
 | file | holds | needed |
 |---|---|---|
@@ -24,7 +24,7 @@ lacked a right, and when no request used a rule.
 | `deploy/rbac/people` | the roles [`view` and `edit`](#people) | optional |
 | `deploy/rbac/cli.yaml` | a Role for [the command line](#command-line) | optional |
 
-No rule is cluster-wide with `--namespace`: reading the Namespace object itself is a right inside that namespace. An operator that reconciles all namespaces can
+No rule is cluster-wide with `--namespace`: reading the Namespace object itself is a permission inside that namespace. An operator that reconciles all namespaces can
 read and write every Secret of the cluster, because manifests in any namespace may refer to any Secret beside them. Use `--namespace` where that is too much.
 
 With `--namespace`, delete the manifests before the namespace. Kubernetes deletes the Role together with the rest of the namespace, and an operator without it
@@ -35,8 +35,8 @@ cannot remove finalizers any more.
 const GRANTING: &str = r"
 ### Held only to grant
 
-The operator creates Roles so that templates can make workspaces. Kubernetes lets nobody put a right into a Role that they do not hold themselves, so the
-operator holds these rights without using them. It never holds `escalate` or `bind`. Rules that `--allow-rules` lets manifests grant have to be bound to the
+The operator creates Roles so that templates can create workspaces. Kubernetes lets nobody put a permission into a Role that they do not hold themselves, so
+the operator holds these permissions without using them. It never holds `escalate` or `bind`. Rules that `--allow-rules` lets manifests grant have to be bound to the
 operator's ServiceAccount as well.
 ";
 

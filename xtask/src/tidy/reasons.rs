@@ -55,7 +55,11 @@ fn undocumented(path: &str, text: &str, documented: &BTreeSet<&str>) -> Vec<Comp
     missing.map(complain).collect()
 }
 
-/// Constants of modules called `reason`, match arms of types called `Reason`, and literals of fields called `reason`.
+/// The actions of Events. A tuple of two literals that ends in one of them is a reason with its action.
+const ACTIONS: [&str; 5] = ["Announce", "Create", "Delete", "Read", "Update"];
+
+/// Constants of modules called `reason`, match arms of types called `Reason`, literals of fields called `reason`, and the first
+/// literals of tuples that are passed to `publish` or hold the action of an Event.
 #[derive(Default)]
 struct Reasons {
     found: Vec<(String, Span)>,
@@ -106,6 +110,30 @@ impl<'ast> Visit<'ast> for Reasons {
         } else {
             visit::visit_item_impl(self, implementation);
         }
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        let is_publish = matches!(&*call.func, Expr::Path(path)
+            if path.path.segments.last().is_some_and(|it| it.ident == "publish"));
+        for argument in call.args.iter().filter(|_| is_publish) {
+            if let Expr::Tuple(words) = argument
+                && let Some(reason) = words.elems.first()
+            {
+                self.add_expression(reason);
+            }
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_tuple(&mut self, tuple: &'ast syn::ExprTuple) {
+        let mut parts = tuple.elems.iter();
+        if let (Some(reason), Some(Expr::Lit(ExprLit { lit: Lit::Str(action), .. }))) =
+            (parts.next(), parts.next())
+            && ACTIONS.contains(&action.value().as_str())
+        {
+            self.add_expression(reason);
+        }
+        visit::visit_expr_tuple(self, tuple);
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
@@ -159,5 +187,22 @@ mod tests { fn made_up() -> Verdict { Verdict { reason: "OnlyInATest" } } }
     fn reason_with_a_row_is_fine() {
         let all = ["UpToDate", "BrandNew", "OtherNew", "FieldNew"].into();
         assert_eq!(undocumented("crates/engine/src/a.rs", SOURCE, &all), []);
+    }
+
+    #[test]
+    fn reason_of_an_event_is_found_in_its_tuple() {
+        let source = r#"
+async fn tell(plane: &Plane, done: Done) {
+    publish(plane, EventType::Warning, ("GoneNew", "Vanish"), &note, shared).await;
+    let words = match done {
+        Done::Uploaded => ("InstalledNew", "Create"),
+        Done::Deleted => ("UpToDate", "Delete"),
+    };
+    let pair = ("Secret", "Deployment");
+}
+"#;
+        let found = undocumented("crates/operator/src/a.rs", source, &["UpToDate"].into());
+        let lines: BTreeSet<usize> = found.iter().map(|it| it.line).collect();
+        assert_eq!(lines, [3, 5].into(), "{found:?}");
     }
 }

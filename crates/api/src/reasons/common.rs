@@ -222,6 +222,45 @@ pub(super) const RECONCILES: ReasonGroup = ReasonGroup {
             "This version of the operator cannot read the object and skips it; other objects are not affected.",
             "Correct the field that the note names, or install the CRDs and the operator of one release.",
         ),
+        row("Created", "The operator created what the note names.", "Nothing."),
+        row(
+            "Updated",
+            "The operator changed what the note names, from the first value to the second.",
+            "Nothing.",
+        ),
+        row("Deleted", "The operator deleted what the note names.", "Nothing."),
+        row("KeyMinted", "The operator created the provisioner key that the note names.", "Nothing."),
+        row(
+            "KeyRevoked",
+            "The operator revoked the provisioner key that the note names; `Ready` has the same reason where somebody else did.",
+            "Nothing.",
+        ),
+        row(
+            "TokenExpires",
+            "The supplied token of the control plane expires soon.",
+            "Create a token in Coder and write it to the Secret that spec.external.credentialsSecretRef names.",
+        ),
+        row(
+            "LicenseExpires",
+            "A licence of the control plane expires soon.",
+            "Write the new licence to the Secret that spec.licenseSecretRef names.",
+        ),
+        row("LicenseInstalled", "The declared licence was uploaded to Coder.", "Nothing."),
+        row(
+            "LicenseRetired",
+            "A licence that the operator had installed was deleted, because another one is declared or none is.",
+            "Nothing.",
+        ),
+        row(
+            "ScaledToZero",
+            "A Deployment was scaled to zero replicas, for the reason in the note.",
+            "Correct what the note names; the replicas come back with the next reconcile.",
+        ),
+        row(
+            "NotTakenAway",
+            "A token or an account that the operator no longer needs could not be removed from Coder.",
+            "Wait: the removal is tried again. Remove it by hand where the note keeps coming.",
+        ),
         row("Unknown", "The object was not reconciled yet.", "Wait."),
     ],
 };

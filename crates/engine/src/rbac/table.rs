@@ -6,7 +6,7 @@ use api::{CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvision
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Resource;
 
-use super::{Consumer, Evidence, Need, Place};
+use super::{Consumer, Evidence, LEASE, Need, Place};
 use crate::{Kind, control_plane::children as control_plane, kinds, provisioner};
 
 /// Verbs in the order in which people write them.
@@ -16,11 +16,11 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 const LAST_LINE: &str = "the last log line of a pod that fails";
 const PLANE: &str = "the control plane that a manifest refers to";
-const ROLLOUT: &str = "what became of a rollout";
+const ROLLOUT: &str = "the state of a rollout";
 const SAME_KEY: &str = "whether another object holds a key of the same name";
 const SECRETS_READ: &str = "Secrets that manifests refer to: a manifest may name any Secret of its namespace, so with the \
     ClusterRole any Secret of the cluster. Metadata is watched, values are read one by one";
-const WORKSPACE_RIGHTS: &str = "the rights that templates need to make workspaces";
+const WORKSPACE_ROLES: &str = "the Roles with which templates create workspaces";
 
 /// Everything that `coder-operator run` needs.
 pub fn needs() -> Vec<Need> {
@@ -41,11 +41,17 @@ fn operator() -> Vec<Need> {
     let by = Consumer::Operator;
     let own = |it: Need| Need { place: Place::Own, ..it };
     let lease = Need {
-        names: vec!["coder-operator"],
+        names: vec![LEASE],
         ..row(by, "coordination.k8s.io", &["leases"], "get update", "leader election: the one Lease")
     };
     vec![
-        row(by, "events.k8s.io", &["events"], "create patch", "what was changed, and what was left behind"),
+        row(
+            by,
+            "events.k8s.io",
+            &["events"],
+            "create patch",
+            "changes, and remote objects that were left behind",
+        ),
         row(by, "", &["namespaces"], "get", "whether the namespace is being deleted"),
         own(row(
             by,
@@ -74,7 +80,7 @@ fn control_planes() -> Vec<Need> {
     let (ingress, gateway) = ("networking.k8s.io", "gateway.networking.k8s.io");
     let mut rows = manifests(by, &[plural::<CoderControlPlane>()]);
     rows.extend([
-        row(by, api::GROUP, &dependents, "list", "deletion: what still depends on the control plane"),
+        row(by, api::GROUP, &dependents, "list", "deletion: the dependents of the control plane"),
         row(by, "", &["secrets"], "get list watch", SECRETS_READ),
         row(
             by,
@@ -106,8 +112,8 @@ fn control_planes() -> Vec<Need> {
         row(by, ingress, &["ingresses"], "get list create patch delete", "spec.expose.ingress"),
         row(by, gateway, &["httproutes"], "get list create patch delete", "spec.expose.gateway"),
         elsewhere(row(by, "", &["namespaces"], "get", "whether a namespace consents to take workspaces")),
-        elsewhere(row(by, RBAC, &["roles", "rolebindings"], "get create patch", WORKSPACE_RIGHTS)),
-        row(by, RBAC, &["roles", "rolebindings"], "list delete", "rights that are no longer declared"),
+        elsewhere(row(by, RBAC, &["roles", "rolebindings"], "get create patch", WORKSPACE_ROLES)),
+        row(by, RBAC, &["roles", "rolebindings"], "list delete", "Roles that are no longer declared"),
     ]);
     rows
 }
@@ -126,7 +132,7 @@ fn provisioners() -> Vec<Need> {
         row(by, "", &["pods/log"], "get", LAST_LINE),
         row(by, "apps", &["deployments"], "get list watch create patch delete", "the daemons' Deployment"),
         row(by, "apps", &["replicasets"], "list", ROLLOUT),
-        row(by, RBAC, &["roles", "rolebindings"], "get list watch create patch delete", WORKSPACE_RIGHTS),
+        row(by, RBAC, &["roles", "rolebindings"], "get list watch create patch delete", WORKSPACE_ROLES),
     ]);
     rows
 }
@@ -158,7 +164,8 @@ fn granted() -> Vec<Need> {
     let daemons = daemons.map(|it| (Consumer::Provisioner, Place::Watched, it));
     let rows = planes.chain(daemons).flat_map(|(by, place, rule)| {
         let PolicyRule { api_groups, resources, verbs, .. } = rule;
-        let (resources, why) = (resources.unwrap_or_default(), "what templates make workspaces of");
+        let (resources, why) =
+            (resources.unwrap_or_default(), "the objects that templates create workspaces from");
         api_groups.into_iter().flatten().map(move |group| Need {
             by,
             place,

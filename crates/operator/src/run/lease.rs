@@ -29,8 +29,6 @@ use uuid::Uuid;
 use super::admin::Progress;
 use crate::fence::Fence;
 
-/// The name of the Lease.
-const NAME: &str = "coder-operator";
 /// How long others wait for a leader that is not heard of.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
 /// The longest duration of another holder that is obeyed. A longer one would keep everybody out for as long as it says.
@@ -105,23 +103,33 @@ fn released(before: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec { holder_identity: Some(String::new()), renew_time: Some(MicroTime(now)), ..before.clone() }
 }
 
+/// The Lease that an election is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeaseRef {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
 /// Our part in an election, from the first try to the release.
 #[derive(Debug)]
 pub(super) struct Election {
+    /// The name of the Lease.
+    lease: String,
     leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
     candidate: JoinHandle<()>,
 }
 
 impl Election {
-    /// Stands for the Lease in a namespace.
-    pub(super) fn begin(client: Client, namespace: &str, progress: Progress, fence: Fence) -> Self {
-        let candidate = Candidate::new(client, namespace, progress, fence);
-        tracing::info!(me = candidate.me, namespace, lease = NAME, "waiting to lead");
+    /// Stands for a Lease.
+    pub(super) fn begin(client: Client, lease: LeaseRef, progress: Progress, fence: Fence) -> Self {
+        let LeaseRef { namespace, name } = lease;
+        let candidate = Candidate::new(client, &namespace, name.clone(), progress, fence);
+        tracing::info!(me = candidate.me, namespace, lease = name, "waiting to lead");
         let leadership = candidate.leadership.subscribe();
         let stop = CancellationToken::new();
         let candidate = tokio::spawn(candidate.run(stop.clone()));
-        Self { leadership, stop, candidate }
+        Self { lease: name, leadership, stop, candidate }
     }
 
     /// Returns when we lead; or, with false, when the candidate is gone.
@@ -138,7 +146,7 @@ impl Election {
     pub(super) async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.candidate.await {
-            tracing::warn!(lease = NAME, "not released: {error}");
+            tracing::warn!(lease = self.lease, "not released: {error}");
         }
     }
 }
@@ -170,6 +178,8 @@ impl Seen {
 #[derive(Debug)]
 struct Candidate {
     leases: Api<Lease>,
+    /// The name of the Lease.
+    name: String,
     me: String,
     seen: Seen,
     /// Whether what we saw has to be read again before it is written.
@@ -184,11 +194,12 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate for the Lease in a namespace, with a name that no other process has or will have.
-    fn new(client: Client, namespace: &str, progress: Progress, fence: Fence) -> Self {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| NAME.to_owned());
+    /// A candidate for a Lease, with an identity that no other process has or will have.
+    fn new(client: Client, namespace: &str, name: String, progress: Progress, fence: Fence) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| name.clone());
         Self {
             leases: Api::namespaced(client, namespace),
+            name,
             me: format!("{host}_{}", Uuid::new_v4()),
             seen: Seen { lease: None, at: Instant::now() },
             is_stale: true,
@@ -210,7 +221,7 @@ impl Candidate {
             if let Ok(Ok(_)) = &taken
                 && self.trouble.take().is_some()
             {
-                tracing::info!(lease = NAME, "is within reach again");
+                tracing::info!(lease = self.name, "is within reach again");
             }
             let pause = match taken {
                 Ok(Ok(Decision::Wait(left))) => left,
@@ -232,7 +243,7 @@ impl Candidate {
             }
         }
         if timeout(PATIENCE, self.release()).await.is_err() {
-            tracing::warn!(lease = NAME, "not released: no answer");
+            tracing::warn!(lease = self.name, "not released: no answer");
         }
     }
 
@@ -240,7 +251,7 @@ impl Candidate {
     fn failed(&mut self, words: String) -> Duration {
         self.is_stale = true;
         if self.trouble.as_ref() != Some(&words) {
-            tracing::warn!(lease = NAME, "cannot be read or written: {words}");
+            tracing::warn!(lease = self.name, "cannot be read or written: {words}");
             self.trouble = Some(words);
         }
         RETRY
@@ -288,7 +299,7 @@ impl Candidate {
     }
 
     async fn look(&mut self) -> kube::Result<()> {
-        let lease = self.leases.get_opt(NAME).await?;
+        let lease = self.leases.get_opt(&self.name).await?;
         self.progress.heard_of_lease(Instant::now());
         let before = self.seen.at;
         self.seen.look(lease, Instant::now());
@@ -305,9 +316,9 @@ impl Candidate {
         let spec = Some(claimed(self.seen.spec(), &self.me, Timestamp::now()));
         if let Some(lease) = &self.seen.lease {
             let lease = Lease { spec, ..lease.clone() };
-            self.leases.replace(NAME, &PostParams::default(), &lease).await
+            self.leases.replace(&self.name, &PostParams::default(), &lease).await
         } else {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
             self.leases.create(&PostParams::default(), &Lease { metadata, spec }).await
         }
     }
@@ -319,7 +330,7 @@ impl Candidate {
             other => other,
         };
         if let Err(error) = done {
-            tracing::warn!(lease = NAME, "not released, so others wait {DURATION:?}: {error}");
+            tracing::warn!(lease = self.name, "not released, so others wait {DURATION:?}: {error}");
         }
     }
 
@@ -327,6 +338,6 @@ impl Candidate {
         let Some(lease) = &self.seen.lease else { return Ok(()) };
         let spec = lease.spec.as_ref().map(|it| released(it, Timestamp::now()));
         let lease = Lease { spec, ..lease.clone() };
-        self.leases.replace(NAME, &PostParams::default(), &lease).await.map(drop)
+        self.leases.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
     }
 }

@@ -15,11 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use api::{CoderControlPlane, CoderProvisioner};
 use client::Observer;
-use engine::{Action, PlanView, control_plane::report::Licensing};
+use engine::{Action, PlanView, control_plane::report::Licensing, kinds};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::runtime::reflector::Store;
+use kube::{Resource as _, runtime::reflector::Store};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -94,6 +95,7 @@ impl Default for Metrics {
             leader: Gauge::default(),
         };
         it.register();
+        it.create_series();
         it
     }
 }
@@ -124,6 +126,17 @@ impl Metrics {
         registry.register("leader", "Whether this process acts", self.leader.clone());
         registry.register_collector(Box::new(self.objects.clone()));
         registry.register_collector(Box::new(self.planes.clone()));
+    }
+
+    /// Creates the series of every kind: `increase()` does not count the first value of a series that was absent before.
+    fn create_series(&self) {
+        let registered = kinds::names().into_iter().map(KindName::from);
+        for kind in registered.chain([CoderControlPlane::kind(&()), CoderProvisioner::kind(&())]) {
+            let of_kind = OfKind { kind };
+            for family in [&self.left_behind, &self.undecodable, &self.watch_errors] {
+                drop(family.get_or_create(&of_kind));
+            }
+        }
     }
 
     /// A pass over an object came to an end, for a reason that a condition would give or for one of [`super::pass`].

@@ -40,7 +40,7 @@ use super::{
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::{PlaneName, Standing},
-    record::{has_finalizer, publish, set_finalizer},
+    record::{has_finalizer, publish, set_finalizer, words_of},
     trigger,
     wake::{Wake, requested},
     watch,
@@ -308,10 +308,8 @@ async fn tell<K: Kind>(
             step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };
         let note = format!("{}: {fields}", step.reason);
-        // `Created`, `Updated`, `Deleted`.
-        let reason = format!("{:?}d", step.action);
-        let action = format!("{:?}", step.action);
-        tracing::info!(action, "{note}");
-        publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
+        let words = words_of(step.action);
+        tracing::info!(action = words.1, "{note}");
+        publish(&object.manifest, EventType::Normal, words, &note, shared).await;
     }
 }

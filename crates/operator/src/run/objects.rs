@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use super::{
     Shared, last_words,
-    record::{patches, publish},
+    record::{patches, publish, words_of},
 };
 use crate::cluster::Cluster;
 
@@ -277,8 +277,7 @@ async fn carry_out(
     shared: &Shared,
 ) -> Result<Vec<Notice>, kube::Error> {
     let tell = async |action: Action, note: &str| {
-        let action = format!("{action:?}");
-        publish(keeper, EventType::Normal, (&format!("{action}d"), &action), note, shared).await;
+        publish(keeper, EventType::Normal, words_of(action), note, shared).await;
     };
     let (mut made, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
     for step in steps {

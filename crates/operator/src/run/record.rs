@@ -1,6 +1,6 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
-use engine::objects::FIELD_MANAGER;
+use engine::{Action, objects::FIELD_MANAGER};
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -20,6 +20,15 @@ pub(super) fn patches() -> PatchParams {
 
 pub(super) fn writes() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// The reason and the action of the Event for a step that was carried out.
+pub(super) fn words_of(action: Action) -> (&'static str, &'static str) {
+    match action {
+        Action::Create => ("Created", "Create"),
+        Action::Update => ("Updated", "Update"),
+        Action::Delete => ("Deleted", "Delete"),
+    }
 }
 
 /// Writes an Event; `words` are its reason and its action. One that cannot be written, as in a namespace that is being

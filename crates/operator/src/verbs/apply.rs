@@ -238,7 +238,7 @@ async fn carry_out(
         || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_) | Outcome::Failed(_)));
     if !was_shown {
         let message = "the plan has changed since it was shown, and was not applied: run the command again";
-        let end = end(Exit::Failure, Ended::LeftAlone);
+        let end = end(Exit::Failure, Ended::Skipped);
         return End { message: Some(message.to_owned()), ..end };
     }
     progress.now(&format!("applying, {}", now.plan.summary));

@@ -99,11 +99,6 @@ impl Session {
             self.warn(&warning);
         }
         if is_unconfirmed {
-            if self.input.token_file.is_some() {
-                let message = "--token-file needs --url: the address came only from CODER_URL, and a token goes to no \
-                               address that nobody named for it";
-                return Err(Failure::usage(message));
-            }
             if let Access::Write { yes } = access
                 && (yes || !can_ask())
             {

@@ -91,6 +91,28 @@ fn plan_and_verify_announce_an_address_of_the_environment() {
 }
 
 #[test]
+fn token_file_needs_no_flag_for_the_address_of_the_environment() {
+    let stranger = Stranger::new();
+    let folder = Folder::new("address-token-file");
+    let file = folder.write("a.yaml", ORGANIZATION);
+    let token = folder.write("token", TOKEN);
+    let words = format!("the address {NOWHERE}/ comes from the environment variable CODER_URL");
+    for verb in ["plan", "verify"] {
+        let args = [verb, "--token-file", &token, "-f", &file];
+        let output = bare(&args).env("CODER_URL", NOWHERE).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(errors(&output).contains(&words), "{}", said(&output));
+    }
+    for args in [&["apply", "--yes"][..], &["apply"]] {
+        let args = [args, &["--token-file", &token, "-f", &file]].concat();
+        let output = bare(&args).env("CODER_URL", stranger.url()).output().unwrap();
+        assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+        assert!(errors(&output).contains("give --url"), "{}", said(&output));
+    }
+    stranger.assert_untouched();
+}
+
+#[test]
 fn workspace_adds_a_warning() {
     let folder = Folder::new("address-workspace");
     let file = folder.write("a.yaml", ORGANIZATION);

@@ -1,4 +1,4 @@
-//! From a Service's name to the address of a ready pod.
+//! From a Service's name to the address of a ready pod, or of a program outside of the cluster.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::core::v1::{Pod, Service, ServicePort},
+    api::core::v1::{Pod, Service, ServicePort, ServiceSpec},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{
@@ -58,6 +58,9 @@ impl Services {
             .flatten()
             .find(|it| it.port == number)
             .ok_or_else(|| format!("Service {service} in namespace {namespace} has no port {port}"))?;
+        if let Some(address) = external(spec, service_port) {
+            return Ok(address);
+        }
         let selector = spec.selector.clone().unwrap_or_default();
         let mut pods: Vec<Arc<Pod>> = self.pods.state();
         pods.retain(|pod| {
@@ -72,6 +75,12 @@ impl Services {
             .and_then(|turn| targets.get(turn).copied())
             .ok_or_else(|| format!("Service {service} in namespace {namespace} has no ready pod"))
     }
+}
+
+/// The address of a Service whose `externalName` is one of this machine's addresses.
+fn external(spec: &ServiceSpec, port: &ServicePort) -> Option<SocketAddr> {
+    let address: Ipv4Addr = spec.external_name.as_ref()?.parse().ok()?;
+    Some((address, u16::try_from(port.port).ok()?).into())
 }
 
 fn is_selected(pod: &Pod, selector: &BTreeMap<String, String>) -> bool {
@@ -102,6 +111,19 @@ fn target(pod: &Pod, port: &ServicePort) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn external_name_that_is_an_address_needs_no_pod() {
+        let port = ServicePort { port: 3000, ..ServicePort::default() };
+        let spec = |name: Option<&str>| ServiceSpec {
+            external_name: name.map(str::to_owned),
+            ..ServiceSpec::default()
+        };
+        let expected = SocketAddr::from(([127, 1, 2, 3], 3000));
+        assert_eq!(external(&spec(Some("127.1.2.3")), &port), Some(expected));
+        assert_eq!(external(&spec(Some("coder.example.com")), &port), None);
+        assert_eq!(external(&spec(None), &port), None);
+    }
 
     #[test]
     fn names_of_services_are_told_from_other_hosts() {

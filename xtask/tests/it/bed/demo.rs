@@ -25,7 +25,8 @@ fn demo_shows_every_step() {
     let output = demo(&examples());
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("7. Delete everything") && told.contains("Done in "), "{told}");
+    assert_eq!(told.matches("\nexit code 3\n").count(), 2, "of plan and of verify: {told}");
+    assert!(told.contains("8. Uninstall") && told.contains("Done in "), "{told}");
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use client::{
     observer::{Attempted, CircuitState, Ending},
     routes::ROUTES,
@@ -148,4 +150,49 @@ fn objects_are_counted_as_they_are_now() {
     world.lock().unwrap().clear();
     shows(&metrics, &["coder_operator_drifted_objects{kind=\"CoderGroup\"} 0"]);
     assert!(!metrics.text().unwrap().contains("operator_objects{"));
+}
+
+#[test]
+fn every_kind_has_its_series_before_the_first_increment() {
+    let metrics = Metrics::default();
+    for crd in api::crds() {
+        let kind = crd.spec.names.kind;
+        for counter in ["left_behind", "undecodable_objects", "watch_errors"] {
+            shows(&metrics, &[&format!("coder_operator_{counter}_total{{kind=\"{kind}\"}} 0")]);
+        }
+    }
+}
+
+/// The names of the series that the registry shows or declares.
+fn names(metrics: &Metrics) -> BTreeSet<String> {
+    let text = metrics.text().unwrap();
+    let declared = text.lines().filter_map(|it| it.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut names = BTreeSet::new();
+    for (name, kind) in declared {
+        let suffixes: &[&str] = match kind {
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        names.extend(suffixes.iter().map(|it| format!("{name}{it}")));
+    }
+    names
+}
+
+#[test]
+fn alerts_of_the_chart_use_metrics_of_the_registry() {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/templates/prometheusrule.yaml");
+    let rules = std::fs::read_to_string(chart).unwrap();
+    let expressions: Vec<&str> =
+        rules.lines().filter_map(|it| it.trim_start().strip_prefix("expr: ")).collect();
+    assert_eq!(expressions.len(), rules.matches("- alert: ").count());
+    let known = names(&Metrics::default());
+    for expression in expressions {
+        let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+        let used: Vec<&str> = words.filter(|it| it.starts_with("coder_")).collect();
+        assert!(!used.is_empty(), "{expression}");
+        for name in used {
+            assert!(known.contains(name), "{name} of {expression} is not among {known:#?}");
+        }
+    }
 }

@@ -2,4 +2,5 @@
 
 mod chart;
 mod lifecycle;
+mod overrides;
 mod site;

@@ -155,8 +155,8 @@ async fn operator_of_one_namespace_reports_rights_it_lacks_in_another() {
     let (client, namespace) = namespace("here").await;
     let workspaces = testbed::shared().unwrap().namespace("there").await.unwrap();
     consent(&client, &workspaces, &namespace).await;
-    // Its requests are refused, as they should be.
-    let account = Account::named(&namespace, "limited");
+    // The name makes its requests count as an operator's: they show that the Role for workspaces is used.
+    let account = Account::named(&namespace, "limited-coder-operator");
     let kubeconfig = account.clone().kubeconfig_for(&namespace);
     let operator = Operator::start_as(&kubeconfig, &["--namespace", &namespace], Vec::new());
     let stage = Stage { client, namespace, coderd: (), operator };

@@ -47,19 +47,26 @@ prometheusRule:
   rules: [{alert: Mine, expr: "vector(1)"}]
 "#;
 
-async fn helm(args: &[&str]) -> Output {
+pub(super) async fn helm(args: &[&str]) -> Output {
     let bed = testbed::shared().unwrap();
-    Command::new(&bed.helm).args(args).current_dir(root()).output().await.unwrap()
+    let mut command = Command::new(&bed.helm);
+    command.args(args).current_dir(root()).env("KUBECONFIG", &bed.kubeconfig);
+    command.output().await.unwrap()
 }
 
 /// The objects that the chart renders with more arguments.
-async fn render(args: &[&str]) -> Vec<Value> {
-    let text = output_of(&helm(&[&["template", "coder-operator", CHART], args].concat()).await);
+pub(super) async fn render(args: &[&str]) -> Vec<Value> {
+    render_release("coder-operator", args).await
+}
+
+/// The objects that the chart renders for a release of that name.
+pub(super) async fn render_release(release: &str, args: &[&str]) -> Vec<Value> {
+    let text = output_of(&helm(&[&["template", release, CHART], args].concat()).await);
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     objects.into_iter().filter(|it| !it.is_null()).collect()
 }
 
-fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+pub(super) fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects
         .iter()
         .find(|it| it["kind"] == kind)
@@ -167,9 +174,15 @@ async fn alerts_and_monitor_use_metrics_that_the_operator_has() {
     for rule in rules.iter().filter(|it| it["alert"] != "Mine") {
         let expression = rule["expr"].as_str().unwrap();
         let is_word = |it: char| it.is_ascii_alphanumeric() || it == '_';
-        let mut words = expression.split(|it| !is_word(it));
-        let metric = words.find(|it| it.starts_with("coder_operator_")).unwrap();
-        assert!(documented.contains(&format!("`{metric}`")), "{metric} of {expression} is not documented");
+        let words = expression.split(|it| !is_word(it));
+        let metrics: Vec<&str> = words.filter(|it| it.starts_with("coder_operator_")).collect();
+        assert!(!metrics.is_empty(), "{expression}");
+        for metric in metrics {
+            assert!(
+                documented.contains(&format!("`{metric}`")),
+                "{metric} of {expression} is not documented"
+            );
+        }
     }
 }
 

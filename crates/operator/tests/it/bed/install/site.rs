@@ -43,6 +43,8 @@ pub(super) struct Site {
     bed: Bed,
     pub(super) client: Client,
     pub(super) coder: Session,
+    /// The address of the Coder as the operator's pods reach it: the name of a Service, because a loopback address is refused.
+    url: String,
 }
 
 impl Site {
@@ -56,8 +58,14 @@ impl Site {
         let body = json!({"license": license});
         assert_eq!(coder.request(Method::POST, "/api/v2/licenses", Some(&body)).await.unwrap().0, 201);
         let client = info.client().await.unwrap();
-        let site = Self { bed, client, coder };
+        let address = reqwest::Url::parse(&coder.url).unwrap();
+        let port = address.port().unwrap();
+        let url = format!("http://coder.{PLATFORM}.svc:{port}");
+        let site = Self { bed, client, coder, url };
         site.kubectl(&["create", "namespace", PLATFORM]).await;
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "coder"},
+            "spec": {"type": "ExternalName", "externalName": address.host_str(), "ports": [{"port": port}]}});
+        site.apply(PLATFORM, &service).await;
         site.kubectl(&["create", "namespace", OPERATOR]).await;
         let restricted = "pod-security.kubernetes.io/enforce=restricted";
         site.kubectl(&["label", "namespace", OPERATOR, restricted]).await;
@@ -108,7 +116,7 @@ impl Site {
                 "metadata": {"name": crate::bed::stage::CREDENTIALS}, "stringData": token}),
         )
         .await;
-        self.apply(namespace, &crate::bed::stage::plane("main", &self.coder.url)).await;
+        self.apply(namespace, &crate::bed::stage::plane("main", &self.url)).await;
     }
 
     pub(super) fn kind(&self, namespace: &str, kind: &str) -> Api<DynamicObject> {
