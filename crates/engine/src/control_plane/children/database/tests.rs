@@ -1,9 +1,6 @@
 use serde_json::json;
 
-use super::{
-    super::{Deployed, desire},
-    *,
-};
+use super::{super::desire, *};
 
 fn plane(spec: &Value) -> CoderControlPlane {
     serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
