@@ -19,10 +19,12 @@ use kube::{Api, Resource, ResourceExt as _, runtime::events::EventType};
 use serde_json::Value;
 
 use super::{
-    Shared, key_holders,
+    Shared,
+    events::Words,
+    key_holders,
     key_secrets::KeySecrets,
     pass::About,
-    record::{leave_behind, mark, publish},
+    record::{leave_behind, mark, publish_surely},
 };
 
 /// The cluster that this operator works in.
@@ -177,7 +179,8 @@ pub(super) async fn report_revoked(
         Revoked::Done => {
             tracing::info!(key = name, why, "a key was revoked");
             let note = format!("provisioner key {name} was revoked: {why}");
-            publish(object, EventType::Normal, ("KeyRevoked", "Delete"), &note, shared).await;
+            let (type_, reason, action) = (EventType::Normal, "KeyRevoked", "Delete");
+            publish_surely(object, Words { type_, reason, action, note: &note }, shared).await;
         }
         Revoked::Absent => tracing::info!(key = name, why, "a key to be revoked is not in Coder any more"),
         Revoked::NotOurs => {

@@ -35,8 +35,16 @@ pub(super) async fn publish(
     shared.events.publish(&about.object_ref(&()), words, Limit::PerObject).await.ok();
 }
 
-/// Names what could not be taken away: in a log line, in a metric, and in an Event. A namespace that is being deleted takes no
-/// Event; then the operator's own Pod does.
+/// Writes an Event that must not be skipped. In a namespace that is being deleted it is about the operator's own Pod.
+pub(super) async fn publish_surely(
+    about: &impl Resource<DynamicType = ()>,
+    words: Words<'_>,
+    shared: &Shared,
+) {
+    shared.events.publish_surely(&about.object_ref(&()), words, shared.own_pod.as_ref()).await;
+}
+
+/// Names what could not be taken away: in a log line, in a metric, and in an Event.
 pub(super) async fn leave_behind(
     object: &impl Resource<DynamicType = ()>,
     reason: &'static str,
@@ -44,14 +52,9 @@ pub(super) async fn leave_behind(
     shared: &Shared,
 ) {
     tracing::warn!(reason, "{note}");
-    let object = object.object_ref(&());
-    shared.metrics.left_behind(object.kind.clone().unwrap_or_default().into());
+    shared.metrics.left_behind(object.object_ref(&()).kind.unwrap_or_default().into());
     let words = Words { type_: EventType::Warning, reason: "LeftBehind", action: "Delete", note };
-    if shared.events.publish(&object, words, Limit::Unlimited).await.is_err()
-        && let Some(pod) = &shared.own_pod
-    {
-        shared.events.publish(pod, words, Limit::Unlimited).await.ok();
-    }
+    publish_surely(object, words, shared).await;
 }
 
 /// Adds or removes a finalizer, on the version of the object that was read.
