@@ -397,13 +397,25 @@ async fn write_status<M: AppState>(
     })?;
     if next.id.is_some() && next.id != manifest.status().and_then(|it| it.id.clone()) {
         // What we have just taken or made is ours from now on: the id goes first.
-        written.meta_mut().resource_version =
-            mark(manifest, &json!({"id": next.id}), shared).await?.resource_version();
+        let marked = mark(manifest, &json!({"id": next.id}), shared).await?;
+        written.meta_mut().resource_version = version_to_write(manifest, &marked)?;
     }
     written.set_status(next);
     // With the version that was read: of two writers one is refused and looks again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
     objects.replace_status(&written.name_any(), &writes(), &written).await
+}
+
+/// The version on which the whole status is written after its id. Where somebody else has written the status meanwhile it is
+/// the version that was read, so that the write is refused.
+fn version_to_write<M: AppState>(read: &M, marked: &M) -> Result<Option<String>, kube::Error> {
+    let without_id = |it: &M| {
+        let mut status = serde_json::to_value(it).map_err(kube::Error::SerdeError)?["status"].take();
+        status.as_object_mut().map(|it| it.remove("id"));
+        Ok::<Value, kube::Error>(status)
+    };
+    let is_same = without_id(read)? == without_id(marked)?;
+    Ok(if is_same { marked } else { read }.resource_version())
 }
 
 /// The manifest with its status, and the version of that, as they are by now. Everything else stays as it was assessed.
@@ -443,5 +455,26 @@ async fn tell<K: Kind>(
         let action = format!("{:?}", step.action);
         tracing::info!(action, "{note}");
         publish(&object.manifest, EventType::Normal, (&reason, &action), &note, shared).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::CoderProvisionerKey;
+
+    use super::*;
+
+    #[test]
+    fn whole_status_is_written_only_over_the_status_that_was_read() {
+        let key = |version: &str, status: Value| -> CoderProvisionerKey {
+            serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisionerKey",
+                "metadata": {"name": "alpha", "resourceVersion": version},
+                "spec": {"controlPlaneRef": {"name": "main"}}, "status": status}))
+            .unwrap()
+        };
+        let read = key("1", json!({"keyEpoch": 1}));
+        let version = |marked| version_to_write(&read, &marked).unwrap().unwrap();
+        assert_eq!(version(key("2", json!({"keyEpoch": 1, "id": "x"}))), "2");
+        assert_eq!(version(key("3", json!({"keyEpoch": 2, "id": "x"}))), "1", "the write is refused");
     }
 }
