@@ -75,6 +75,15 @@ pub fn withheld(secret: &ObjectMeta, uid: &str) -> Option<Waiting> {
     }
 }
 
+/// The uid of the object that holds the provisioner key in a Secret according to the record alone. `None` where an owner
+/// reference says it, or no record does.
+pub fn recorded_holder(secret: &ObjectMeta) -> Option<String> {
+    match own(secret)? {
+        Own::RecordedKey { holder } => Some(holder).filter(|it| !it.is_empty()),
+        Own::OwnedKey { .. } | Own::UnreadableKey | Own::Access { .. } => None,
+    }
+}
+
 fn own(secret: &ObjectMeta) -> Option<Own> {
     let annotation = |name: &str| secret.annotations.as_ref().and_then(|it| it.get(name));
     let owners = secret.owner_references.as_deref().unwrap_or_default();

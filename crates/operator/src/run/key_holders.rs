@@ -71,16 +71,23 @@ pub(super) async fn keeper(
     secret: &str,
     uid: &str,
 ) -> Result<Option<String>, Trouble> {
-    let found = async {
-        match keeps::<CoderProvisioner>(client, namespace, secret, uid).await? {
-            Some(keeper) => Ok(Some(keeper)),
-            None => keeps::<CoderProvisionerKey>(client, namespace, secret, uid).await,
-        }
-    };
-    found.await.map_err(|error: kube::Error| {
-        let message = format!("who keeps Secret {secret} cannot be found out: {error}");
+    find(client, namespace, secret, uid).await.map_err(|error| {
+        let message = format!("cannot determine which object holds Secret {secret}: {error}; retrying");
         Waiting { reason: reason::PROGRESSING, message }.into()
     })
+}
+
+/// The same with the error of the API server.
+pub(super) async fn find(
+    client: &Client,
+    namespace: &str,
+    secret: &str,
+    uid: &str,
+) -> Result<Option<String>, kube::Error> {
+    match keeps::<CoderProvisioner>(client, namespace, secret, uid).await? {
+        Some(keeper) => Ok(Some(keeper)),
+        None => keeps::<CoderProvisionerKey>(client, namespace, secret, uid).await,
+    }
 }
 
 async fn any<K: KeyHolder>(
