@@ -28,6 +28,8 @@ pub mod annotation {
     pub const CONFIGURATION: &str = "coder.com/configuration";
     /// On a Deployment that was running before we came: the configuration that its pods had then.
     pub const CONFIGURATION_FOUND: &str = "coder.com/configuration-found";
+    /// On the Deployment of a control plane: where its pods read the address of their database, or `none`.
+    pub const DATABASE: &str = "coder.com/database";
 }
 
 /// Labels.

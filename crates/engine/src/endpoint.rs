@@ -95,21 +95,18 @@ impl std::fmt::Debug for DeclaredOrigin {
 }
 
 impl DeclaredOrigin {
-    /// Whether a part that is known of both is another one. A Secret that is gone or cannot be read says nothing, as long as
-    /// it is the Secret that was named before.
+    /// Whether any part is another one. Where the value of a Secret is not known of both, their references are compared: a
+    /// Secret that is gone or cannot be read says nothing as long as the manifest names the same Secret.
     pub fn differs_from(&self, other: &Self) -> bool {
-        fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
-            one.zip(other).is_some_and(|(one, other)| one != other)
-        }
-        let names_another_authority = (self.authority.is_none() || other.authority.is_none())
-            && differ(self.authority_ref.as_ref(), other.authority_ref.as_ref());
-        let names_other_credentials = (self.credentials.is_none() || other.credentials.is_none())
-            && differ(self.credentials_ref.as_ref(), other.credentials_ref.as_ref());
-        differ(self.url.as_ref(), other.url.as_ref())
-            || differ(self.authority.as_ref(), other.authority.as_ref())
-            || differ(self.credentials.as_ref(), other.credentials.as_ref())
-            || names_another_authority
-            || names_other_credentials
+        let has_other_authority = match (&self.authority, &other.authority) {
+            (Some(one), Some(other)) => one != other,
+            _ => self.authority_ref != other.authority_ref,
+        };
+        let has_other_credentials = match (&self.credentials, &other.credentials) {
+            (Some(one), Some(other)) => one != other,
+            _ => self.credentials_ref != other.credentials_ref,
+        };
+        self.url != other.url || has_other_authority || has_other_credentials
     }
 
     /// The same place, whatever the credentials.
@@ -299,5 +296,26 @@ mod tests {
         assert!(origin(renamed, Namespace(Err("forbidden"))).await.differs_from(&before), "another Secret");
         assert!(!origin(trusting, Namespace(Err("forbidden"))).await.differs_from(&before));
         assert!(origin(elsewhere, Namespace(Err("forbidden"))).await.differs_from(&before));
+    }
+
+    #[tokio::test]
+    async fn authority_that_comes_or_goes_counts_while_no_secret_can_be_read() {
+        let trusting = |name: &str| {
+            let mut external = at("coder");
+            external["caSecretRef"] = serde_json::json!({"name": name});
+            external
+        };
+        let readable = || Namespace(Ok(vec![("token", "t"), ("ca.crt", "one")]));
+        let unreadable = || Namespace(Err("forbidden"));
+        let before = origin(at("coder"), readable()).await;
+        for secrets in [readable(), unreadable()] {
+            assert!(origin(trusting("missing"), secrets).await.differs_from(&before), "it was added");
+        }
+        let before = origin(trusting("coder"), readable()).await;
+        assert!(origin(at("coder"), unreadable()).await.differs_from(&before), "it was removed");
+        assert!(origin(trusting("missing"), readable()).await.differs_from(&before), "another Secret");
+        let mut invalid = trusting("coder");
+        invalid["url"] = "coder".into();
+        assert!(origin(invalid, unreadable()).await.differs_from(&before), "an invalid address");
     }
 }

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeSet;
 
-use api::{annotation, finalizer};
+use api::{annotation, finalizer, reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::provisioner_keys::Record;
+use crate::{outcome::Waiting, provisioner_keys::Record};
 
 /// The API group of the kinds that own Secrets of ours.
 const GROUP: &str = "coder.com/";
@@ -22,18 +22,32 @@ const GROUP: &str = "coder.com/";
 enum Own {
     /// A token or a password of the operator's account. No manifest refers to it: its control plane knows it by name.
     Access { owner: String },
-    /// A provisioner key, for the object with that uid; empty where an old record does not say whose.
-    Key { owner: String, uid: String },
+    /// The provisioner key of the object with that uid, which owns the Secret.
+    OwnedKey { owner: String, uid: String },
+    /// The provisioner key of the object with that uid according to the record; empty in records of older versions.
+    RecordedKey { holder: String },
+    /// A provisioner key whose record cannot be read.
+    UnreadableKey,
 }
 
 /// Says why a reference to a Secret is refused. `asker` is the uid of the object that refers to it, where that object may own
 /// Secrets. `None` where the reference is allowed.
 pub fn refusal(secret: &ObjectMeta, asker: Option<&str>) -> Option<String> {
     let name = secret.name.as_deref().unwrap_or_default();
-    match own(secret)? {
-        Own::Key { uid, .. } if asker.is_some_and(|it| uid.is_empty() || uid == it) => None,
-        Own::Key { owner, .. } => Some(format!(
+    let held_by = |owner: &str| {
+        format!(
             "Secret {name} holds the provisioner key of {owner}, and nothing else may refer to it: name a Secret of your own"
+        )
+    };
+    match own(secret)? {
+        Own::OwnedKey { uid, .. } if asker == Some(&uid) => None,
+        Own::RecordedKey { holder } if asker.is_some_and(|it| holder.is_empty() || holder == it) => None,
+        Own::OwnedKey { owner, .. } => Some(held_by(&owner)),
+        Own::RecordedKey { .. } => Some(held_by("another object")),
+        Own::UnreadableKey => Some(format!(
+            "annotation {} of Secret {name} cannot be read, so it is unknown which object holds the provisioner key in it: \
+             correct or remove the annotation, or name a Secret of your own",
+            annotation::PROVISIONER_KEY
         )),
         Own::Access { owner } => Some(format!(
             "Secret {name} holds the operator's own access to {owner}, and no manifest may refer to it: name a Secret of your own"
@@ -41,9 +55,33 @@ pub fn refusal(secret: &ObjectMeta, asker: Option<&str>) -> Option<String> {
     }
 }
 
-/// Whether a Secret holds the operator's own access to a deployment.
-pub fn is_access(secret: &ObjectMeta) -> bool {
-    matches!(own(secret), Some(Own::Access { .. }))
+/// Returns why the object with that uid must not keep its provisioner key in a Secret. `None` where it may, and where a
+/// record names the holder: whether that object still exists is not known from the Secret.
+pub fn withheld(secret: &ObjectMeta, uid: &str) -> Option<Waiting> {
+    if secret.owner_references.iter().flatten().any(|it| it.uid == uid) {
+        return None;
+    }
+    let name = secret.name.as_deref().unwrap_or_default();
+    match own(secret)? {
+        Own::RecordedKey { .. } => None,
+        Own::OwnedKey { owner, .. } => Some(Waiting {
+            reason: reason::HELD_BY_OTHER,
+            message: format!("{owner} keeps its own key in Secret {name}: choose another secretName"),
+        }),
+        Own::UnreadableKey | Own::Access { .. } => {
+            let message = refusal(secret, Some(uid)).unwrap_or_default();
+            Some(Waiting { reason: reason::SECRET_NOT_ALLOWED, message })
+        }
+    }
+}
+
+/// The uid of the object that holds the provisioner key in a Secret according to the record alone. `None` where an owner
+/// reference says it, or no record does.
+pub fn recorded_holder(secret: &ObjectMeta) -> Option<String> {
+    match own(secret)? {
+        Own::RecordedKey { holder } => Some(holder).filter(|it| !it.is_empty()),
+        Own::OwnedKey { .. } | Own::UnreadableKey | Own::Access { .. } => None,
+    }
 }
 
 fn own(secret: &ObjectMeta) -> Option<Own> {
@@ -57,10 +95,10 @@ fn own(secret: &ObjectMeta) -> Option<Own> {
         return Some(Own::Access { owner });
     }
     if let Some(it) = owner_of("CoderProvisioner").or_else(|| owner_of("CoderProvisionerKey")) {
-        return Some(Own::Key { owner: format!("{} {}", it.kind, it.name), uid: it.uid.clone() });
+        return Some(Own::OwnedKey { owner: format!("{} {}", it.kind, it.name), uid: it.uid.clone() });
     }
-    let record = serde_json::from_str::<Record>(annotation(annotation::PROVISIONER_KEY)?).unwrap_or_default();
-    Some(Own::Key { owner: "another object".to_owned(), uid: record.holder })
+    let record = serde_json::from_str::<Record>(annotation(annotation::PROVISIONER_KEY)?);
+    Some(record.map_or(Own::UnreadableKey, |it| Own::RecordedKey { holder: it.holder }))
 }
 
 /// The names of all Secrets that pods of an object would be given, wherever in a pod's spec they stand.
@@ -121,7 +159,7 @@ mod tests {
         let held = json!({"finalizers": [finalizer::TOKEN]});
         for known in [annotated, held, owned_by("CoderControlPlane")] {
             let known = secret(&known);
-            assert!(is_access(&known));
+            assert_eq!(withheld(&known, "v").unwrap().reason, "SecretNotAllowed");
             for asker in [None, Some("u"), Some("v")] {
                 let why = refusal(&known, asker).unwrap();
                 assert!(why.starts_with("Secret s holds the operator's own access"), "{why}");
@@ -134,14 +172,32 @@ mod tests {
         let recorded = json!({"annotations": {annotation::PROVISIONER_KEY: r#"{"holder":"u"}"#}});
         for known in [recorded, owned_by("CoderProvisioner")] {
             let known = secret(&known);
-            assert!(!is_access(&known));
+            assert_eq!(withheld(&known, "u"), None);
             assert_eq!(refusal(&known, Some("u")), None);
             for asker in [None, Some("v")] {
                 assert!(refusal(&known, asker).unwrap().contains("provisioner key"));
             }
         }
+    }
+
+    #[test]
+    fn key_whose_holder_is_unknown_is_withheld() {
         let broken = secret(&json!({"annotations": {annotation::PROVISIONER_KEY: "?"}}));
-        assert!(refusal(&broken, None).is_some());
+        for asker in [None, Some("u")] {
+            assert!(refusal(&broken, asker).unwrap().contains("annotation coder.com/provisioner-key"));
+        }
+        assert_eq!(withheld(&broken, "u").unwrap().reason, "SecretNotAllowed");
+        for kind in ["CoderProvisioner", "CoderProvisionerKey"] {
+            let owned = secret(&owned_by(kind));
+            let waiting = withheld(&owned, "v").unwrap();
+            assert_eq!(waiting.reason, "HeldByOther");
+            assert!(waiting.message.starts_with(&format!("{kind} main keeps its own key")), "{waiting:?}");
+        }
+        let mut own = owned_by("CoderProvisioner");
+        own["annotations"] = json!({annotation::PROVISIONER_KEY: "?"});
+        assert_eq!(withheld(&secret(&own), "u"), None, "its owner knows the key from its status");
+        let recorded = json!({"annotations": {annotation::PROVISIONER_KEY: r#"{"holder":"u"}"#}});
+        assert_eq!(withheld(&secret(&recorded), "v"), None, "the holder is looked up");
     }
 
     #[test]
@@ -150,6 +206,7 @@ mod tests {
             "name": "main", "uid": "u"}], "annotations": {"a": "b"}, "finalizers": ["c"]});
         for metadata in [json!({}), foreign] {
             assert_eq!(refusal(&secret(&metadata), None), None);
+            assert_eq!(withheld(&secret(&metadata), "v"), None);
         }
     }
 

@@ -106,23 +106,6 @@ impl Cluster {
             None => Ok(found),
         }
     }
-
-    /// Says why pods of an object with that uid must not be given one of these Secrets. `None` where they may.
-    pub(crate) async fn refusal(
-        &self,
-        namespace: &str,
-        names: impl IntoIterator<Item = String>,
-        uid: Option<&str>,
-    ) -> Result<Option<String>, kube::Error> {
-        let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
-        for name in names {
-            let found = secrets.get_metadata_opt(&name).await?;
-            if let Some(why) = found.and_then(|it| own_secrets::refusal(&it.metadata, uid)) {
-                return Ok(Some(why));
-            }
-        }
-        Ok(None)
-    }
 }
 
 fn unreadable(error: kube::Error) -> Unreadable {

@@ -54,9 +54,41 @@ impl Guard for Fence {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Mutex, time::Duration};
+
+    use axum::{Router, http::Method};
+    use client::{Client, ClientOptions, HttpOptions, HttpTransport};
+    use secrecy::SecretString;
+    use uuid::Uuid;
 
     use super::*;
+
+    #[tokio::test]
+    async fn client_behind_a_closed_fence_sends_no_write() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let methods = Arc::clone(&sent);
+        let answer = move |method: Method| {
+            methods.lock().unwrap().push(method);
+            async { "[]" }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        let transport = Arc::new(HttpTransport::new(HttpOptions::default()).unwrap());
+        let anonymous = Client::new(ClientOptions { url, token: None, transport }).unwrap();
+        let fence = Fence::closed();
+        // As a control plane is proved: the fence is there before the token.
+        let fenced = anonymous.guarded_by(Arc::new(fence.clone()));
+        let client = fenced.with_token(SecretString::from("token")).unwrap();
+
+        client.list_organizations().await.unwrap();
+        let refused = client.delete_provisioner_key(Uuid::nil(), "alpha").await.unwrap_err();
+        assert!(refused.words().contains(CLOSED), "{refused}");
+        assert_eq!(*sent.lock().unwrap(), [Method::GET]);
+        fence.open_until(Instant::now() + Duration::from_mins(1));
+        client.delete_provisioner_key(Uuid::nil(), "alpha").await.ok();
+        assert!(sent.lock().unwrap().contains(&Method::DELETE));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_fence_closes_by_itself_when_nobody_extends_it() {

@@ -22,6 +22,7 @@ mod objects;
 mod pace;
 mod pass;
 mod planes;
+mod pod_secrets;
 mod provisioner;
 mod record;
 mod references;

@@ -62,8 +62,10 @@ pub struct Deployed {
     pub pods: Option<String>,
     /// What the pods had when we first saw them without that annotation.
     pub found: Option<String>,
-    /// Where the pods take their database from, in words; `None` where they have none.
+    /// Where the pods take their database from, in words; `None` where no database is known.
     pub database: Option<String>,
+    /// A source of `envFrom` that is missing and may have held the database; `None` where the Deployment records its database.
+    pub missing_source: Option<Reference>,
 }
 
 /// What should be.
@@ -126,6 +128,7 @@ impl Deployed {
             pods: text("/spec/template/metadata/annotations", api::annotation::CONFIGURATION),
             found: text("/metadata/annotations", api::annotation::CONFIGURATION_FOUND),
             database: database::of_deployment(deployment, sources),
+            missing_source: database::missing_source(deployment, sources),
         }
     }
 }

@@ -43,9 +43,10 @@ pub fn references(spec: &CoderControlPlaneSpec) -> BTreeSet<Reference> {
     reads(spec).into_iter().map(|it| it.reference).collect()
 }
 
-/// What no pod starts without and is not there, in words.
+/// What no pod may start without and is not there, in words. The address of the database is never optional: Coder would
+/// start an empty database.
 pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Source>) -> BTreeSet<String> {
-    let required = reads(spec).into_iter().filter(|it| !it.is_optional);
+    let required = reads(spec).into_iter().filter(|it| !it.is_optional || it.needs_value);
     required
         .filter_map(|Read { reference, key, needs_value, .. }| match (sources.get(&reference), key) {
             (None, _) => Some(reference.to_string()),

@@ -9,7 +9,7 @@ use api::{
     },
     reason,
 };
-use client::deployment::BuildInfo;
+use client::{Class, deployment::BuildInfo};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
@@ -112,10 +112,25 @@ pub struct Licensing {
     /// Nothing where it could not be read.
     pub entitlements: Option<Summary>,
     /// Why it could not be read.
-    pub unread: Option<String>,
+    pub unread: Option<Unread>,
     pub record: LicenseRecord,
     /// The declared licence that is installed.
     pub applied: Option<license::Applied>,
+}
+
+/// Why licences and entitlements could not be read.
+#[derive(Debug)]
+pub struct Unread {
+    pub message: String,
+    /// Whether the next read may succeed without anybody's doing.
+    pub is_transient: bool,
+}
+
+impl Unread {
+    pub fn of(error: &client::Error) -> Self {
+        let is_transient = matches!(error.class(), Class::RateLimited | Class::Transient | Class::Unexpected);
+        Self { message: error.words(), is_transient }
+    }
 }
 
 /// How a pass ended in the words of its condition `Ready`.
@@ -134,6 +149,11 @@ impl Findings<'_> {
     fn works(&self) -> String {
         let notices = self.workload.and_then(|it| it.notices.as_deref()).unwrap_or_default();
         if notices.is_empty() { WORKS.to_owned() } else { format!("{WORKS}. But {}", joined(notices)) }
+    }
+
+    /// Whether entitlements are still to be read, by a later reconcile.
+    fn awaits_entitlements(&self) -> bool {
+        self.licensing.and_then(|it| it.unread.as_ref()).is_some_and(|it| it.is_transient)
     }
 
     /// Ready is who can be used, and has the licence that is declared.
@@ -161,7 +181,7 @@ impl Findings<'_> {
                 reason: reason::UP_TO_DATE,
                 message: self.works(),
                 is_stalled: false,
-                is_retried_soon: false,
+                is_retried_soon: self.awaits_entitlements(),
             },
         }
     }
@@ -197,7 +217,11 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
             Err(why) if why.reason == reason::ACCESS_DISABLED => None,
             _ => account.map(|it| it.to_string()).or_else(|| before.operator_account_id.clone()),
         },
-        last_handled_reconcile_at: requested.clone().or_else(|| before.last_handled_reconcile_at.clone()),
+        // A reconcile request asks for entitlements too: it is handled once they are read.
+        last_handled_reconcile_at: requested
+            .clone()
+            .filter(|_| !findings.awaits_entitlements())
+            .or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
     if let Some(workload) = workload {
@@ -313,7 +337,8 @@ fn conditions(
     let made = if let Some(verdict) = covered {
         made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message)
     } else {
-        let why = findings.licensing.and_then(|it| it.unread.as_deref()).unwrap_or_default();
+        let unread = findings.licensing.and_then(|it| it.unread.as_ref());
+        let why = unread.map(|it| it.message.as_str()).unwrap_or_default();
         made.with(ENTITLEMENTS, Truth::Unknown, reason::NOT_OBSERVED, why)
     };
     let made = match (is_ready, is_stalled) {

@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// Reasons that only a person can do something about.
-const STALLING: [&str; 6] = [
+const STALLING: [&str; 7] = [
+    reason::SECRET_NOT_ALLOWED,
     reason::INVALID,
     reason::NOT_OURS,
     reason::HELD_BY_OTHER,

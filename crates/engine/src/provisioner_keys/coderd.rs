@@ -72,6 +72,7 @@ pub trait Coderd: Sync {
 }
 
 /// Revokes a key, if it is still the one that is meant. A name that says by itself that it is ours needs no look at the list.
+/// A key that is gone after a deletion whose answer was lost counts as revoked.
 pub async fn revoke(
     coderd: &impl Coderd,
     retiring: &Retiring,
@@ -80,18 +81,42 @@ pub async fn revoke(
 ) -> Result<Revoked, Trouble> {
     let held = &retiring.held;
     let Some(organization) = held.organization_id else { return Ok(Revoked::OutOfReach) };
+    let done = try_revoke(coderd, retiring, organization, is_ours_by_name, now).await?;
+    let was_asked = coderd.own_intents().forget_deletion(organization, &held.name);
+    Ok(if done == Revoked::Absent && was_asked { Revoked::Done } else { done })
+}
+
+async fn try_revoke(
+    coderd: &impl Coderd,
+    retiring: &Retiring,
+    organization: Uuid,
+    is_ours_by_name: bool,
+    now: Timestamp,
+) -> Result<Revoked, Trouble> {
+    let held = &retiring.held;
     let look = async |is_anew| {
         let listing = coderd.list(organization, is_anew, now).await?;
         let found = listing.keys.into_iter().find(|it| it.name.eq_ignore_ascii_case(&held.name));
         Ok::<_, Trouble>(listing.is_shown.then(|| fate(retiring, found.as_ref())))
     };
-    match look(!is_ours_by_name).await? {
+    let was_listed = match look(!is_ours_by_name).await? {
         None => return unseen(coderd, organization, &held.name).await,
         Some(Fate::NotOurs) => return Ok(Revoked::NotOurs),
         Some(Fate::Gone) if !is_ours_by_name => return Ok(Revoked::Absent),
-        Some(Fate::Gone | Fate::Delete) => {}
+        Some(fate) => fate == Fate::Delete,
+    };
+    let is_new = coderd.own_intents().note_deletion(organization, &held.name);
+    let deleted = coderd.delete(organization, &held.name).await;
+    let nothing_was_done = match &deleted {
+        // One that was not listed before has not been deleted by us.
+        Ok(found) => !found && !was_listed,
+        Err(Trouble::Remote(error)) => error.nothing_was_done(),
+        Err(Trouble::Waiting(_) | Trouble::Stale) => false,
+    };
+    if nothing_was_done && is_new {
+        coderd.own_intents().forget_deletion(organization, &held.name);
     }
-    if coderd.delete(organization, &held.name).await? {
+    if deleted? {
         return Ok(Revoked::Done);
     }
     // To an account that may not delete it coderd says the same as when it is gone.
@@ -99,10 +124,12 @@ pub async fn revoke(
         None => unseen(coderd, organization, &held.name).await,
         Some(Fate::Gone) => Ok(Revoked::Absent),
         Some(Fate::NotOurs) => Ok(Revoked::NotOurs),
-        Some(Fate::Delete) => Err(Trouble::Waiting(Waiting {
-            reason: reason::FORBIDDEN,
-            message: format!("key {} is there and cannot be deleted: the account has no right to", held.name),
-        })),
+        Some(Fate::Delete) => {
+            coderd.own_intents().forget_deletion(organization, &held.name);
+            let message =
+                format!("key {} is there and cannot be deleted: the account has no right to", held.name);
+            Err(Waiting { reason: reason::FORBIDDEN, message }.into())
+        }
     }
 }
 
@@ -181,5 +208,102 @@ fn live(key: &ProvisionerKey, daemons: usize) -> LiveKey {
         tags: key.tags.clone(),
         created_at: key.created_at,
         daemons,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::provisioner_keys::Held;
+
+    const ORGANIZATION: Uuid = Uuid::from_u128(1);
+
+    /// What is answered to a deletion, which is always done.
+    #[derive(Clone, Copy)]
+    enum Answer {
+        Told,
+        Lost,
+        /// The client has tried twice.
+        NotFound,
+    }
+
+    struct Deployment {
+        keys: Mutex<Vec<LiveKey>>,
+        answer: Answer,
+        own: OwnIntents,
+    }
+
+    impl Coderd for Deployment {
+        async fn list(&self, _: Uuid, _: bool, now: Timestamp) -> Result<Listing, Trouble> {
+            Ok(Listing { keys: self.keys.lock().unwrap().clone(), at: now, is_shown: true })
+        }
+
+        async fn mint(&self, _: Uuid, _: &str, _: &BTreeMap<String, String>) -> Minting {
+            Minting::Taken
+        }
+
+        async fn delete(&self, _: Uuid, _: &str) -> Result<bool, Trouble> {
+            let was_there = self.keys.lock().unwrap().pop().is_some();
+            match self.answer {
+                Answer::Told => Ok(was_there),
+                Answer::Lost => Err(Waiting { reason: "Lost", message: String::new() }.into()),
+                Answer::NotFound => Ok(false),
+            }
+        }
+
+        async fn prove(&self, _: &SecretString) -> Result<Option<LiveKey>, Trouble> {
+            Ok(None)
+        }
+
+        async fn has_organization(&self, _: Uuid) -> Result<bool, Trouble> {
+            Ok(true)
+        }
+
+        fn own_intents(&self) -> &OwnIntents {
+            &self.own
+        }
+    }
+
+    /// What two attempts to revoke a key come to; the second is made where the first fails.
+    fn revoked(is_there: bool, answer: Answer, is_ours_by_name: bool) -> Revoked {
+        let key = LiveKey {
+            id: Uuid::from_u128(2),
+            name: "alpha".to_owned(),
+            organization_id: ORGANIZATION,
+            tags: BTreeMap::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            daemons: 0,
+        };
+        let held = Held {
+            name: key.name.clone(),
+            id: Some(key.id),
+            organization_id: Some(ORGANIZATION),
+            is_ours: true,
+            ..Held::default()
+        };
+        let keys = Mutex::new(is_there.then_some(key).into_iter().collect());
+        let mut deployment = Deployment { keys, answer, own: OwnIntents::default() };
+        let retiring = Retiring { held, since: Timestamp::UNIX_EPOCH, lost: false };
+        let attempt = |it: &Deployment| {
+            revoke(it, &retiring, is_ours_by_name, Timestamp::UNIX_EPOCH).now_or_never().unwrap()
+        };
+        attempt(&deployment).unwrap_or_else(|_| {
+            deployment.answer = Answer::Told;
+            attempt(&deployment).unwrap()
+        })
+    }
+
+    #[test]
+    fn deletion_whose_answer_is_lost_counts_as_revocation() {
+        for is_ours_by_name in [true, false] {
+            for answer in [Answer::Told, Answer::Lost, Answer::NotFound] {
+                assert_eq!(revoked(true, answer, is_ours_by_name), Revoked::Done);
+            }
+            assert_eq!(revoked(false, Answer::Told, is_ours_by_name), Revoked::Absent, "it was never there");
+        }
     }
 }

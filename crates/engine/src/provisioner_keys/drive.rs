@@ -24,6 +24,8 @@ pub struct SecretRead {
     pub owner: Owner,
     pub value: Option<SecretString>,
     pub record: Option<Record>,
+    /// Why this object must not use the Secret; value and record are then `None`.
+    pub withheld: Option<Waiting>,
     /// What a write gives back: uid and version.
     pub version: String,
     /// Whether its values are as they are for ever.
@@ -470,6 +472,7 @@ impl SecretRead {
             checksum: self.value.as_ref().filter(|it| !it.expose_secret().is_empty()).map(checksum),
             record: self.record.clone(),
             keeper: None,
+            withheld: self.withheld.clone(),
             is_immutable: self.is_immutable,
         }
     }

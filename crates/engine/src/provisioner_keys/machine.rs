@@ -89,8 +89,9 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     // A status keeps whole seconds, and what it gives back is compared with what was written.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     if seen.secret.is_users(&wanted.names.uid) {
-        // What another object keeps is not shown to anybody.
-        if seen.secret.keeper.is_some() || users::minted_elsewhere(wanted, seen).is_some() {
+        // The value of a Secret that another object holds is not sent to any deployment.
+        let is_held = seen.secret.keeper.is_some() || seen.secret.withheld.is_some();
+        if is_held || users::minted_elsewhere(wanted, seen).is_some() {
             return users::next(wanted, seen, now);
         }
         if must_prove(seen) {

@@ -82,6 +82,13 @@ pub fn to_status(record: &Record) -> ProvisionerKeyState {
     }
 }
 
+/// The fields of a stored status that a record changes, for a merge. `None` where the status has a newer record: no write
+/// lowers the epoch.
+pub fn advanced(stored: &ProvisionerKeyState, record: &Record) -> Option<Map<String, Value>> {
+    let is_newer = of_status(stored, "").rank() > record.rank();
+    (!is_newer).then(|| changed(stored, &to_status(record)))
+}
+
 /// The fields of a status that differ, for a merge: what is no longer there is null.
 pub fn changed(before: &ProvisionerKeyState, next: &ProvisionerKeyState) -> Map<String, Value> {
     let fields = |state: &ProvisionerKeyState| match serde_json::to_value(state) {

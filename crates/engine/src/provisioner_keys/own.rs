@@ -1,12 +1,14 @@
-//! What this process knows of the intents that it wrote itself.
+//! What this process knows of the intents that it wrote itself, and of the keys that it asked coderd to delete.
 //!
 //! Only whoever wrote an intent last asks coderd for its key. So that process, as long as it lives, can tell a key that came
 //! of the intent from one that somebody else made under the same name.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
+
+use uuid::Uuid;
 
 use super::record::Intent;
 
@@ -30,7 +32,11 @@ pub enum Came {
 
 /// The intents of one process, by the uid of the object that they are for.
 #[derive(Debug, Default)]
-pub struct OwnIntents(Mutex<HashMap<String, OwnIntent>>);
+pub struct OwnIntents {
+    intents: Mutex<HashMap<String, OwnIntent>>,
+    /// The keys whose deletion was requested and not confirmed, by organization and name.
+    deletions: Mutex<HashSet<(Uuid, String)>>,
+}
 
 impl OwnIntents {
     pub(super) fn get(&self, uid: &str) -> Option<OwnIntent> {
@@ -45,7 +51,21 @@ impl OwnIntents {
         };
     }
 
+    /// Notes that coderd is about to be asked to delete a key. Returns whether that is new.
+    pub(super) fn note_deletion(&self, organization: Uuid, name: &str) -> bool {
+        self.deletions().insert((organization, name.to_ascii_lowercase()))
+    }
+
+    /// Forgets a deletion. Returns whether coderd was asked for it.
+    pub(super) fn forget_deletion(&self, organization: Uuid, name: &str) -> bool {
+        self.deletions().remove(&(organization, name.to_ascii_lowercase()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OwnIntent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deletions(&self) -> MutexGuard<'_, HashSet<(Uuid, String)>> {
+        self.deletions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -124,6 +124,7 @@ impl KeySecret for Drawer {
             owner: Owner::Users,
             value: it.data.get(&place.key).map(|it| SecretString::from(it.as_str())),
             record: it.record,
+            withheld: None,
             version: it.version.to_string(),
             is_immutable: false,
         }))

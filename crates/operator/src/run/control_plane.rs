@@ -27,12 +27,15 @@ use engine::{
     },
     endpoint::{DeclaredOrigin, declared},
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    batch::v1::Job,
-    core::v1::{ConfigMap, Secret},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        batch::v1::Job,
+        core::v1::{ConfigMap, Secret},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -55,7 +58,7 @@ use super::{
     record::{has_finalizer, leave_behind, set_finalizer, writes},
     trigger,
     wake::requested,
-    watch,
+    watch::{self, Decoding},
 };
 use crate::{cluster::Cluster, deployment::reach};
 use departure::{Departure, leaving};
@@ -67,12 +70,17 @@ const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SE
 /// needed for. One with other words in it is meant.
 const KEPT: [&str; 2] = [reason::SECRET_NOT_FOUND, reason::SECRET_NOT_WRITTEN];
 
+/// How many control planes can become decodable again at once.
+const RECOVERIES: usize = 64;
+
 /// How soon a licence that is not in force, or pods that are on their way, are looked at again.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
-    let changes = watch::decoded::<CoderControlPlane>(&shared, Some(known.clone()))
+    let (recovered, recoveries) = mpsc::channel(RECOVERIES);
+    let note = note_decoding(Arc::clone(&shared), recovered);
+    let changes = watch::decoded_noting::<CoderControlPlane, _>(&shared, Some(known.clone()), note)
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
@@ -95,6 +103,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .reconcile_on(shared.planes.releases().flat_map(move |_| {
             futures::stream::iter(those(&of_planes, |it| it.metadata.deletion_timestamp.is_some()))
         }))
+        .reconcile_on(recoveries)
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
             move |object, shared: Arc<Shared>| {
@@ -113,6 +122,26 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
     });
     drive::<CoderControlPlane, _>(&shared, passes).await;
+}
+
+/// Blocks a control plane while its object cannot be decoded, and reconciles it when it can be: a later version may differ in
+/// its status alone, which is no reason for a reconcile.
+fn note_decoding(
+    shared: Arc<Shared>,
+    mut recovered: mpsc::Sender<ObjectRef<CoderControlPlane>>,
+) -> impl FnMut(&ObjectMeta, Decoding) + Send {
+    move |metadata, decoding| {
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let name = (namespace, metadata.name.clone().unwrap_or_default());
+        match decoding {
+            Decoding::Failed => shared.planes.set_undecodable(&name, true),
+            Decoding::Recovered => {
+                shared.planes.set_undecodable(&name, false);
+                recovered.try_send(ObjectRef::new(&name.1).within(&name.0)).ok();
+            }
+            Decoding::Deleted => forget(&name, &shared),
+        }
+    }
 }
 
 /// Those control planes.

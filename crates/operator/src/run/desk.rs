@@ -8,21 +8,19 @@ use std::{
 use api::{CoderProvisionerKey, label, reason};
 use engine::{
     Trouble, Waiting,
-    provisioner_keys::{
-        Desk, Held, Holder, Proved, Record, Revoked, Secrets, Why,
-        mirror::{changed, to_status},
-    },
+    provisioner_keys::{Desk, Held, Holder, Proved, Record, Revoked, Secrets, Why, mirror::advanced},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt as _, runtime::events::EventType};
-use serde_json::Value;
 
 use super::{
-    Shared, key_holders,
+    Shared,
+    events::Words,
+    key_holders,
     key_secrets::KeySecrets,
     pass::About,
-    record::{leave_behind, mark, publish},
+    record::{leave_behind, mark_with, publish_surely},
 };
 
 /// The cluster that this operator works in.
@@ -50,17 +48,16 @@ impl ClusterDesk {
         Ok(found.filter(|it| it.uid().as_ref() == Some(&holder.uid)))
     }
 
-    async fn write(&self, holder: &Holder, record: &Record, shared: &Shared) -> Result<(), kube::Error> {
+    /// Writes the record into the status. A status with a newer record is left as it is.
+    async fn write(&self, holder: &Holder, record: &Record) -> Result<(), kube::Error> {
         let Some(object) = self.object(holder).await? else {
             let gone = kube::core::Status::failure("the object is gone", "NotFound");
             return Err(kube::Error::Api(gone.with_code(404).boxed()));
         };
-        let before = object.status.as_ref().map(|it| it.key.clone()).unwrap_or_default();
-        let fields = changed(&before, &to_status(record));
-        if !fields.is_empty() {
-            mark(&object, &Value::Object(fields), shared).await?;
-        }
-        Ok(())
+        let fields = |now: &CoderProvisionerKey| {
+            advanced(&now.status.as_ref().map(|it| it.key.clone()).unwrap_or_default(), record)
+        };
+        mark_with(&object, &self.client, fields).await.map(drop)
     }
 }
 
@@ -87,10 +84,7 @@ impl Desk for ClusterDesk {
     }
 
     fn mirror<'a>(&'a self, holder: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>> {
-        Box::pin(async move {
-            let Some(shared) = self.shared.upgrade() else { return Err(not_written("the operator ends")) };
-            self.write(holder, record, &shared).await.map_err(not_written)
-        })
+        Box::pin(async move { self.write(holder, record).await.map_err(not_written) })
     }
 
     fn proved(&self, holder: &Holder) -> Option<Proved> {
@@ -177,7 +171,8 @@ pub(super) async fn report_revoked(
         Revoked::Done => {
             tracing::info!(key = name, why, "a key was revoked");
             let note = format!("provisioner key {name} was revoked: {why}");
-            publish(object, EventType::Normal, ("KeyRevoked", "Delete"), &note, shared).await;
+            let (type_, reason, action) = (EventType::Normal, "KeyRevoked", "Delete");
+            publish_surely(object, Words { type_, reason, action, note: &note }, shared).await;
         }
         Revoked::Absent => tracing::info!(key = name, why, "a key to be revoked is not in Coder any more"),
         Revoked::NotOurs => {

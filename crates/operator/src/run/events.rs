@@ -49,7 +49,7 @@ pub(super) struct Words<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     PerObject,
-    /// What is left behind is named in any case.
+    /// What is left behind, and what was revoked, is named in any case.
     Unlimited,
 }
 
@@ -192,6 +192,20 @@ impl Events {
         Ok(())
     }
 
+    /// Writes an Event that must not be skipped. A namespace that is being deleted takes no Event; it is then about `instead`.
+    pub(super) async fn publish_surely(
+        &self,
+        about: &ObjectReference,
+        words: Words<'_>,
+        instead: Option<&ObjectReference>,
+    ) {
+        if self.publish(about, words, Limit::Unlimited).await.is_err()
+            && let Some(instead) = instead
+        {
+            self.publish(instead, words, Limit::Unlimited).await.ok();
+        }
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
         act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -249,7 +263,60 @@ fn cut(text: &str, longest: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use axum::{
+        Router,
+        http::{StatusCode, Uri, header::CONTENT_TYPE},
+    };
+
     use super::*;
+
+    /// A cluster that takes Events in every namespace but `leaving`, and the namespaces of those that it took.
+    async fn cluster() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&taken);
+        let answer = move |uri: Uri, body: String| {
+            let namespace = uri.path().split('/').nth(5).unwrap_or_default().to_owned();
+            let is_refused = namespace == "leaving";
+            let refusal = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"});
+            if !is_refused {
+                notes.lock().unwrap().push(namespace);
+            }
+            let answer = if is_refused {
+                (StatusCode::FORBIDDEN, refusal.to_string())
+            } else {
+                (StatusCode::CREATED, body)
+            };
+            async move { (answer.0, [(CONTENT_TYPE, "application/json")], answer.1) }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        (Client::try_from(kube::Config::new(url)).unwrap(), taken)
+    }
+
+    #[tokio::test]
+    async fn event_that_must_not_be_skipped_is_written_somewhere() {
+        let (client, taken) = cluster().await;
+        let events = Events::new(client);
+        let about = |namespace: &str| ObjectReference {
+            name: Some("alpha".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectReference::default()
+        };
+        let (pod, action) = (about("operator"), "Delete");
+        for number in 0..40 {
+            let note = format!("provisioner key {number} was revoked");
+            let words = Words { type_: EventType::Normal, reason: "KeyRevoked", action, note: &note };
+            events.publish_surely(&about("platform"), words, Some(&pod)).await;
+        }
+        let words = Words { type_: EventType::Normal, reason: "KeyRevoked", action, note: "the last one" };
+        events.publish_surely(&about("leaving"), words, Some(&pod)).await;
+        let mut expected = vec!["platform"; 40];
+        expected.push("operator");
+        assert_eq!(*taken.lock().unwrap(), expected);
+    }
 
     fn key_of(note: &str) -> Key {
         let about = ObjectReference { uid: Some("1".to_owned()), ..ObjectReference::default() };

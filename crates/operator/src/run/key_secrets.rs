@@ -46,14 +46,10 @@ impl KeySecrets {
         Self { secrets, uid: uid.to_owned(), labels, owner, last: Mutex::default() }
     }
 
-    fn is_ours(&self, secret: &Secret) -> bool {
-        secret.owner_references().iter().any(|it| it.uid == self.uid)
-    }
-
     /// Whether it may be taken away: where Secrets have no owner, the record says whose they are.
     fn is_ours_to_remove(&self, secret: &Secret) -> bool {
         let holds = || record(secret).is_some_and(|it| it.holder == self.uid);
-        self.is_ours(secret) || (self.owner.is_none() && holds())
+        is_owned_by(&self.uid, secret) || (self.owner.is_none() && holds())
     }
 
     fn keep(&self, secret: Secret) {
@@ -82,17 +78,7 @@ impl KeySecret for KeySecrets {
             self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
             return Ok(None);
         };
-        if own_secrets::is_access(&secret.metadata) {
-            let message = own_secrets::refusal(&secret.metadata, None).unwrap_or_default();
-            return Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }.into());
-        }
-        let read = SecretRead {
-            owner: if self.is_ours(&secret) { Owner::Ours } else { Owner::Users },
-            value: value(&secret, &place.key),
-            record: record(&secret),
-            version: version(&secret),
-            is_immutable: secret.immutable.unwrap_or_default(),
-        };
+        let read = read(&secret, &self.uid, &place.key);
         self.keep(secret);
         Ok(Some(read))
     }
@@ -166,6 +152,24 @@ impl KeySecret for KeySecrets {
     }
 }
 
+/// What the object with that uid may know of a Secret.
+fn read(secret: &Secret, uid: &str, key: &str) -> SecretRead {
+    let withheld = own_secrets::withheld(&secret.metadata, uid);
+    let is_open = withheld.is_none();
+    SecretRead {
+        owner: if is_owned_by(uid, secret) { Owner::Ours } else { Owner::Users },
+        value: is_open.then(|| value(secret, key)).flatten(),
+        record: is_open.then(|| record(secret)).flatten(),
+        withheld,
+        version: version(secret),
+        is_immutable: secret.immutable.unwrap_or_default(),
+    }
+}
+
+fn is_owned_by(uid: &str, secret: &Secret) -> bool {
+    secret.owner_references().iter().any(|it| it.uid == uid)
+}
+
 /// Whether an answer is about the Secret and not about its namespace: that one is gone when it is missing.
 fn is_about(status: &kube::core::Status, name: &str) -> bool {
     status.details.as_ref().is_none_or(|it| it.name.is_empty() || it.name == name)
@@ -190,4 +194,40 @@ fn unreadable(name: &str, error: &kube::Error) -> Trouble {
         reason: reason::SECRET_UNREADABLE,
         message: format!("Secret {name} cannot be read: {error}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn secret(metadata: &Value) -> Secret {
+        let data = json!({"key": "dmFsdWU="});
+        let mut secret: Secret = serde_json::from_value(json!({"data": data})).unwrap();
+        secret.metadata = serde_json::from_value(metadata.clone()).unwrap();
+        secret
+    }
+
+    #[test]
+    fn value_of_another_objects_secret_is_not_read() {
+        let owner = json!([{"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "name": "x", "uid": "u"}]);
+        let of_coder_k8s = json!({"name": "x-provisioner-key", "ownerReferences": owner});
+        let mut recorded = of_coder_k8s.clone();
+        recorded["annotations"] = json!({annotation::PROVISIONER_KEY: "{}"});
+        let unreadable = json!({"annotations": {annotation::PROVISIONER_KEY: "?"}});
+        for (metadata, reason) in [
+            (of_coder_k8s.clone(), reason::HELD_BY_OTHER),
+            (recorded, reason::HELD_BY_OTHER),
+            (unreadable, reason::SECRET_NOT_ALLOWED),
+        ] {
+            let read = read(&secret(&metadata), "y", "key");
+            assert!(read.value.is_none() && read.record.is_none(), "{metadata}");
+            assert_eq!(read.withheld.unwrap().reason, reason);
+        }
+        for (metadata, uid) in [(of_coder_k8s, "u"), (json!({"name": "own"}), "y")] {
+            let read = read(&secret(&metadata), uid, "key");
+            assert!(read.value.is_some() && read.withheld.is_none(), "{metadata}");
+        }
+    }
 }

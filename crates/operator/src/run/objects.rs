@@ -30,9 +30,9 @@ use serde_json::{Value, json};
 
 use super::{
     Shared, last_words,
+    pod_secrets::{self, Refused},
     record::{patches, publish, words_of},
 };
-use crate::cluster::Cluster;
 
 /// Makes the objects what they should be. Tells what became of the pods of that Deployment, which have these labels, and what
 /// was not done because it is somebody else's.
@@ -46,7 +46,7 @@ pub(super) async fn keep<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    if let Some(refused) = refused_secret(keeper, children, shared).await? {
+    if let Some(refused) = refused_secret(keeper, children, &live, shared).await? {
         return Ok((seen(keeper, deployment, pods, shared).await?, vec![refused]));
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
@@ -68,16 +68,33 @@ where
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
-pub(super) async fn refused_secret(
+async fn refused_secret(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     children: &[Child],
+    live: &[Live],
     shared: &Shared,
 ) -> Result<Option<Notice>, kube::Error> {
     let namespace = keeper.namespace().unwrap_or_default();
     let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
     let uid = keeper.meta().uid.as_deref();
-    let refused = Cluster(shared.client.clone()).refusal(&namespace, names, uid).await?;
-    Ok(refused.map(|message| Notice { reason: reason::SECRET_NOT_ALLOWED, message }))
+    let refused = pod_secrets::refused(&shared.client, &namespace, names, uid).await?;
+    Ok(refused.map(|it| Notice { reason: reason::SECRET_NOT_ALLOWED, message: refusal_of(it, live) }))
+}
+
+/// Says why a Secret is refused, and whether pods may have it already: the Secret may have come after the reference.
+fn refusal_of(refused: Refused, live: &[Live]) -> String {
+    let Refused { secret, message } = refused;
+    let refers = |it: &&Live| {
+        it.key.kind == "Deployment" && own_secrets::referenced(&it.object).iter().any(|it| *it == secret)
+    };
+    match live.iter().find(refers) {
+        None => message,
+        Some(deployment) => format!(
+            "{message}. Deployment {} refers to the Secret already, so its pods may have read it: remove the reference, \
+             delete the pods, and replace the credentials in the Secret",
+            deployment.key.name
+        ),
+    }
 }
 
 /// Every object of these kinds that has these labels, in one namespace or wherever we look.
@@ -364,6 +381,27 @@ mod tests {
         };
         let status = kube::core::Status::failure("denied by policy", "Forbidden").with_code(code);
         refusal(&step, kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn refused_secret_that_running_pods_refer_to_is_reported() {
+        let live = |kind: &str, secret: &str| {
+            let container = json!({"name": "coder", "envFrom": [{"secretRef": {"name": secret}}]});
+            Live::new(json!({"apiVersion": "apps/v1", "kind": kind,
+                "metadata": {"name": "main", "namespace": "platform"},
+                "spec": {"template": {"spec": {"containers": [container]}}}}))
+            .unwrap()
+        };
+        let message = |live: Live| {
+            let (secret, message) = ("token".to_owned(), "Secret token is refused".to_owned());
+            refusal_of(Refused { secret, message }, &[live])
+        };
+        assert!(
+            message(live("Deployment", "token")).contains("Deployment main refers to the Secret already")
+        );
+        for other in [live("Deployment", "other"), live("Job", "token")] {
+            assert_eq!(message(other), "Secret token is refused");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received};
+use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received, watch::UNDECODABLE};
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -115,6 +115,8 @@ struct Entry {
     plane: Option<Arc<Plane>>,
     /// Why nothing but deletions may use it.
     blocked: Option<&'static str>,
+    /// Whether its object cannot be decoded, so that nobody knows what it declares.
+    is_undecodable: bool,
     /// The token that we minted, and when it is renewed.
     minted: Option<Minted>,
     /// What was last heard of a token that we were given.
@@ -260,9 +262,25 @@ impl Planes {
         });
     }
 
+    /// Revokes the client of a control plane whose object cannot be decoded: nobody knows whether its origin is still
+    /// declared. A reconcile of an earlier version does not bring it back.
+    pub(super) fn set_undecodable(&self, name: &PlaneName, is_undecodable: bool) {
+        self.change(name, |entry| {
+            entry.is_undecodable = is_undecodable;
+            if !is_undecodable {
+                return false;
+            }
+            entry.plane.take().into_iter().for_each(|it| it.revoke());
+            entry.blocked.replace(UNDECODABLE) != Some(UNDECODABLE)
+        });
+    }
+
     /// Makes a control plane usable; an earlier one of that name with other credentials goes.
     pub(super) fn admit(&self, name: &PlaneName, plane: Plane) {
         self.change(name, |entry| {
+            if entry.is_undecodable {
+                return false;
+            }
             let is_same = |it: &Arc<Plane>| {
                 it.made_from.origin == plane.made_from.origin && it.deployment == plane.deployment
             };
@@ -315,7 +333,9 @@ impl Planes {
         let plane = Arc::new(plane);
         self.change(name, |entry| {
             // One that was proved meanwhile may be of a newer manifest.
-            if entry.plane.is_none() {
+            if entry.is_undecodable {
+                plane.revoke();
+            } else if entry.plane.is_none() {
                 entry.plane = Some(Arc::clone(&plane));
                 entry.blocked.get_or_insert(reason::CONTROL_PLANE_NOT_READY);
             }

@@ -2,12 +2,12 @@
 
 use engine::{Action, objects::FIELD_MANAGER};
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
     runtime::events::EventType,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Shared,
@@ -44,8 +44,16 @@ pub(super) async fn publish(
     shared.events.publish(&about.object_ref(&()), words, Limit::PerObject).await.ok();
 }
 
-/// Names what could not be taken away: in a log line, in a metric, and in an Event. A namespace that is being deleted takes no
-/// Event; then the operator's own Pod does.
+/// Writes an Event that must not be skipped. In a namespace that is being deleted it is about the operator's own Pod.
+pub(super) async fn publish_surely(
+    about: &impl Resource<DynamicType = ()>,
+    words: Words<'_>,
+    shared: &Shared,
+) {
+    shared.events.publish_surely(&about.object_ref(&()), words, shared.own_pod.as_ref()).await;
+}
+
+/// Names what could not be taken away: in a log line, in a metric, and in an Event.
 pub(super) async fn leave_behind(
     object: &impl Resource<DynamicType = ()>,
     reason: &'static str,
@@ -53,14 +61,9 @@ pub(super) async fn leave_behind(
     shared: &Shared,
 ) {
     tracing::warn!(reason, "{note}");
-    let object = object.object_ref(&());
-    shared.metrics.left_behind(object.kind.clone().unwrap_or_default().into());
+    shared.metrics.left_behind(object.object_ref(&()).kind.unwrap_or_default().into());
     let words = Words { type_: EventType::Warning, reason: "LeftBehind", action: "Delete", note };
-    if shared.events.publish(&object, words, Limit::Unlimited).await.is_err()
-        && let Some(pod) = &shared.own_pod
-    {
-        shared.events.publish(pod, words, Limit::Unlimited).await.ok();
-    }
+    publish_surely(object, words, shared).await;
 }
 
 /// Adds or removes a finalizer on the version of the object that was read, and returns the object as it is then.
@@ -99,21 +102,108 @@ where
         + DeserializeOwned
         + std::fmt::Debug,
 {
-    let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
+    let fields = fields.as_object().cloned().unwrap_or_default();
+    mark_with(object, &shared.client, |_| Some(fields.clone())).await
+}
+
+/// The same with fields that depend on the version that is written. `None` refuses the write as a conflict.
+pub(super) async fn mark_with<K>(
+    object: &K,
+    client: &Client,
+    fields: impl Fn(&K) -> Option<Map<String, Value>>,
+) -> Result<K, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let objects = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     let name = object.name_any();
-    let mut version = object.resource_version();
+    let mut now = object.clone();
     loop {
-        let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
+        let fields = fields(&now).ok_or_else(|| conflict("its status is newer than what is written"))?;
+        if fields.is_empty() {
+            return Ok(now);
+        }
+        let patch = json!({"metadata": {"resourceVersion": now.resource_version()}, "status": fields});
         match objects.patch_status(&name, &patches(), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
             done => return done,
         }
+        now = objects.get(&name).await?;
         // A patch knows no uid: another object of the same name must not get what is not its own.
-        let now = objects.get(&name).await?;
         if now.uid() != object.uid() {
-            let replaced = kube::core::Status::failure("another object has taken its name", "Conflict");
-            return Err(kube::Error::Api(replaced.with_code(409).boxed()));
+            return Err(conflict("another object has taken its name"));
         }
-        version = now.resource_version();
+    }
+}
+
+fn conflict(message: &str) -> kube::Error {
+    kube::Error::Api(kube::core::Status::failure(message, "Conflict").with_code(409).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use api::CoderProvisionerKey;
+    use axum::{
+        Router,
+        http::{Method, StatusCode, header::CONTENT_TYPE},
+    };
+    use engine::provisioner_keys::{Record, mirror::advanced};
+
+    use super::*;
+
+    fn key(version: &str, epoch: u64) -> Value {
+        json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisionerKey",
+            "metadata": {"name": "alpha", "namespace": "n", "uid": "u", "resourceVersion": version},
+            "spec": {"controlPlaneRef": {"name": "main"}}, "status": {"keyEpoch": epoch}})
+    }
+
+    /// A cluster with that object, and the patches that it was sent.
+    async fn cluster(stored: Value) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let patches = Arc::clone(&sent);
+        let answer = move |method: Method, body: String| {
+            let patch: Option<Value> = serde_json::from_str(&body).ok().filter(|_| method == Method::PATCH);
+            let is_old = patch
+                .as_ref()
+                .is_some_and(|it| it["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]);
+            patches.lock().unwrap().extend(patch);
+            let refusal = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"});
+            let (code, answer) =
+                if is_old { (StatusCode::CONFLICT, refusal) } else { (StatusCode::OK, stored.clone()) };
+            async move { (code, [(CONTENT_TYPE, "application/json")], answer.to_string()) }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        (Client::try_from(kube::Config::new(url)).unwrap(), sent)
+    }
+
+    /// The epochs that are written over a status, and whether the write was refused.
+    async fn written(stored: u64, epoch: u64) -> (Vec<Value>, bool) {
+        let (client, sent) = cluster(key("2", stored)).await;
+        let read: CoderProvisionerKey = serde_json::from_value(key("1", 1)).unwrap();
+        let record = Record { epoch: Some(epoch), ..Record::default() };
+        let fields =
+            |now: &CoderProvisionerKey| advanced(&now.status.clone().unwrap_or_default().key, &record);
+        let refused = match mark_with(&read, &client, fields).await {
+            Ok(_) => false,
+            Err(kube::Error::Api(status)) => status.is_conflict(),
+            Err(error) => panic!("{error}"),
+        };
+        let sent = sent.lock().unwrap();
+        let on_stored = sent.iter().filter(|it| it["metadata"]["resourceVersion"] == "2");
+        (on_stored.map(|it| it["status"]["keyEpoch"].clone()).collect(), refused)
+    }
+
+    #[tokio::test]
+    async fn status_with_a_higher_epoch_is_not_overwritten() {
+        assert_eq!(written(2, 3).await, (vec![json!(3)], false));
+        assert_eq!(written(4, 3).await, (Vec::new(), true));
+        assert_eq!(written(3, 3).await, (Vec::new(), false), "it is there already");
     }
 }

@@ -62,7 +62,8 @@ impl Wake {
 ///
 /// It is acknowledged in `lastHandledReconcileAt` together with whatever the reconcile of just this manifest found. A
 /// reconcile that could not read says so with `Ready=False`, so the acknowledgement claims nothing that was not seen, and
-/// whoever waits for it, as Flux does, learns why at once.
+/// whoever waits for it, as Flux does, learns why at once. A control plane can be ready while its entitlements are not read:
+/// it acknowledges the request once they are.
 pub(super) fn requested(object: &impl ResourceExt) -> Option<String> {
     let annotations = object.annotations();
     let ours = annotations.get(RECONCILE_REQUESTED_AT);

@@ -6,7 +6,9 @@
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
 use futures::{Stream, StreamExt as _, future::ready};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Resource,
     core::{DeserializeGuard, error_boundary::InvalidObject},
@@ -24,6 +26,18 @@ use super::{
     events::{Limit, Words},
 };
 
+/// The reason that is reported for an object that cannot be decoded.
+pub(super) const UNDECODABLE: &str = "Undecodable";
+
+/// What became of an object that cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decoding {
+    Failed,
+    /// A later version can be decoded.
+    Recovered,
+    Deleted,
+}
+
 /// Watches a kind. `known` is the store that the events go to, if they go to one.
 pub(super) fn decoded<K>(
     shared: &Arc<Shared>,
@@ -38,9 +52,27 @@ where
         + Sync
         + 'static,
 {
+    decoded_noting(shared, known, |_, _| {})
+}
+
+/// Watches a kind, and calls `note` before an object that cannot be decoded leaves the store, and after it is back.
+pub(super) fn decoded_noting<K, N: FnMut(&ObjectMeta, Decoding) + Send>(
+    shared: &Arc<Shared>,
+    known: Option<Store<K>>,
+    note: N,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K, N>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
     let events = watcher::watcher(shared.api::<DeserializeGuard<K>>(), watcher::Config::default());
     let shared = Arc::clone(shared);
-    decode(events.default_backoff(), known, move |invalid| report::<K>(invalid, &shared))
+    decode(events.default_backoff(), known, move |invalid| report::<K>(invalid, &shared), note)
 }
 
 /// Passes on what can be decoded and reports each version of an object that cannot. An object that could be decoded before is
@@ -49,16 +81,28 @@ fn decode<K>(
     events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>> + Send,
     known: Option<Store<K>>,
     mut report: impl FnMut(&InvalidObject) + Send,
+    mut note: impl FnMut(&ObjectMeta, Decoding) + Send,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
     let mut reported = HashMap::<Option<String>, Option<String>>::new();
-    let mut note = move |invalid: &InvalidObject| {
-        let (uid, version) = (invalid.metadata.uid.clone(), invalid.metadata.resource_version.clone());
-        // A watch that begins anew shows the same version again.
-        if reported.insert(uid, version.clone()) != Some(version) {
-            report(invalid);
+    let mut follow = move |metadata: &ObjectMeta, now: Result<(), &InvalidObject>, is_deleted: bool| {
+        let (uid, version) = (metadata.uid.clone(), metadata.resource_version.clone());
+        match now {
+            _ if is_deleted => {
+                reported.remove(&uid).into_iter().for_each(|_| note(metadata, Decoding::Deleted));
+            }
+            Ok(()) => {
+                reported.remove(&uid).into_iter().for_each(|_| note(metadata, Decoding::Recovered));
+            }
+            Err(invalid) => {
+                note(metadata, Decoding::Failed);
+                // A watch that begins anew shows the same version again.
+                if reported.insert(uid, version.clone()) != Some(version) {
+                    report(invalid);
+                }
+            }
         }
     };
     let before = move |invalid: &InvalidObject| {
@@ -68,6 +112,9 @@ where
         Some(Ok(Event::Delete((*object).clone())))
     };
     events.filter_map(move |event| {
+        if let Ok(Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) = &event {
+            follow(object.meta(), object.0.as_ref().map(drop), matches!(event, Ok(Event::Delete(_))));
+        }
         ready(match event {
             Err(error) => Some(Err(error)),
             Ok(Event::Init) => Some(Ok(Event::Init)),
@@ -76,15 +123,10 @@ where
             Ok(Event::Apply(DeserializeGuard(Ok(object)))) => Some(Ok(Event::Apply(object))),
             Ok(Event::Delete(DeserializeGuard(Ok(object)))) => Some(Ok(Event::Delete(object))),
             // The list that is being read takes the place of the whole store.
-            Ok(Event::InitApply(DeserializeGuard(Err(invalid)))) => {
-                note(&invalid);
-                None
-            }
-            Ok(Event::Apply(DeserializeGuard(Err(invalid)))) => {
-                note(&invalid);
-                before(&invalid)
-            }
-            Ok(Event::Delete(DeserializeGuard(Err(invalid)))) => before(&invalid),
+            Ok(Event::InitApply(DeserializeGuard(Err(_)))) => None,
+            Ok(
+                Event::Apply(DeserializeGuard(Err(invalid))) | Event::Delete(DeserializeGuard(Err(invalid))),
+            ) => before(&invalid),
         })
     })
 }
@@ -105,11 +147,11 @@ fn report<K: Resource<DynamicType = ()>>(invalid: &InvalidObject, shared: &Arc<S
         "this operator cannot read the object and skips it: {why}; correct it, or install matching CRDs"
     );
     let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
-    tracing::warn!(%kind, namespace, object = name, reason = "Undecodable", "{note}");
+    tracing::warn!(%kind, namespace, object = name, reason = UNDECODABLE, "{note}");
     shared.metrics.undecodable(kind);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let words = Words { type_: EventType::Warning, reason: "Undecodable", action: "Read", note: &note };
+        let words = Words { type_: EventType::Warning, reason: UNDECODABLE, action: "Read", note: &note };
         shared.events.publish(&object, words, Limit::PerObject).await.ok()
     });
 }
@@ -148,13 +190,19 @@ mod tests {
             Event::Apply(group("a", "2", &json!("many"))),
             Event::Delete(broken("2")),
             Event::Apply(good("broken")),
+            Event::Apply(good("a")),
         ];
         let (known, writer) = reflector::store();
         let reported = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&reported);
         let report = move |it: &InvalidObject| heard.lock().unwrap().push(it.metadata.name.clone().unwrap());
         let events = stream::iter(events.into_iter().map(Ok));
-        let passed: Vec<_> = decode(events, Some(known.clone()), report)
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&noted);
+        let note = move |it: &ObjectMeta, decoding| {
+            notes.lock().unwrap().push((it.name.clone().unwrap(), decoding));
+        };
+        let passed: Vec<_> = decode(events, Some(known.clone()), report, note)
             .reflect(writer)
             .map(|it| match it.unwrap() {
                 Event::Init | Event::InitDone => String::new(),
@@ -163,9 +211,12 @@ mod tests {
             })
             .collect()
             .await;
-        assert_eq!(passed, ["", "a", "b", "", "-a", "broken"]);
+        assert_eq!(passed, ["", "a", "b", "", "-a", "broken", "a"]);
+        let noted: Vec<_> = noted.lock().unwrap().iter().map(|(name, it)| format!("{name} {it:?}")).collect();
+        let (failed, a) = ("broken Failed", ["a Failed", "a Recovered"]);
+        assert_eq!(noted, [failed, failed, failed, a[0], "broken Deleted", a[1]]);
         assert_eq!(*reported.lock().unwrap(), ["broken", "broken", "a"]);
         let left: Vec<_> = known.state().iter().filter_map(|it| it.metadata.name.clone()).collect();
-        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(left.len(), 3, "{left:?}");
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{CoderControlPlane, CoderControlPlaneSpec, DATABASE_URL, reason};
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, SecretKeySelector};
+use api::{CoderControlPlane, CoderControlPlaneSpec, DATABASE_URL, annotation, reason};
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, EnvVar, EnvVarSource, PodSpec, SecretKeySelector,
+};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{Facts, container::NAME};
+use super::{Deployed, Facts, container::NAME};
 use crate::{
     control_plane::references::{self, Reference, Source},
     objects::Notice,
@@ -15,13 +17,15 @@ use crate::{
 
 /// The argument that means the same as the variable.
 const ARGUMENT: &str = "--postgres-url";
+/// The value of [`annotation::DATABASE`] on a Deployment whose pods have no database.
+const ABSENT: &str = "none";
 
 /// Whether Coder is told where its database is. An empty text tells nothing.
 pub(super) fn is_declared(spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
-    let by_variable = spec.extra_env.iter().flatten().any(|it| it.name == DATABASE_URL && has_value(it));
-    let by_argument = spec.extra_args.as_deref().is_some_and(names_database);
-    let by_source = spec.env_from.iter().flatten().any(|it| provides(it, DATABASE_URL, &facts.sources));
-    spec.database.is_some() || by_variable || by_argument || by_source
+    let variables = spec.extra_env.as_deref().unwrap_or_default();
+    let from = spec.env_from.as_deref().unwrap_or_default();
+    let arguments = spec.extra_args.as_deref().unwrap_or_default();
+    spec.database.is_some() || place(variables, from, arguments, &facts.sources).is_some()
 }
 
 /// The variable of `spec.database`.
@@ -36,15 +40,26 @@ pub(super) fn variable(spec: &CoderControlPlaneSpec) -> Option<EnvVar> {
 /// Refuses to replace pods that have a database by pods that have none: Coder would start empty, and whatever it stores from
 /// then on would go with the pod.
 pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Notice> {
-    let deployed = facts.deployed.as_ref().and_then(|it| it.database.as_ref());
-    let Some(place) = deployed.filter(|_| !is_declared(&plane.spec, facts)) else { return Ok(()) };
+    let Some(deployed) = facts.deployed.as_ref().filter(|_| !is_declared(&plane.spec, facts)) else {
+        return Ok(());
+    };
+    let known = deployed.database.as_ref().map(|place| format!("takes its database from {place}"));
+    let possible = deployed.missing_source.as_ref().filter(|_| has_changed(deployed, plane, facts));
+    let possible = possible.map(|it| format!("may have taken its database from {it}, which is missing,"));
+    let Some(finding) = known.or(possible) else { return Ok(()) };
     let message = format!(
-        "Deployment {name} takes its database from {place} and the manifest names none, so the pods are left as they are: \
-         set spec.database.connectionSecretRef, or {DATABASE_URL} in extraEnv. To start again with an empty database, \
-         delete Deployment {name}",
+        "Deployment {name} {finding} and neither the manifest nor the Secrets and ConfigMaps it refers to have one, so the \
+         pods are left as they are: restore {DATABASE_URL} there, or set spec.database.connectionSecretRef, or \
+         {DATABASE_URL} in extraEnv. To start again with an empty database, delete Deployment {name}",
         name = plane.name_any()
     );
     Err(Notice { reason: reason::DATABASE_REMOVAL_REFUSED, message })
+}
+
+/// Whether the pods read something else than when they started, or it is not known what they read then.
+fn has_changed(deployed: &Deployed, plane: &CoderControlPlane, facts: &Facts) -> bool {
+    let started_with = deployed.pods.as_ref().or(deployed.found.as_ref());
+    started_with != Some(&references::configuration(&plane.spec, &facts.sources))
 }
 
 /// That no database is declared.
@@ -56,22 +71,55 @@ pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &Facts) -> Option<Not
     (!is_declared(spec, facts)).then_some(Notice { reason: reason::NO_DATABASE, message })
 }
 
-/// Where the pods of a live Deployment take their database from, in words; `None` where it is certain that they have none.
-/// A Secret that is gone by now still was there when they started.
+/// The value of [`annotation::DATABASE`] for a Deployment with these pods. A Secret may lose its key while the pods run, so
+/// the place is recorded when they are declared.
+pub(super) fn record(pod: &PodSpec, sources: &BTreeMap<Reference, Source>) -> String {
+    let container = pod.containers.iter().find(|it| it.name == NAME);
+    container.and_then(|it| of_container(it, sources)).unwrap_or_else(|| ABSENT.to_owned())
+}
+
+/// Where the pods of a live Deployment take their database from, in words; `None` where no database is known.
 pub(super) fn of_deployment(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Option<String> {
-    let container = container(deployment)?;
-    let variable = container.env.iter().flatten().find(|it| it.name == DATABASE_URL && has_value(it));
-    if let Some(variable) = variable {
+    let found = container(deployment).and_then(|it| of_container(&it, sources));
+    found.or_else(|| recorded(deployment).filter(|it| *it != ABSENT).map(str::to_owned))
+}
+
+/// A source of a live Deployment's `envFrom` that is missing: it was there when the pods started, perhaps with the database.
+/// `None` where the Deployment records its database.
+pub(super) fn missing_source(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Option<Reference> {
+    let wanted = sources_of_deployment(deployment).into_iter();
+    wanted.filter(|_| recorded(deployment).is_none()).find(|it| !sources.contains_key(it))
+}
+
+fn recorded(deployment: &Value) -> Option<&str> {
+    deployment.pointer("/metadata/annotations")?.get(annotation::DATABASE)?.as_str()
+}
+
+fn of_container(container: &Container, sources: &BTreeMap<Reference, Source>) -> Option<String> {
+    let variables = container.env.as_deref().unwrap_or_default();
+    let from = container.env_from.as_deref().unwrap_or_default();
+    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    place(variables, from, &words.cloned().collect::<Vec<_>>(), sources)
+}
+
+/// Where a container takes its database from, in words. A variable of its own hides the same one of a source, and a later
+/// source an earlier one.
+fn place(
+    variables: &[EnvVar],
+    from: &[EnvFromSource],
+    arguments: &[String],
+    sources: &BTreeMap<Reference, Source>,
+) -> Option<String> {
+    let by_argument = || names_database(arguments).then(|| format!("the argument {ARGUMENT}"));
+    if let Some(variable) = variables.iter().find(|it| it.name == DATABASE_URL) {
         let selector = variable.value_from.as_ref().and_then(|it| it.secret_key_ref.as_ref());
         let place = selector.map(|it| format!("Secret {}, key {}", it.name, it.key));
-        return Some(place.unwrap_or_else(|| format!("the variable {DATABASE_URL}")));
+        let place = place.unwrap_or_else(|| format!("the variable {DATABASE_URL}"));
+        return Some(place).filter(|_| has_value(variable)).or_else(by_argument);
     }
-    let source = container.env_from.iter().flatten().find(|it| provides(it, DATABASE_URL, sources));
-    if let Some(reference) = source.and_then(references::of_source) {
-        return Some(reference.to_string());
-    }
-    let words = [container.command.unwrap_or_default(), container.args.unwrap_or_default()].concat();
-    names_database(&words).then(|| format!("the argument {ARGUMENT}"))
+    let provides = |it: &&EnvFromSource| references::found_in(it, DATABASE_URL, sources).is_some();
+    let source = from.iter().rev().find(provides).filter(|it| has_value_in(it, sources));
+    source.and_then(references::of_source).map(|it| it.to_string()).or_else(by_argument)
 }
 
 /// The Secrets and `ConfigMap`s whose keys become variables of a live Deployment's pods.
@@ -80,9 +128,9 @@ pub fn sources_of_deployment(deployment: &Value) -> BTreeSet<Reference> {
     sources.iter().filter_map(references::of_source).collect()
 }
 
-/// Whether a source of `envFrom` has the variable with a value. One that is missing has none.
-fn provides(source: &EnvFromSource, name: &str, sources: &BTreeMap<Reference, Source>) -> bool {
-    references::found_in(source, name, sources).is_some_and(|(key, found)| !found.blank.contains(key))
+/// Whether a source of `envFrom` has the variable with a value. A missing source has no value.
+fn has_value_in(source: &EnvFromSource, sources: &BTreeMap<Reference, Source>) -> bool {
+    references::found_in(source, DATABASE_URL, sources).is_some_and(|(key, it)| !it.blank.contains(key))
 }
 
 fn has_value(variable: &EnvVar) -> bool {

@@ -1,7 +1,5 @@
 //! The Deployment: pods around one container, and when they are replaced.
 
-use std::collections::BTreeMap;
-
 use api::{CoderControlPlane, annotation};
 use k8s_openapi::{
     api::{
@@ -12,7 +10,9 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{Child, Deployed, Facts, child, container, metadata, service_account, unless_empty, volumes};
+use super::{
+    Child, Deployed, Facts, child, container, database, metadata, service_account, unless_empty, volumes,
+};
 use crate::{
     control_plane::{names, references},
     kind::Invalid,
@@ -31,17 +31,21 @@ pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, 
     pod_labels.extend(labels.clone());
     let mut pod_annotations = plane.spec.pod_annotations.clone().unwrap_or_default();
     pod_annotations.extend(configuration.pods.map(|it| (annotation::CONFIGURATION.to_owned(), it)));
+    let pod = pod(plane, facts)?;
+    let database = database::record(&pod, &facts.sources);
     let template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(pod_labels),
             annotations: unless_empty(pod_annotations),
             ..ObjectMeta::default()
         }),
-        spec: Some(pod(plane, facts)?),
+        spec: Some(pod),
     };
     let mut metadata = metadata(plane);
-    metadata.annotations =
-        configuration.found.map(|it| BTreeMap::from([(annotation::CONFIGURATION_FOUND.to_owned(), it)]));
+    let found = configuration.found.map(|it| (annotation::CONFIGURATION_FOUND.to_owned(), it));
+    // Beside the pods: on them it would replace every pod once.
+    let database = (annotation::DATABASE.to_owned(), database);
+    metadata.annotations = Some(found.into_iter().chain([database]).collect());
     let spec = DeploymentSpec {
         replicas: plane.spec.replicas,
         selector: LabelSelector { match_labels: Some(labels), match_expressions: None },

@@ -38,21 +38,22 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
     }
 }
 
-fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> CoderControlPlaneStatus {
-    let (build, now) = (build(), Timestamp::from_second(second).unwrap());
-    let url = Some("https://coder.example.com".to_owned());
-    let findings = Findings {
-        access: Ok(&build),
+fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> Findings<'a> {
+    Findings {
+        access: Ok(build),
         given: None,
         token_secret: None,
         account: None,
         workload: None,
-        url,
+        url: Some("https://coder.example.com".to_owned()),
         licensing: Some(licensing),
         requested: None,
-        now,
-    };
-    status(plane, &findings)
+        now: Timestamp::from_second(second).unwrap(),
+    }
+}
+
+fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> CoderControlPlaneStatus {
+    status(plane, &findings(&build(), licensing, second))
 }
 
 fn says(status: &CoderControlPlaneStatus, kind: &str) -> (String, String) {
@@ -256,7 +257,8 @@ fn applied_licence_is_reported_with_its_time_and_hash_and_outlives_a_failing_rea
 #[test]
 fn unreadable_licences_concern_only_a_declared_one() {
     let unread = |status, reason| {
-        let unread = Some("500 from GET /api/v2/entitlements".to_owned());
+        let message = "500 from GET /api/v2/entitlements".to_owned();
+        let unread = Some(Unread { message, is_transient: true });
         Licensing { entitlements: None, unread, ..licensing(status, reason, 1) }
     };
     let without = after(&plane(false, None), &unread(None, Reason::Pending), 1);
@@ -266,6 +268,31 @@ fn unreadable_licences_concern_only_a_declared_one() {
     assert!(message(&without, "Entitlements").starts_with("500 from"), "{without:?}");
     let with = after(&plane(true, None), &unread(Some(false), Reason::Error), 1);
     assert_eq!(says(&with, "Ready"), word("False", "LicenseNotApplied"));
+}
+
+#[test]
+fn reconcile_request_is_handled_once_entitlements_are_read() {
+    let unread = |is_transient| {
+        let unread = Some(Unread { message: "503".to_owned(), is_transient });
+        Licensing { entitlements: None, unread, ..licensing(None, Reason::Pending, 1) }
+    };
+    let build = build();
+    let handled = |licensing: &Licensing| {
+        let mut findings = findings(&build, licensing, 1);
+        findings.requested = Some("now".to_owned());
+        let next = status(&plane(false, None), &findings);
+        (next.last_handled_reconcile_at, findings.readiness().is_retried_soon)
+    };
+    assert_eq!(handled(&unread(true)), (None, true));
+    let now = Some("now".to_owned());
+    assert_eq!(handled(&unread(false)), (now.clone(), false), "another reconcile would find the same");
+    assert_eq!(handled(&licensing(None, Reason::Pending, 1)), (now, false));
+    let known = CoderControlPlaneStatus {
+        last_handled_reconcile_at: Some("before".to_owned()),
+        ..CoderControlPlaneStatus::default()
+    };
+    let kept = after(&plane(false, Some(known)), &unread(true), 1);
+    assert_eq!(kept.last_handled_reconcile_at.as_deref(), Some("before"));
 }
 
 #[test]

@@ -153,6 +153,14 @@ fn whose_credentials_are_used_decides_which_condition_there_is() {
 }
 
 #[test]
+fn secret_that_pods_must_not_be_given_stalls() {
+    let refused = Findings { deployment: failed(reason::SECRET_NOT_ALLOWED), ..well() };
+    let made = after(&bare(), &refused);
+    assert_eq!(condition(&made, READY), ("False", "SecretNotAllowed"));
+    assert_eq!(condition(&made, STALLED), ("True", "SecretNotAllowed"));
+}
+
+#[test]
 fn a_pass_that_has_not_come_to_its_end_is_not_ready() {
     let begun = after(&bare(), &Findings::default());
     assert_eq!(condition(&begun, READY), ("False", "Progressing"));

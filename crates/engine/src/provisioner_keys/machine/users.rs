@@ -75,6 +75,9 @@ pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> 
 /// Whether the value is for what is declared.
 fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
     let secret = &wanted.secret.name;
+    if let Some(withheld) = &seen.secret.withheld {
+        return Err(withheld.clone());
+    }
     if let Some(keeper) = &seen.secret.keeper {
         let message = format!("{keeper} keeps its own key in Secret {secret}: choose another secretName");
         return Err(waiting(api::reason::HELD_BY_OTHER, message));

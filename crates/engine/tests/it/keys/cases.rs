@@ -1,5 +1,6 @@
 //! What can be the matter with a key, one thing at a time, and exactly what is done about it.
 
+use engine::Waiting;
 use engine::provisioner_keys::{Held, LiveKey, Owner, Policy, Record, reason};
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -384,7 +385,8 @@ pub(super) fn brought(world: &Shared, value: Option<&str>) {
     let mut world = world.lock().unwrap();
     let wanted = world.wanted.secret.clone();
     let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
-    let secret = Stored { owner: Owner::Users, data, record: None, version: 1, is_immutable: false };
+    let (owner, version) = (Owner::Users, 1);
+    let secret = Stored { owner, data, record: None, withheld: None, version, is_immutable: false };
     world.secrets.insert(wanted.name, secret);
     world.newest = None;
 }
@@ -532,4 +534,18 @@ fn a_key_that_another_object_left_is_shown_to_no_address_but_its_own() {
     let done = pass(&world);
     assert_eq!(done.last().unwrap(), api::reason::SECRET_NOT_ALLOWED);
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
+}
+
+#[test]
+fn withheld_secret_is_neither_sent_nor_written() {
+    let world = World::new(Policy::Recreate);
+    brought(&world, Some("value-1"));
+    let withheld =
+        Waiting { reason: api::reason::HELD_BY_OTHER, message: "CoderProvisioner x keeps".to_owned() };
+    world.lock().unwrap().secrets.values_mut().for_each(|it| it.withheld = Some(withheld.clone()));
+    let done = pass(&world);
+    assert_eq!(done.last().unwrap(), api::reason::HELD_BY_OTHER);
+    assert!(!done.contains(&"prove".to_owned()), "{done:?}");
+    let world = world.lock().unwrap();
+    assert_eq!((world.minted, world.secrets.values().next().unwrap().version), (0, 1));
 }

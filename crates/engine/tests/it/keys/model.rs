@@ -40,6 +40,7 @@ pub(crate) struct Stored {
     pub(crate) owner: Owner,
     pub(crate) data: BTreeMap<String, String>,
     pub(crate) record: Option<Record>,
+    pub(crate) withheld: Option<Waiting>,
     pub(crate) version: u64,
     pub(crate) is_immutable: bool,
 }
@@ -453,6 +454,7 @@ impl KeySecret for Operator {
                 owner: it.owner,
                 value: it.data.get(&place.key).map(|it| SecretString::from(it.clone())),
                 record: it.record.clone(),
+                withheld: it.withheld.clone(),
                 version: it.version.to_string(),
                 is_immutable: it.is_immutable,
             })
@@ -482,6 +484,7 @@ impl KeySecret for Operator {
                 owner: Owner::Ours,
                 data: BTreeMap::new(),
                 record: None,
+                withheld: None,
                 version: 0,
                 is_immutable: false,
             };

@@ -36,6 +36,7 @@ use crate::{
     cluster::Cluster,
     run::{
         Shared,
+        pod_secrets::{self, Refused},
         record::{leave_behind, publish, writes},
     },
 };
@@ -230,9 +231,9 @@ async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) ->
     let (own, namespace) = (admin_job_name(plane), plane.namespace().unwrap_or_default());
     let mut names = own_secrets::referenced(job);
     names.remove(&own);
-    let refused = Cluster(shared.client.clone()).refusal(&namespace, names, None).await;
+    let refused = pod_secrets::refused(&shared.client, &namespace, names, None).await;
     match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &it))? {
-        Some(message) => Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }),
+        Some(Refused { message, .. }) => Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }),
         None => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use engine::{
             self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
             apply::intend,
         },
-        report::Licensing,
+        report::{Licensing, Unread},
     },
     lookup::Unreadable,
 };
@@ -65,7 +65,7 @@ pub(super) async fn keep(
         Ok(read) => desk.keep(before, read).await,
         Err(error) => {
             let verdict = Verdict::unread_licences(&error, !desk.declared.is_empty());
-            Ok(stopped(verdict, before, Some(error.words())))
+            Ok(stopped(verdict, before, Some(Unread::of(&error))))
         }
     }
 }
@@ -107,7 +107,7 @@ fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
 }
 
 /// Nothing was read, so nothing is known to be otherwise.
-fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<String>) -> Licensing {
+fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<Unread>) -> Licensing {
     Licensing { verdict, licenses: None, entitlements: None, unread, record, applied: None }
 }
 

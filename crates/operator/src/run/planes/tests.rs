@@ -101,3 +101,23 @@ async fn a_deletion_does_not_put_an_older_client_in_the_place_of_a_newer_one() {
     assert!(planes.last_known(&name()).unwrap().is_declared_as(&origin("two").await));
     assert_eq!(blocked(&planes), None);
 }
+
+#[tokio::test]
+async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_again() {
+    let planes = Planes::default();
+    planes.admit(&name(), plane("one").await);
+    let held = planes.last_known(&name()).unwrap();
+    planes.set_undecodable(&name(), true);
+    assert_eq!(blocked(&planes), Some("Undecodable"));
+    let refused = held.client().list_organizations().await.unwrap_err();
+    assert!(refused.words().contains("not sent: "), "{refused}");
+    // A reconcile of the version before ends.
+    planes.admit(&name(), plane("one").await);
+    assert!(planes.last_known(&name()).is_none());
+    let remembered = planes.remember(&name(), plane("one").await);
+    assert!(remembered.client().list_organizations().await.unwrap_err().words().contains("not sent: "));
+    planes.set_undecodable(&name(), false);
+    assert_eq!(blocked(&planes), Some("Undecodable"), "it is not proved yet");
+    planes.admit(&name(), plane("one").await);
+    assert_eq!(blocked(&planes), None);
+}

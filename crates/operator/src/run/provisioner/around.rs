@@ -8,12 +8,11 @@ use engine::{
     provisioner_keys::{
         Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told, Why,
         coderd::revoke,
-        mirror::{changed, of_status, to_status},
+        mirror::{advanced, of_status, to_status},
     },
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
-use serde_json::Value;
 
 use crate::run::{
     Shared,
@@ -21,7 +20,7 @@ use crate::run::{
     key_holders,
     letting_go::{Obstacle, plane},
     pass::About,
-    record::{leave_behind, mark, publish},
+    record::{leave_behind, mark_with, publish},
     wake::PERIODIC,
 };
 
@@ -59,16 +58,12 @@ impl<'a> Around<'a> {
         provisioner.status.get_or_insert_default().key = to_status(record);
     }
 
-    /// Writes the record into the status where it is another one.
+    /// Writes the record into the status where it is another one. A status with a newer record is left as it is.
     async fn settle(&self, record: &Record) -> Result<(), kube::Error> {
-        let provisioner = self.provisioner();
-        let before = provisioner.status.clone().unwrap_or_default().key;
-        let next = to_status(record);
-        let fields = changed(&before, &next);
-        if fields.is_empty() {
-            return Ok(());
-        }
-        let marked = mark(&provisioner, &Value::Object(fields), self.shared).await?;
+        let fields = |now: &CoderProvisioner| {
+            advanced(&now.status.as_ref().map(|it| it.key.clone()).unwrap_or_default(), record)
+        };
+        let marked = mark_with(&self.provisioner(), &self.shared.client, fields).await?;
         let mut current = self.provisioner.lock().unwrap_or_else(PoisonError::into_inner);
         // The manifest stays as it is in this pass; the next one sees whatever has changed in it.
         current.metadata.resource_version = marked.metadata.resource_version;

@@ -11,7 +11,7 @@ use super::{
     get,
     operator::Operator,
     proxy::{Mood, Proxy},
-    stage::{Stage, group, install, is_held_up, is_ready, plane, says},
+    stage::{Stage, group, install, is_held_up, is_ready, plane, says, until},
 };
 
 /// A stage without a licence, and a manifest that names one.
@@ -154,10 +154,16 @@ async fn unreadable_licences_hold_up_nobody_who_declares_none() {
         );
         assert_ne!(entitlements["message"], "", "{ready:#}");
     }
+    // A request is handled once they are read.
+    let asked = proxy.requests().len();
+    stage.annotate("CoderControlPlane", "two", api::annotation::RECONCILE_REQUESTED_AT, Some("now")).await;
+    until("asked", || proxy.requests()[asked..].iter().any(|it| it.path.ends_with("/licenses"))).await;
+    let two = stage.wait::<CoderControlPlane>("two", "there", |_| true).await;
+    assert_ne!(two["status"]["lastHandledReconcileAt"], "now", "{two:#}");
     proxy.set(Mood::Passing);
-    stage.look_again("CoderControlPlane", "two").await;
-    let read = |it: &Value| says(it, "Entitlements", "True", "Unlicensed");
-    stage.wait::<CoderControlPlane>("two", "read again", read).await;
+    let is_handled = |it: &Value| it["status"]["lastHandledReconcileAt"] == "now";
+    let handled = stage.wait::<CoderControlPlane>("two", "handled", is_handled).await;
+    assert!(says(&handled, "Entitlements", "True", "Unlicensed"), "{handled:#}");
 }
 
 #[tokio::test]

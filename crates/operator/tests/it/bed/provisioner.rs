@@ -22,6 +22,8 @@ mod secrets;
 mod takeover;
 
 use api::CoderProvisioner;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use testbed::Coderd;
 
@@ -44,6 +46,16 @@ pub(super) fn provisioner(name: &str, spec: &Value) -> Value {
 pub(super) async fn keys(coderd: &Coderd) -> Vec<String> {
     let keys = get(coderd, KEYS).await;
     keys.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The notes of the Events about revoked keys of the object of that name.
+pub(super) async fn revocations<C>(stage: &Stage<C>, name: &str) -> Vec<String> {
+    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let of_object = |it: &Event| {
+        it.reason.as_deref() == Some("KeyRevoked")
+            && it.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name))
+    };
+    events.into_iter().filter(of_object).filter_map(|it| it.note).collect()
 }
 
 #[tokio::test]

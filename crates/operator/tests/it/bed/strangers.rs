@@ -2,6 +2,7 @@
 
 use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerKey};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use kube::{ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 use testbed::coderd::FIRST_USER_EMAIL;
 
@@ -114,6 +115,53 @@ async fn no_manifest_can_have_the_operators_own_secrets_sent_or_mounted() {
         assert!(!has(&seen.token, &token) && !has(&seen.key, &token), "the token was sent: {what}");
         assert!(!has(&seen.key, &provisioner_key) && !has(&seen.token, &provisioner_key), "the key: {what}");
     }
+}
+
+#[tokio::test]
+async fn key_of_a_suspended_provisioner_is_not_sent_to_a_stranger() {
+    let (stage, stranger) = stage().await;
+    stage.apply(&at(&stranger, "open")).await;
+    stage.wait::<CoderControlPlane>("open", "ready", is_ready).await;
+    let mut suspended = provisioner("taken-over", &json!({"suspend": true}));
+    suspended["spec"]["replicas"] = json!(0);
+    stage.apply(&suspended).await;
+    let owner = stage.api::<CoderProvisioner>().get("taken-over").await.unwrap();
+    // As coder-k8s leaves it: an owner, and no record.
+    let secret = "taken-over-provisioner-key";
+    let owners = json!([{"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "name": "taken-over",
+        "uid": owner.uid(), "controller": true, "blockOwnerDeletion": true}]);
+    let left = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "ownerReferences": owners},
+        "stringData": {"key": "key-of-the-suspended-provisioner-0123456789"}});
+    stage
+        .api::<Secret>()
+        .create(&PostParams::default(), &serde_json::from_value(left).unwrap())
+        .await
+        .unwrap();
+    let damaged = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "damaged", "annotations": {"coder.com/provisioner-key": "{"}},
+        "stringData": {"key": "key-with-a-damaged-record-0123456789"}});
+    stage
+        .api::<Secret>()
+        .create(&PostParams::default(), &serde_json::from_value(damaged).unwrap())
+        .await
+        .unwrap();
+    for (name, secret, reason) in [("one", secret, "HeldByOther"), ("other", "damaged", REFUSED)] {
+        let spec = json!({"controlPlaneRef": {"name": "open"}, "secretName": secret});
+        stage.apply(&key(name, &spec)).await;
+        let refused = stage.wait::<CoderProvisionerKey>(name, "refused", is_held_up(reason)).await;
+        assert!(words(&refused).contains(secret), "{}", words(&refused));
+        stage.look_again("CoderProvisionerKey", name).await;
+    }
+    let shown: Vec<String> = stranger.requests().into_iter().filter_map(|it| it.key).collect();
+    assert_eq!(shown, [""; 0], "no key is sent to the stranger");
+    // The objects are gone at once, and the Secrets stay.
+    for name in ["one", "other"] {
+        let made = stage.wait::<CoderProvisionerKey>(name, "there", |_| true).await;
+        stage.delete("CoderProvisionerKey", name).await;
+        stage.gone(&made).await;
+    }
+    assert!(stage.api::<Secret>().get_opt(secret).await.unwrap().is_some());
+    assert!(stage.api::<Secret>().get_opt("damaged").await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::CoderGroup;
+use api::{CoderControlPlane, CoderGroup};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     licensed,
-    stage::{LIMIT, Stage, group, group_named, is_ready},
+    proxy::Proxy,
+    stage::{LIMIT, Stage, group, group_named, is_held_up, is_ready, words},
 };
 
 /// A time that fits the schema's format, and that no calendar has.
@@ -47,4 +48,32 @@ async fn an_object_that_cannot_be_read_is_reported_and_holds_up_no_other() {
     set_time(&stage, None).await;
     stage.apply(&group_named("broken", &json!({"suspend": false}))).await;
     stage.wait::<CoderGroup>("broken", "ready", |it: &Value| is_ready(it)).await;
+}
+
+#[tokio::test]
+async fn undecodable_control_plane_is_used_for_no_write() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.apply(&group(&json!({"quotaAllowance": 7}))).await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    let set_time = async |time: Option<&str>| {
+        let patch = Patch::Merge(json!({"status": {"lastAppliedTime": time}}));
+        let planes = stage.kind("CoderControlPlane");
+        planes.patch_status("main", &PatchParams::default(), &patch).await.unwrap();
+    };
+    set_time(Some(NO_TIME)).await;
+    let waits = is_held_up("ControlPlaneNotReady");
+    let blocked = stage.wait::<CoderGroup>("developers", "blocked", waits).await;
+    assert!(words(&blocked).contains("Undecodable"), "{}", words(&blocked));
+    let before = proxy.writes();
+    stage.apply(&group(&json!({"quotaAllowance": 8}))).await;
+    stage.look_again("CoderGroup", "developers").await;
+    assert_eq!(proxy.writes(), before, "nothing is sent to an origin that may not be declared any more");
+
+    // Only the status is another one.
+    set_time(None).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    stage.wait::<CoderGroup>("developers", "ready", is_ready).await;
+    assert_ne!(proxy.writes(), before);
 }

@@ -1,9 +1,6 @@
 use serde_json::json;
 
-use super::{
-    super::{Deployed, desire},
-    *,
-};
+use super::{super::desire, *};
 
 fn plane(spec: &Value) -> CoderControlPlane {
     serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
@@ -13,7 +10,8 @@ fn plane(spec: &Value) -> CoderControlPlane {
 
 fn secret_with(name: &str, keys: &[&str], blank: &[&str]) -> BTreeMap<Reference, Source> {
     let owned = |keys: &[&str]| keys.iter().map(|it| (*it).to_owned()).collect();
-    let source = Source { keys: owned(keys), blank: owned(blank), fingerprint: String::new() };
+    let fingerprint = format!("{keys:?} {blank:?}");
+    let source = Source { keys: owned(keys), blank: owned(blank), fingerprint };
     [(Reference::Secret(name.to_owned()), source)].into()
 }
 
@@ -81,12 +79,86 @@ fn deployment_with_a_database_is_not_rolled_onto_none() {
     assert!(refusal(&same, &deployment(&selected), emptied).is_some());
 }
 
+/// The Deployment that is applied for a manifest.
+fn applied(spec: &Value, sources: BTreeMap<Reference, Source>) -> Value {
+    let children = desire(&plane(spec), &Facts { sources, ..Facts::default() }).unwrap().children;
+    children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object
+}
+
+fn by_source(optional: bool) -> Value {
+    json!({"envFrom": [{"secretRef": {"name": "coder-env", "optional": optional}}]})
+}
+
+#[test]
+fn database_of_a_source_is_kept_when_the_source_changes() {
+    let filled = || secret_with("coder-env", &[DATABASE_URL], &[]);
+    for optional in [false, true] {
+        let live = applied(&by_source(optional), filled());
+        for (spec, sources) in [
+            (by_source(optional), secret_with("coder-env", &["RENAMED"], &[])),
+            (by_source(optional), secret_with("coder-env", &[DATABASE_URL], &[DATABASE_URL])),
+            (by_source(true), BTreeMap::new()),
+            (json!({}), BTreeMap::new()),
+        ] {
+            let (reason, message) = refusal(&spec, &live, sources).unwrap();
+            assert_eq!(reason, "DatabaseRemovalRefused", "{spec}");
+            assert!(message.contains("takes its database from Secret coder-env"), "{message}");
+        }
+        assert_eq!(refusal(&by_source(optional), &live, filled()), None);
+    }
+    let hidden =
+        json!({"envFrom": by_source(false)["envFrom"], "extraEnv": [{"name": DATABASE_URL, "value": ""}]});
+    assert!(refusal(&hidden, &applied(&by_source(false), filled()), filled()).is_some());
+}
+
+#[test]
+fn record_of_the_database_is_beside_the_pods() {
+    let template = |it: &Value| it["spec"]["template"].clone();
+    let live = applied(&by_source(false), secret_with("coder-env", &[DATABASE_URL], &[]));
+    assert_eq!(live["metadata"]["annotations"], json!({"coder.com/database": "Secret coder-env"}));
+    assert_eq!(template(&live)["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    let bare = applied(&json!({}), BTreeMap::new());
+    assert_eq!(bare["metadata"]["annotations"], json!({"coder.com/database": "none"}));
+}
+
+#[test]
+fn missing_source_may_have_held_the_database() {
+    let unrecorded = |mut live: Value| {
+        live["metadata"]["annotations"].as_object_mut().unwrap().remove("coder.com/database").unwrap();
+        live
+    };
+    let live = unrecorded(applied(&by_source(true), secret_with("coder-env", &[DATABASE_URL], &[])));
+    for spec in [by_source(true), json!({})] {
+        let (reason, message) = refusal(&spec, &live, BTreeMap::new()).unwrap();
+        assert_eq!(reason, "DatabaseRemovalRefused");
+        assert!(message.contains("may have taken its database from Secret coder-env"), "{message}");
+    }
+    let never_there = applied(&by_source(true), BTreeMap::new());
+    assert_eq!(refusal(&by_source(true), &never_there, BTreeMap::new()), None);
+    assert_eq!(refusal(&json!({}), &never_there, BTreeMap::new()), None, "recorded as none");
+    let upgraded = unrecorded(never_there);
+    assert_eq!(refusal(&by_source(true), &upgraded, BTreeMap::new()), None, "read by the pods as it is now");
+}
+
+#[test]
+fn optional_reference_to_the_database_must_be_there() {
+    let from = json!({"secretKeyRef": {"name": "db", "key": "url", "optional": true}});
+    let spec = json!({"extraEnv": [{"name": DATABASE_URL, "valueFrom": from}]});
+    let live = applied(&spec, secret_with("db", &["url"], &[]));
+    for sources in
+        [BTreeMap::new(), secret_with("db", &["other"], &[]), secret_with("db", &["url"], &["url"])]
+    {
+        let (reason, message) = refusal(&spec, &live, sources).unwrap();
+        assert_eq!(reason, "SecretNotFound");
+        assert!(message.contains("create Secret db"), "{message}");
+    }
+}
+
 #[test]
 fn deployment_without_a_database_is_rolled_as_before() {
     for container in [
         json!({"name": "coder"}),
         json!({"name": "coder", "env": [{"name": DATABASE_URL, "value": ""}]}),
-        json!({"name": "coder", "envFrom": [{"secretRef": {"name": "gone"}}]}),
         json!({"name": "coder", "args": ["--postgres-url", ""]}),
     ] {
         assert_eq!(refusal(&json!({}), &deployment(&container), BTreeMap::new()), None, "{container}");

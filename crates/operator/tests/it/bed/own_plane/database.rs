@@ -19,6 +19,12 @@ async fn generation(stage: &Ground) -> Option<i64> {
     stage.api::<Deployment>().get("main").await.unwrap().metadata.generation
 }
 
+/// The pods that the Deployment declares. Its generation changes with its annotations too.
+async fn template(stage: &Ground) -> Value {
+    let deployment = stage.api::<Deployment>().get("main").await.unwrap();
+    serde_json::to_value(deployment.spec.unwrap().template).unwrap()
+}
+
 async fn rolled_beyond(stage: &Ground, before: Option<i64>) {
     let rolled = |it: Option<&Deployment>| it.is_some_and(|it| it.metadata.generation > before);
     let wait = await_condition(stage.api::<Deployment>(), "main", rolled);
@@ -65,6 +71,44 @@ async fn database_by_reference_is_used_rolled_with_its_secret_and_kept() {
     assert_eq!(refused["status"]["operatorAccessReady"], true, "dependents go on");
     ready(&stage, &plane).await;
     assert_eq!(running(&stage, "main").await, pods);
+}
+
+#[tokio::test]
+async fn secret_that_loses_the_database_url_does_not_roll_pods() {
+    let stage = stage().await;
+    stage.write_secret("coder-env", &json!({VARIABLE: "postgres://db.invalid/coder", "OTHER": "1"})).await;
+    let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main"},
+        "spec": {"image": image("bed/host"), "replicas": 0, "interval": "10s",
+            "envFrom": [{"secretRef": {"name": "coder-env"}}]}});
+    stage.apply(&plane).await;
+    let configured = |it: &Value| says(it, "DatabaseConfigured", "True", "UpToDate");
+    stage.wait::<CoderControlPlane>("main", "applied", configured).await;
+    let recorded = |it: Option<&Deployment>| {
+        it.is_some_and(|it| {
+            it.annotations().get("coder.com/database").is_some_and(|it| it == "Secret coder-env")
+        })
+    };
+    timeout(LIMIT, await_condition(stage.api::<Deployment>(), "main", recorded)).await.unwrap().unwrap();
+    let before = template(&stage).await;
+
+    // A Deployment of an earlier release has no record, and gets one without new pods.
+    let unrecorded = json!({"metadata": {"annotations": {"coder.com/database": null}}});
+    let deployments = stage.api::<Deployment>();
+    deployments.patch("main", &PatchParams::default(), &Patch::Merge(unrecorded)).await.unwrap();
+    timeout(LIMIT, await_condition(deployments.clone(), "main", recorded)).await.unwrap().unwrap();
+    assert_eq!(template(&stage).await, before);
+
+    let renamed = json!({"data": {VARIABLE: null}, "stringData": {"RENAMED": "postgres://db.invalid/coder"}});
+    let secrets = stage.api::<Secret>();
+    secrets.patch("coder-env", &PatchParams::default(), &Patch::Merge(renamed)).await.unwrap();
+    let refused = stage.wait::<CoderControlPlane>("main", "refused", is_refused).await;
+    assert!(words(&refused).contains("from Secret coder-env"), "{}", words(&refused));
+    assert_eq!(template(&stage).await, before, "the Deployment was left as it is");
+
+    let restored = json!({"stringData": {VARIABLE: "postgres://db.invalid/coder"}});
+    secrets.patch("coder-env", &PatchParams::default(), &Patch::Merge(restored)).await.unwrap();
+    stage.wait::<CoderControlPlane>("main", "applied again", configured).await;
+    assert_ne!(template(&stage).await, before, "the pods read the other key too");
 }
 
 /// A Deployment as newer releases of coder-k8s leave it for a manifest with `spec.database`.

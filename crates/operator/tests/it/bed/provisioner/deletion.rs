@@ -20,7 +20,7 @@ use super::{
         proxy::{Mood, Proxy},
         stage::{CREDENTIALS, LIMIT, Stage, is_ready, plane, says, until, words},
     },
-    keys, provisioner,
+    keys, provisioner, revocations,
     scene::{Scene, is_settled},
 };
 
@@ -85,6 +85,9 @@ async fn one_refusal_does_not_cost_a_key_whether_a_provisioner_goes_or_takes_ano
             let is_it = |it: &&String| it.starts_with("DELETE") && it.ends_with(&format!("/{name}"));
             let asked = proxy.writes()[since..].iter().filter(is_it).count();
             assert!(asked >= 2, "{name} met no {status}: {:?}", &proxy.writes()[since..]);
+            let notes = revocations(&scene.stage, "alpha").await;
+            let note = format!("provisioner key {name} was revoked");
+            assert!(notes.iter().any(|it| it.starts_with(&note)), "{name}: {notes:#?}");
         }
     }
     let left = scene.stage.operator.said().into_iter().filter(|it| it.to_string().contains("left behind"));

@@ -22,7 +22,7 @@ use super::{
         get,
         stage::{Stage, image, is_ready, says, until},
     },
-    provisioner,
+    provisioner, revocations,
     scene::{Scene, is_settled, listed, prove},
 };
 
@@ -174,6 +174,9 @@ async fn daemons_never_have_a_key_that_is_not_valid_and_nobody_ever_reads_one() 
     let status = scene.status().await;
     scene.end().await;
     assert_eq!(listed(&scene.stage.coderd, "beta").await, [Value::Null; 0]);
+    let revoked = revocations(&scene.stage, "alpha").await;
+    let with = |words: &str| revoked.iter().filter(|it| it.contains(words)).count();
+    assert_eq!((with("has replaced it"), with("is deleted"), revoked.len()), (4, 1, 5), "{revoked:#?}");
     is_secret(&scene.stage, &seen.values, &status).await;
 }
 

@@ -150,3 +150,19 @@ async fn a_key_that_a_provisioner_made_is_not_taken_for_one_that_a_key_has_lost(
 async fn a_key_that_a_key_made_is_not_taken_for_one_that_a_provisioner_has_lost() {
     of_one_name(&idle(&json!({})), &key(&json!({"secretName": "apart"}))).await;
 }
+
+#[tokio::test]
+async fn provisioner_uses_the_secret_that_a_deleted_key_left_behind() {
+    let (stage, _) = proxied().await;
+    stage.apply(&key(&json!({"deletionPolicy": "Retain"}))).await;
+    let made = stage.wait::<CoderProvisionerKey>("alpha", "ready", is_ready).await;
+    let held = value(&stage).await.unwrap();
+    // The first one waits: pods are not given the key of another object.
+    stage.apply(&idle(&json!({}))).await;
+    stage.wait::<CoderProvisioner>("alpha", "held by the key", is_held_up("HeldByOther")).await;
+    stage.delete(KIND, "alpha").await;
+    stage.gone(&made).await;
+    stage.look_again(PROVISIONER, "alpha").await;
+    stage.wait::<CoderProvisioner>("alpha", "ready with the Secret that was left", is_ready).await;
+    assert_eq!((value(&stage).await, keys(&stage.coderd).await), (Some(held), vec!["alpha".to_owned()]));
+}

@@ -1,15 +1,15 @@
 //! A Secret that is lost and restored from an older backup: the live key lives, and a request gives a new one.
 
 use api::CoderProvisionerKey;
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{
     super::{
         licensed,
         operator::Operator,
-        provisioner::keys,
+        provisioner::{keys, revocations},
         proxy::Proxy,
         stage::{Stage, is_held_up, is_ready, until, words},
     },
@@ -118,16 +118,6 @@ async fn all_are_held(stage: &Stage, proxy: &Proxy, live: &[String]) {
     assert_eq!((proxy.writes(), keys(&stage.coderd).await), (writes, before));
 }
 
-/// What Events say of keys of that object that were revoked.
-async fn revoked(stage: &Stage, name: &str) -> Vec<String> {
-    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
-    let of_object = |it: &Event| {
-        it.reason.as_deref() == Some("KeyRevoked")
-            && it.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name))
-    };
-    events.into_iter().filter(of_object).filter_map(|it| it.note).collect()
-}
-
 #[tokio::test]
 async fn a_restored_backup_does_not_cost_the_live_key_and_is_reported() {
     let coderd = licensed().await;
@@ -147,7 +137,7 @@ async fn a_restored_backup_does_not_cost_the_live_key_and_is_reported() {
         values.push(case.value(&stage).await);
         if case.is_over {
             let why = format!("provisioner key {} was revoked: key {}", case.name, live.last().unwrap());
-            assert_eq!(revoked(&stage, case.name).await, [format!("{why} has replaced it")]);
+            assert_eq!(revocations(&stage, case.name).await, [format!("{why} has replaced it")]);
             stage.operator.says(&["a key was revoked", case.name, "has replaced it"]).await;
         }
     }
