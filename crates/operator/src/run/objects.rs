@@ -83,18 +83,16 @@ async fn refused_secret(
 
 /// Says why a Secret is refused, and whether pods may have it already: the Secret may have come after the reference.
 fn refusal_of(refused: Refused, live: &[Live]) -> String {
-    let Refused { secret, mut message } = refused;
+    let Refused { secret, message } = refused;
     let refers = |it: &&Live| {
         it.key.kind == "Deployment" && own_secrets::referenced(&it.object).iter().any(|it| *it == secret)
     };
-    if let Some(deployment) = live.iter().find(refers) {
-        let name = &deployment.key.name;
-        message.push_str(&format!(
-            ". Deployment {name} refers to the Secret already, so its pods may have read it: remove the reference, delete the \
-             pods, and replace the credentials in the Secret"
-        ));
-    }
-    message
+    let Some(deployment) = live.iter().find(refers) else { return message };
+    format!(
+        "{message}. Deployment {} refers to the Secret already, so its pods may have read it: remove the reference, delete the \
+         pods, and replace the credentials in the Secret",
+        deployment.key.name
+    )
 }
 
 /// Every object of these kinds that has these labels, in one namespace or wherever we look.
@@ -394,8 +392,8 @@ mod tests {
             .unwrap()
         };
         let message = |live: Live| {
-            let (secret, message) = ("token".to_owned(), "Secret token is refused".to_owned());
-            refusal_of(Refused { secret, message }, &[live])
+            let message = "Secret token is refused".to_owned();
+            refusal_of(Refused { secret: "token".to_owned(), message }, &[live])
         };
         assert!(
             message(live("Deployment", "token")).contains("Deployment main refers to the Secret already")
