@@ -171,8 +171,9 @@ pub(super) async fn report_revoked(
         Revoked::Done => {
             tracing::info!(key = name, why, "a key was revoked");
             let note = format!("provisioner key {name} was revoked: {why}");
-            let (type_, reason, action) = (EventType::Normal, "KeyRevoked", "Delete");
-            publish_surely(object, Words { type_, reason, action, note: &note }, shared).await;
+            let words =
+                Words { type_: EventType::Normal, reason: "KeyRevoked", action: "Delete", note: &note };
+            publish_surely(object, words, shared).await;
         }
         Revoked::Absent => tracing::info!(key = name, why, "a key to be revoked is not in Coder any more"),
         Revoked::NotOurs => {

@@ -305,7 +305,8 @@ mod tests {
             namespace: Some(namespace.to_owned()),
             ..ObjectReference::default()
         };
-        let (pod, action) = (about("operator"), "Delete");
+        let pod = about("operator");
+        let action = "Delete";
         for number in 0..40 {
             let note = format!("provisioner key {number} was revoked");
             let words = Words { type_: EventType::Normal, reason: "KeyRevoked", action, note: &note };

@@ -205,7 +205,8 @@ mod tests {
     async fn undecodable_objects_are_asked_for_their_keys_too() {
         let key = json!({"provisionerKeyName": "alpha", "controlPlaneRefName": "main", "isOurs": true});
         let object = |uid: &str, spec: Value, status: Value| json!({"metadata": {"name": uid, "namespace": "n", "uid": uid}, "spec": spec, "status": status});
-        let (good, bad) = (json!({"controlPlaneRef": {"name": "main"}}), json!({"replicas": "many"}));
+        let good = json!({"controlPlaneRef": {"name": "main"}});
+        let bad = json!({"replicas": "many"});
         let mut undecodable = key.clone();
         undecodable["retiringKeys"] = json!("none");
         let held = of_status(&serde_json::from_value(key.clone()).unwrap(), "").current.unwrap();

@@ -213,8 +213,8 @@ mod tests {
             .await;
         assert_eq!(passed, ["", "a", "b", "", "-a", "broken", "a"]);
         let noted: Vec<_> = noted.lock().unwrap().iter().map(|(name, it)| format!("{name} {it:?}")).collect();
-        let (failed, a) = ("broken Failed", ["a Failed", "a Recovered"]);
-        assert_eq!(noted, [failed, failed, failed, a[0], "broken Deleted", a[1]]);
+        let failed = "broken Failed";
+        assert_eq!(noted, [failed, failed, failed, "a Failed", "broken Deleted", "a Recovered"]);
         assert_eq!(*reported.lock().unwrap(), ["broken", "broken", "a"]);
         let left: Vec<_> = known.state().iter().filter_map(|it| it.metadata.name.clone()).collect();
         assert_eq!(left.len(), 3, "{left:?}");

@@ -385,8 +385,8 @@ pub(super) fn brought(world: &Shared, value: Option<&str>) {
     let mut world = world.lock().unwrap();
     let wanted = world.wanted.secret.clone();
     let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
-    let (owner, version) = (Owner::Users, 1);
-    let secret = Stored { owner, data, record: None, withheld: None, version, is_immutable: false };
+    let secret =
+        Stored { owner: Owner::Users, data, record: None, withheld: None, version: 1, is_immutable: false };
     world.secrets.insert(wanted.name, secret);
     world.newest = None;
 }
