@@ -1,6 +1,6 @@
 //! A token that a Secret holds ready-made: when it ends, asked seldom and told in time.
 
-use api::CoderControlPlane;
+use api::{CoderControlPlane, CredentialStatus};
 use engine::control_plane::{
     access::{Lifetime, record::id_of},
     report::Given,
@@ -19,6 +19,8 @@ pub(in crate::run) struct Heard {
     origin: Origin,
     at: Timestamp,
     lifetime: Lifetime,
+    /// What was announced. The status may not have it yet: its write is refused when the object changes meanwhile.
+    announced: Option<CredentialStatus>,
 }
 
 /// How long the token lives that we were given; nothing where it is one of our own.
@@ -31,11 +33,16 @@ pub(super) async fn keep(plane: &CoderControlPlane, proved: &Proved, shared: &Sh
     let ends = lifetime.and_then(|it| if let Lifetime::Until(end) = it { Some(end) } else { None });
     shared.metrics.token_ends(&name, ends);
     let lifetime = lifetime?;
-    let before = plane.status.as_ref().and_then(|it| it.credential.as_ref());
+    let heard = shared.planes.heard(&name);
+    let announced = heard.as_ref().and_then(|it| it.announced.as_ref());
+    let before = announced.or_else(|| plane.status.as_ref()?.credential.as_ref());
     let (credential, announcement) = lifetime.announce(before, now);
     if let Some(announcement) = announcement {
         let note = announcement.message("the token of the control plane");
         publish(plane, EventType::Warning, ("TokenExpires", "Announce"), &note, shared).await;
+        if let Some(heard) = heard {
+            shared.planes.set_heard(&name, Heard { announced: credential.clone(), ..heard });
+        }
     }
     Some(Given { lifetime, credential })
 }
@@ -56,8 +63,10 @@ async fn lifetime(
         None => None,
     };
     // Who has no answer today has not forgotten that of yesterday.
-    let before = known.map_or(Lifetime::Unknown, |it| it.lifetime);
+    let before = known.as_ref().map_or(Lifetime::Unknown, |it| it.lifetime);
     let lifetime = asked.map_or(before, |it| Lifetime::of(&it, now));
-    shared.planes.set_heard(&name, Heard { origin: proved.origin.clone(), at: now, lifetime });
+    let announced = known.as_ref().and_then(|it| it.announced.clone());
+    let origin = proved.origin.clone();
+    shared.planes.set_heard(&name, Heard { origin, at: now, lifetime, announced });
     lifetime
 }
