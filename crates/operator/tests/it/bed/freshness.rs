@@ -236,13 +236,7 @@ async fn each(stage: &Stage, what: &str, is: impl Fn(&Value) -> bool) {
 
 #[tokio::test]
 async fn two_hundred_requests_at_once_share_a_few_reads_of_every_list() {
-    let coderd = licensed().await;
-    let proxy = Proxy::start(&coderd.owner.url).await;
-    let stage = Stage::bare(coderd).await;
-    stage.write_token(&stage.coderd.owner.token).await;
-    let mut main = plane("main", &proxy.url);
-    main["spec"]["interval"] = json!("1h");
-    stage.apply(&main).await;
+    let (stage, proxy) = counted().await;
     let (stage, owner) = (&stage, &stage.coderd.owner);
     let make = |number: usize| async move {
         let path = "/api/v2/organizations/default/groups";
