@@ -168,10 +168,16 @@ async fn licences_tell_what_was_changed(stage: &Stage, proxy: &Proxy) {
 
     for path in ["/licenses", "/entitlements"] {
         proxy.set_on(path, Mood::Failing(Method::GET, 503));
-        let failed = look(FLUX_REQUESTED_AT).await;
+        let now = Timestamp::now().to_string();
+        stage.annotate("CoderControlPlane", "main", FLUX_REQUESTED_AT, Some(&now)).await;
+        let is_unread = |it: &Value| says(it, "Entitlements", "Unknown", "NotObserved");
+        let failed = stage.wait::<CoderControlPlane>("main", "unread", is_unread).await;
         assert_eq!(shown(&failed), shown(&both), "{path}: {failed:#}");
         assert_eq!(failed["status"]["features"], both["status"]["features"], "{path}");
+        assert_ne!(failed["status"]["lastHandledReconcileAt"], now, "{path}: nothing was read");
         proxy.set(Mood::Passing);
+        let is_handled = |it: &Value| it["status"]["lastHandledReconcileAt"] == now && is_ready(it);
+        stage.wait::<CoderControlPlane>("main", "handled", is_handled).await;
     }
 }
 
