@@ -66,13 +66,15 @@ async fn a_database_that_is_away_is_told_and_outlived_with_the_same_account_and_
     let told = stage.wait::<CoderControlPlane>("main", "told", is_told).await;
     assert!(words(&told).contains("500") && words(&told).contains(&gate.address), "{}", words(&told));
     let failures = async || failed_requests(&stage.operator.get("/metrics").await.unwrap().1);
-    let failed = failures().await;
-    eventually("tried three times more", &failures, |it| *it >= failed + 3).await;
-    let after = stage.wait::<CoderControlPlane>("main", "still told", is_told).await;
-    assert_eq!(
-        after["metadata"]["resourceVersion"], told["metadata"]["resourceVersion"],
-        "the same trouble is written once"
-    );
+    // The pods become unready meanwhile, which is written too. From then on every try ends as the one before.
+    let mut versions = Vec::new();
+    for _ in 0..2 {
+        let failed = failures().await;
+        eventually("tried twice more", &failures, |it| *it >= failed + 2).await;
+        let told = stage.wait::<CoderControlPlane>("main", "still told", is_told).await;
+        versions.push(told["metadata"]["resourceVersion"].clone());
+    }
+    assert_eq!(versions[0], versions[1], "the same trouble is written once");
     gate.open().await;
     stage.wait::<CoderControlPlane>("main", "back", is_ready).await;
     assert_eq!(token(&stage).await, held);
