@@ -124,7 +124,7 @@ async fn a_permit_is_waited_for_and_a_wait_that_is_too_long_is_an_error() {
     }
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(acquire(ORGANIZATIONS, LONGEST_WAIT).await, Err(WINDOW));
-    assert_eq!(start.elapsed(), Duration::ZERO, "it is told at once");
+    assert_eq!(start.elapsed(), Duration::ZERO, "the error comes at once");
     acquire("/api/v2/groups", LONGEST_WAIT).await.unwrap();
     acquire(ORGANIZATIONS, WINDOW).await.unwrap();
     assert!(start.elapsed() >= WINDOW, "{:?}", start.elapsed());

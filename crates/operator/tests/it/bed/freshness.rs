@@ -307,6 +307,28 @@ async fn name_taken_within_the_life_of_a_cached_list_is_not_ours() {
     }
 }
 
+#[tokio::test]
+async fn first_ready_does_not_rest_on_a_list_from_before_the_manifest() {
+    let (stage, _proxy) = counted().await;
+    let path = "/api/v2/organizations/default/groups";
+    let body = json!({"name": "found", "quota_allowance": 7});
+    let found = request(&stage.coderd.owner, Method::POST, path, Some(&body)).await;
+    // The cached list has the group as the manifest will declare it.
+    stage.apply(&group_named("first", &json!({"interval": "1h"}))).await;
+    stage.wait_for("CoderGroup", "first", "ready", is_ready).await;
+    acknowledged(&stage, "CoderGroup", "first", RECONCILE_REQUESTED_AT).await;
+    let path = format!("/api/v2/groups/{}", found["id"].as_str().unwrap());
+    let body = json!({"name": "", "quota_allowance": 8});
+    request(&stage.coderd.owner, Method::PATCH, &path, Some(&body)).await;
+    let watch = stage.watch("CoderGroup", "found").await;
+    let spec = json!({"interval": "1h", "adoptionPolicy": "IfEqual", "quotaAllowance": 7});
+    stage.apply(&group_named("found", &spec)).await;
+    let is_decided = |it: &Value| is_ready(it) || is_held_up("AdoptionRefused")(it);
+    let seen = watch.until("decided", is_decided).await;
+    assert!(is_held_up("AdoptionRefused")(&seen), "{seen:#}");
+    assert_eq!(get(&stage.coderd, &path).await["quota_allowance"], 8, "it was not overwritten");
+}
+
 /// Creates so many groups, and returns the requests to coderd and the writes to the API server that they cost.
 async fn cost_of(count: usize, prefix: &str, stage: &Stage, proxy: &Proxy) -> (Vec<String>, usize) {
     let before = (proxy.requests().len(), writes(&stage.namespace).await.len());
