@@ -80,7 +80,7 @@ pub mod condition {
     pub const OPERATOR_ACCESS: &str = "OperatorAccessReady";
     /// On a control plane that we run: everything that is declared beside the pods is there. The message says what was left out.
     pub const COMPLETE: &str = "Complete";
-    /// On a control plane that we run: Coder is told where its database is.
+    /// On a managed control plane: whether a database is configured.
     pub const DATABASE_CONFIGURED: &str = "DatabaseConfigured";
     /// On a provisioner: its control plane is there and has an address.
     pub const CONTROL_PLANE_READY: &str = "ControlPlaneReady";

@@ -66,7 +66,7 @@ pub(crate) enum Problem {
     CircuitOpen,
     /// Nothing was sent: our own share of the path's limit is used up.
     ShareUsed,
-    /// Nothing was sent: the client may not be used any more.
+    /// The request was not sent: the client was revoked.
     Withheld(&'static str),
     /// Nothing was sent: it cannot be put into a request.
     Unsendable(String),

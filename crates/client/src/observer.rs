@@ -47,7 +47,7 @@ pub enum Ending {
     ShareUsed,
     /// It was not sent: the address is not allowed.
     NotAllowed,
-    /// It was not sent: the client may not be used any more.
+    /// The request was not sent: the client was revoked.
     Withheld,
 }
 

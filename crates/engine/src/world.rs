@@ -1,8 +1,8 @@
 //! One deployment as the stages see it: a client, and lists that are shared.
 //!
 //! Every list knows when its read began, and serves everybody who needs no later one. A write enters its answer into the
-//! lists, so that nobody reads a list again because of it. How recent reads have to be is the callers' business:
-//! [`World::with`] is the same deployment with another need, and [`World::rests_on`] tells what was used.
+//! lists, so that no write makes a caller read a list again. Callers choose how recent reads have to be:
+//! [`World::with`] is the same deployment with another need, and [`World::rests_on`] reports how old the used reads are.
 
 mod evidence;
 mod freshness;

@@ -126,7 +126,7 @@ pub(super) const EVERY_KIND: ReasonGroup = ReasonGroup {
         ),
         row(
             reason::NOT_OURS,
-            "A Kubernetes object or Secret with the required name belongs to somebody else; it is not changed.",
+            "A Kubernetes object or Secret with the required name has another owner; the operator does not change it.",
             "Rename one of the two, or delete the other object.",
         ),
     ],
@@ -232,7 +232,7 @@ pub(super) const RECONCILES: ReasonGroup = ReasonGroup {
         row("KeyMinted", "The operator created the provisioner key that the note names.", "Nothing."),
         row(
             "KeyRevoked",
-            "The operator revoked the provisioner key that the note names; `Ready` has the same reason where somebody else did.",
+            "The operator revoked the provisioner key that the note names. The condition `Ready` has the same reason when the key was revoked by another client.",
             "Nothing.",
         ),
         row(

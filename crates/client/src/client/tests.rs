@@ -309,7 +309,7 @@ fn a_call_may_move_between_threads() {
     check(&async move { client.list_members(Uuid::nil()).await });
 }
 
-/// Refuses every write from when it is told to.
+/// Refuses every write once it is closed.
 #[derive(Debug, Default)]
 struct Closing(std::sync::atomic::AtomicBool);
 

@@ -22,7 +22,7 @@ const TIME: &str = "2027-01-02T03:04:05.678-03:30";
 /// A word that no release has used.
 const NEW: &str = "invented_in_2_99";
 
-/// Adds fields that nobody knows to every object.
+/// Adds unknown fields to every object.
 fn grown(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
@@ -38,7 +38,7 @@ fn grown(mut value: Value) -> Value {
     value
 }
 
-/// What is read of an answer, with and without the fields that nobody knows.
+/// The decoded answer, with and without unknown fields.
 fn same<T: DeserializeOwned + PartialEq + Debug>(answer: Value) -> T {
     let plain: T = serde_json::from_value(answer.clone()).unwrap();
     let read: T = serde_json::from_value(grown(answer)).unwrap();

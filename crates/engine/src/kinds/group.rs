@@ -254,7 +254,7 @@ impl Kind for Group {
                         world.forget_groups(group.organization_id).await;
                         Err(error.into())
                     }
-                    // Missing: somebody else was faster, or the answer to our own first try was lost.
+                    // Missing: another client deleted the group first, or the answer to our own first request was lost.
                     Ok(()) | Err(_) => {
                         world.note_group_gone(group).await;
                         Ok(None)

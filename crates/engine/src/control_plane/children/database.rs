@@ -1,4 +1,4 @@
-//! The database of a control plane: whether Coder is told where it is, and that a Deployment never loses it.
+//! The database of a control plane: whether one is configured, and that a Deployment never loses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const ARGUMENT: &str = "--postgres-url";
 /// The value of [`annotation::DATABASE`] on a Deployment whose pods have no database.
 const ABSENT: &str = "none";
 
-/// Whether Coder is told where its database is. An empty text tells nothing.
+/// Whether a database is configured. An empty value configures none.
 pub(super) fn is_declared(spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
     let variables = spec.extra_env.as_deref().unwrap_or_default();
     let from = spec.env_from.as_deref().unwrap_or_default();
