@@ -287,6 +287,23 @@ pub(super) async fn until(what: impl Debug, is: impl Fn() -> bool) {
     assert!(waited.is_ok(), "it never was so: {what:?}");
 }
 
+/// Waits until that is so.
+pub(super) async fn eventually<T, F>(what: &str, ask: impl Fn() -> F, is: impl Fn(&T) -> bool) -> T
+where
+    T: Debug,
+    F: Future<Output = T>,
+{
+    let since = tokio::time::Instant::now();
+    loop {
+        let found = ask().await;
+        if is(&found) {
+            return found;
+        }
+        assert!(since.elapsed() < LIMIT, "it never was {what}: {found:#?}");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
 /// A condition's status and reason.
 pub(super) fn says(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();

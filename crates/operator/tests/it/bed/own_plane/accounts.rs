@@ -8,8 +8,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::ground::{Ground, TOKEN_SECRET, ask, eventually, operator, ours, owner, ready, shipped, stage};
-use crate::bed::stage::is_ready;
+use super::ground::{Ground, TOKEN_SECRET, ask, operator, ours, owner, ready, shipped, stage};
+use crate::bed::stage::{eventually, is_ready};
 
 async fn record(stage: &Ground) -> Value {
     let secret = stage.api::<Secret>().get(TOKEN_SECRET).await.unwrap();

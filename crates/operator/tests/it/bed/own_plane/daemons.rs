@@ -11,10 +11,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::ground::{Ground, TOKEN_SECRET, ask, eventually, give_licence, license, licensed, pods, stage};
+use super::ground::{Ground, TOKEN_SECRET, ask, give_licence, license, licensed, pods, stage};
 use crate::bed::{
     provisioner::provisioner,
-    stage::{is_held_up, is_ready, says, words},
+    stage::{eventually, is_held_up, is_ready, says, words},
 };
 
 /// The keys that somebody made: Coder has three of its own.

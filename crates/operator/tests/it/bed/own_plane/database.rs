@@ -10,8 +10,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::ground::{Ground, ask, eventually, ready, running, shipped, stage};
-use crate::bed::stage::{LIMIT, image, is_held_up, is_ready, says, words};
+use super::ground::{Ground, ask, ready, running, shipped, stage};
+use crate::bed::stage::{LIMIT, eventually, image, is_held_up, is_ready, says, words};
 
 const VARIABLE: &str = "CODER_PG_CONNECTION_URL";
 

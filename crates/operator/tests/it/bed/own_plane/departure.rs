@@ -6,10 +6,10 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::ground::{
-    TOKEN_SECRET, ask, cluster_wide, eventually, license, licensed, operator, process, ready, running,
-    shipped, stage, tell_group,
+    TOKEN_SECRET, ask, cluster_wide, license, licensed, operator, process, ready, running, shipped, stage,
+    tell_group,
 };
-use crate::bed::stage::{group, is_held_up, is_ready, says, words};
+use crate::bed::stage::{eventually, group, is_held_up, is_ready, says, words};
 
 const OUR_TOKENS: &str = "select count(*) from api_keys where token_name like 'coder-operator-%'";
 

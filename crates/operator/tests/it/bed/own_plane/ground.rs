@@ -1,7 +1,5 @@
 //! What the tests of a Coder that we run stand on: an operator, a namespace with a database, and a way to look inside.
 
-use std::time::Duration;
-
 use api::CoderControlPlane;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{ResourceExt as _, api::ListParams};
@@ -11,7 +9,7 @@ use testbed::Session;
 
 use crate::bed::{
     operator::Operator,
-    stage::{self, LIMIT, Stage, image, is_ready, says},
+    stage::{self, Stage, eventually, image, is_ready, says},
 };
 
 pub(super) const PASSWORD: &str = "Correct-Horse-Battery-9";
@@ -126,23 +124,6 @@ pub(super) fn kill(process: &str) {
 pub(super) fn tell_group(signal: &str, process: &str) {
     let group = format!("-{process}");
     assert!(std::process::Command::new("kill").args([signal, "--", &group]).status().unwrap().success());
-}
-
-/// Waits until that is so.
-pub(super) async fn eventually<T, F>(what: &str, ask: impl Fn() -> F, is: impl Fn(&T) -> bool) -> T
-where
-    T: std::fmt::Debug,
-    F: Future<Output = T>,
-{
-    let since = tokio::time::Instant::now();
-    loop {
-        let found = ask().await;
-        if is(&found) {
-            return found;
-        }
-        assert!(since.elapsed() < LIMIT, "it never was {what}: {found:#?}");
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
 }
 
 /// The human owner of a control plane, signed in.

@@ -7,12 +7,10 @@ use reqwest::Method;
 use serde_json::json;
 use testbed::Session;
 
-use super::ground::{
-    Ground, eventually, give_licence, license, licensed, ours, owner, process, running, stage, token,
-};
+use super::ground::{Ground, give_licence, license, licensed, ours, owner, process, running, stage, token};
 use crate::bed::{
     operator::writes,
-    stage::{is_held_up, is_ready, says, words},
+    stage::{eventually, is_held_up, is_ready, says, words},
 };
 
 async fn licences(owner: &Session) -> Vec<i64> {

@@ -6,10 +6,10 @@ use api::CoderControlPlane;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use serde_json::{Value, json};
 
-use super::ground::{Ground, eventually, ours, owner, running, shipped, stage};
+use super::ground::{Ground, ours, owner, running, shipped, stage};
 use crate::bed::{
     operator::{Operator, writes},
-    stage::is_ready,
+    stage::{eventually, is_ready},
 };
 
 /// What must not change: pods, Deployment, token Secret and what coderd has of us.

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::{
     gate::Gate,
-    ground::{eventually, kill, ours, owner, process, ready, running, shipped, stage, stage_with, token},
+    ground::{kill, ours, owner, process, ready, running, shipped, stage, stage_with, token},
 };
 use crate::bed::{
     operator::writes,
-    stage::{group, is_held_up, is_ready, words},
+    stage::{eventually, group, is_held_up, is_ready, words},
 };
 
 /// `Ready` is false for a reason that has words, and of this very manifest.

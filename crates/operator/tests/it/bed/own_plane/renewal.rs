@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::ground::{TOKEN_SECRET, add_variable, eventually, ours, owner, ready, shipped, stage, token};
+use super::ground::{TOKEN_SECRET, add_variable, ours, owner, ready, shipped, stage, token};
 use crate::bed::{
     operator::writes,
-    stage::{is_ready, says},
+    stage::{eventually, is_ready, says},
 };
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use testbed::Session;
 
 use super::ground::{
-    Ground, Ours, TOKEN_SECRET, eventually, operator, ours, owner, ready, running, shipped, stage, token,
+    Ground, Ours, TOKEN_SECRET, operator, ours, owner, ready, running, shipped, stage, token,
 };
 use crate::bed::{
     operator::writes,
-    stage::{is_held_up, is_ready, says, words},
+    stage::{eventually, is_held_up, is_ready, says, words},
 };
 
 /// Waits until there is one token, and it is another one than before, and tells what we have then.

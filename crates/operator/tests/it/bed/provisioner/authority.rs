@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     super::{
         get, licensed,
-        stage::{LIMIT, Stage, is_held_up, is_ready, plane, says, words},
+        stage::{LIMIT, Stage, eventually, is_held_up, is_ready, plane, says, words},
         tls::{authority, tunnel},
     },
     keys, provisioner,
@@ -84,8 +84,9 @@ async fn daemons_trust_the_authority_of_their_coder_and_roll_with_it_on_the_same
     let turned = stage.wait::<CoderProvisioner>("alpha", "ready again", is_ready).await;
     let others = staying(&stage).await;
     assert_ne!(others, pods, "the pods read it when they start");
-    let seen = seen(&stage).await;
-    assert!(others.iter().all(|it| seen.contains(it)), "{others:?} are not among {seen:?}");
+    // A pod counts as ready when its process runs, and its daemon says hello a moment later.
+    let all = |seen: &Vec<String>| others.iter().all(|it| seen.contains(it));
+    eventually("connected", || seen(&stage), all).await;
     for field in ["provisionerKeyID", "provisionerKeyName"] {
         assert_eq!(turned["status"][field], made["status"][field]);
     }
