@@ -12,6 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::terminal::{print, say};
 
+/// The image that the chart names, without registry and tag.
+pub(crate) const OPERATOR_IMAGE: &str = "coder-operator/coder-operator";
+
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     /// Start the bed, print where everything is as one line of JSON, stay until standard input closes
@@ -103,9 +106,11 @@ fn exec(command: &[String]) -> Result<ExitCode> {
     let binaries = build_own_binaries()?;
     let (program, args) = command.split_first().context("a command to run")?;
     with_bed(async |info| {
+        info.add_image(OPERATOR_IMAGE, &binaries.join("coder-operator"))?;
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::env::join_paths([binaries].into_iter().chain(std::env::split_paths(&path)))
-            .context("put our binaries on PATH")?;
+        let tools = [&info.kubectl, &info.helm].into_iter().filter_map(|it| it.parent()).map(Path::to_owned);
+        let path = [binaries].into_iter().chain(tools).chain(std::env::split_paths(&path));
+        let path = std::env::join_paths(path).context("put our binaries on PATH")?;
         let status = tokio::process::Command::new(program)
             .args(args)
             .env("PATH", path)

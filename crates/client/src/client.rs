@@ -10,6 +10,7 @@ use std::{
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Semaphore;
 use url::Url;
 
 use self::call::Call;
@@ -20,6 +21,9 @@ use crate::{
     routes::Route,
     transport::Transport,
 };
+
+/// How many requests a deployment is sent at once.
+const AT_ONCE: usize = 16;
 
 /// What a client is made of.
 pub struct ClientOptions {
@@ -66,6 +70,8 @@ struct Deployment {
     host: String,
     transport: Arc<dyn Transport>,
     rate_limiter: RateLimiter,
+    /// Taken after the rate limiter, so that a call that waits there is in nobody's way.
+    concurrency: Semaphore,
     circuit: Mutex<Circuit>,
 }
 
@@ -86,7 +92,8 @@ impl Client {
         };
         let circuit = Mutex::new(Circuit::new());
         let rate_limiter = RateLimiter::default();
-        let deployment = Arc::new(Deployment { url, host, transport, rate_limiter, circuit });
+        let concurrency = Semaphore::new(AT_ONCE);
+        let deployment = Arc::new(Deployment { url, host, transport, rate_limiter, concurrency, circuit });
         Ok(Self {
             deployment,
             token: token.map(Token::new).transpose()?,

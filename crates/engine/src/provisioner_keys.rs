@@ -28,7 +28,7 @@ pub mod situation;
 
 pub use coderd::{Coderd, Minting};
 pub use desk::{Desk, Holder, Secrets};
-pub use drive::{Drive, Driven, KeySecret, Proved, Revoked, SecretRead, Surroundings, Told, Why, Written};
+pub use drive::{Drive, Driven, KeySecret, Revoked, SecretRead, Surroundings, Told, Why, Written};
 pub use ending::{Ending, end};
 pub use foresee::{Act, Before, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};

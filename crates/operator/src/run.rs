@@ -5,6 +5,7 @@
 
 mod admin;
 mod allowed;
+mod cache;
 mod control_plane;
 mod controllers;
 mod desk;
@@ -19,6 +20,7 @@ mod memory;
 mod metrics;
 mod object;
 mod objects;
+mod owned;
 mod pace;
 mod pass;
 mod planes;
@@ -26,6 +28,7 @@ mod pod_secrets;
 mod provisioner;
 mod record;
 mod references;
+mod secret_cache;
 mod stream;
 mod trigger;
 mod wake;
@@ -33,19 +36,28 @@ mod watch;
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
+use api::CoderControlPlane;
 use client::AddressPolicy;
+use engine::lookup::{Lookup as _, Unreadable};
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
-use kube::{Client, runtime::controller::Action};
+use kube::{
+    Client,
+    runtime::{
+        controller::Action,
+        reflector::{ObjectRef, Store},
+    },
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::Run,
-    cluster::{self, Clients},
+    cluster::{self, Clients, Cluster},
     exit::Exit,
     fence::Fence,
 };
@@ -56,9 +68,14 @@ use events::Events;
 use lease::{Election, LeaseRef};
 use memory::Memory;
 use metrics::Metrics;
+use owned::Owned;
 use pass::Passes;
-use planes::Planes;
+use planes::{PlaneName, Planes};
 use references::References;
+use secret_cache::SecretCache;
+
+/// How long Events that are under way may take when the operator ends.
+const EVENTS_END_WITHIN: Duration = Duration::from_secs(3);
 
 /// What controllers share.
 pub(crate) struct Shared {
@@ -69,7 +86,11 @@ pub(crate) struct Shared {
     /// Whether writes may be sent.
     fence: Fence,
     planes: Planes,
+    /// The manifests of control planes, once their controller runs.
+    control_planes: OnceLock<Store<CoderControlPlane>>,
     references: References,
+    owned: Owned,
+    secrets: Arc<SecretCache>,
     passes: Arc<Passes>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
@@ -100,15 +121,19 @@ impl Shared {
         let Clients { acting, watching, fence, .. } = clients;
         let Limits { namespace, addresses, allowed_rules } = limits;
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
+        let secrets = Arc::new(SecretCache::default());
         Arc::new_cyclic(|shared| Self {
             events: Events::new(acting.clone()),
-            desk: Arc::new(ClusterDesk::new(acting.clone(), Weak::clone(shared))),
+            desk: Arc::new(ClusterDesk::new(acting.clone(), Arc::clone(&secrets), Weak::clone(shared))),
+            secrets,
             own_pod: own_pod(),
             client: acting,
             watching,
             fence,
             planes: Planes::default(),
+            control_planes: OnceLock::new(),
             references: References::default(),
+            owned: Owned::default(),
             passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
             memory,
             metrics,
@@ -117,6 +142,15 @@ impl Shared {
             allowed_rules,
             stop,
         })
+    }
+
+    /// The manifest of a control plane as the watch has shown it. One that the watch has not shown is asked for.
+    async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
+        let key = ObjectRef::new(&name.1).within(&name.0);
+        match self.control_planes.get().and_then(|it| it.get(&key)) {
+            Some(known) => Ok(Some((*known).clone())),
+            None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
+        }
     }
 
     /// Objects to watch.
@@ -194,7 +228,7 @@ async fn act(args: Run) -> Result<()> {
         progress.set(Phase::Ending);
         tracing::info!("ending");
         tokio::select! {
-            () = controllers.end() => {}
+            () = end(controllers, &shared) => {}
             () = lost(&mut election) => return Err(no_longer_leads()),
         }
         metrics.lead(false);
@@ -204,6 +238,12 @@ async fn act(args: Run) -> Result<()> {
         election.end().await;
     }
     Ok(())
+}
+
+/// Ends the controllers, and gives Events that are under way a moment.
+async fn end(controllers: Controllers, shared: &Shared) {
+    controllers.end().await;
+    tokio::time::timeout(EVENTS_END_WITHIN, shared.events.flush()).await.ok();
 }
 
 /// The Lease that the arguments name; in the namespace of the pod when they name none.

@@ -13,7 +13,10 @@ use testbed::{BedInfo, coderd::sign_license, run};
 use tokio::{process::Command, time::timeout};
 
 use super::steps::{self, Check};
-use crate::{bed::root, terminal::say};
+use crate::{
+    bed::{OPERATOR_IMAGE, root},
+    terminal::say,
+};
 
 /// How long a command may take. Every wait of the steps ends before by itself, with a message of its own.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -32,7 +35,7 @@ impl Runner {
     pub(super) async fn new(bed: &BedInfo, binaries: PathBuf, manifests: &Path) -> Result<Self> {
         let licensed = bed.licensed.as_ref().context("the bed has a licensed Coder")?;
         let license = sign_license(&licensed.licenses, &json!({"feature_set": "premium"})).await?;
-        bed.add_image("coder-operator/coder-operator", &binaries.join("coder-operator"))?;
+        bed.add_image(OPERATOR_IMAGE, &binaries.join("coder-operator"))?;
         let tools = tools(bed)?;
         // A copy: the demo chooses a namespace in it.
         let kubeconfig = tools.join("kubeconfig");

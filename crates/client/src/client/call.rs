@@ -136,6 +136,8 @@ impl<'a> Call<'a> {
             self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
+        // The semaphore is never closed.
+        let _permit = deployment.concurrency.acquire().await;
         if let Some(why) = self.client.guards.iter().find_map(|it| it.refusal(self.route)) {
             self.not_sent(Ending::Withheld);
             return Err(self.error(Problem::Withheld(why)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{CoderControlPlane, label};
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, core::Selector};
 
 use crate::short::{cut, fnv};
 
@@ -30,19 +30,15 @@ pub(super) fn workspace_labels(name: &str, namespace: &str) -> BTreeMap<String, 
 }
 
 /// Finds the objects of a control plane in its own namespace.
-pub fn selector(plane: &CoderControlPlane) -> String {
-    selecting(&labels(&plane.name_any()))
+pub fn selector(plane: &CoderControlPlane) -> Selector {
+    labels(&plane.name_any()).into_iter().collect()
 }
 
 /// Finds what is for the workspaces of a control plane, in whichever namespace.
-pub fn workspace_selector(plane: &CoderControlPlane) -> String {
+pub fn workspace_selector(plane: &CoderControlPlane) -> Selector {
     let mut labels = workspace_labels(&plane.name_any(), &plane.namespace().unwrap_or_default());
     labels.retain(|key, _| [label::CONTROL_PLANE, label::CONTROL_PLANE_NAMESPACE].contains(&key.as_str()));
-    selecting(&labels)
-}
-
-fn selecting(labels: &BTreeMap<String, String>) -> String {
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    labels.into_iter().collect()
 }
 
 /// The Secret with the operator's token.
@@ -140,9 +136,9 @@ mod tests {
         let plane = serde_json::from_value(plane).unwrap();
         let all = "app.kubernetes.io/instance=main,app.kubernetes.io/managed-by=coder-k8s,\
                    app.kubernetes.io/name=coder-control-plane";
-        assert_eq!(selector(&plane), all);
+        assert_eq!(selector(&plane).to_string(), all);
         let workspaces = "coder.com/control-plane=main,coder.com/control-plane-namespace=platform";
-        assert_eq!(workspace_selector(&plane), workspaces);
+        assert_eq!(workspace_selector(&plane).to_string(), workspaces);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use api::reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::{
+    api::{ApiResource, DynamicObject},
+    core::TypeMeta,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,7 +25,8 @@ const REPLICAS: &[&str] = &["spec", "replicas"];
 pub enum ChildEffect {
     /// A merge patch of the metadata that says who manages which field.
     Migrate { key: Key, patch: Value },
-    /// A server-side apply as [`FIELD_MANAGER`](super::FIELD_MANAGER), with force.
+    /// A server-side apply as [`FIELD_MANAGER`](super::FIELD_MANAGER), with force. Over an object that exists it has the uid and
+    /// the version of that object.
     Apply { key: Key, object: Value },
     /// The same, of an object that stays and is nobody's from then on.
     Release { key: Key, object: Value },
@@ -56,7 +61,30 @@ pub struct Planned {
     pub refused: Vec<Notice>,
 }
 
+impl ChildEffect {
+    /// The object that is written.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Migrate { key, .. }
+            | Self::Apply { key, .. }
+            | Self::Release { key, .. }
+            | Self::Delete { key, .. } => key,
+        }
+    }
+}
+
 impl Live {
+    pub fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    /// An object of a list or a watch, which does not say what it is.
+    pub fn of(mut object: DynamicObject, resource: &ApiResource) -> Option<Self> {
+        let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
+        object.types = Some(TypeMeta { api_version, kind });
+        Self::new(serde_json::to_value(object).ok()?)
+    }
+
     /// Reads an object; nothing when it is none.
     pub fn new(object: Value) -> Option<Self> {
         let metadata = serde_json::from_value(object.get("metadata")?.clone()).ok()?;
@@ -115,6 +143,7 @@ fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEff
     let migrated = migrate::migrate(&entries, if leaves_replicas { &[REPLICAS] } else { &[] });
     let mut steps = Vec::new();
     steps.extend(migrated.as_deref().map(|it| migration(live, it)));
+    let is_migrated = migrated.is_some();
     let entries = migrated.unwrap_or(entries);
     let mut changes = differences(&child.object, &live.object, fields::ours(&entries));
     if changes.is_empty() {
@@ -129,9 +158,23 @@ fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEff
         impact,
         reason: format!("{key} differs from what is declared"),
         changes,
-        effect: ChildEffect::Apply { key: key.clone(), object: child.object.clone() },
+        effect: ChildEffect::Apply {
+            key: key.clone(),
+            object: over(&child.object, &live.metadata, is_migrated),
+        },
     });
     steps
+}
+
+/// The object as it is applied over the one that was compared. The API server refuses it when that one has changed since. The
+/// version after a migration, which is refused in the same way, is not known yet.
+fn over(object: &Value, live: &ObjectMeta, is_migrated: bool) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["uid"] = json!(live.uid);
+    if !is_migrated {
+        object["metadata"]["resourceVersion"] = json!(live.resource_version);
+    }
+    object
 }
 
 fn migration(live: &Live, migrated: &[ManagedFieldsEntry]) -> Step<ChildEffect> {
@@ -166,7 +209,9 @@ fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
             let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
             let migrated = migrate::migrate(entries, &[]);
             let first = migrated.map(|migrated| migration(live, &migrated));
-            first.into_iter().chain([release(&live.key)]).collect()
+            let is_migrated = first.is_some();
+            let release = release(&live.key, |it| over(it, &live.metadata, is_migrated));
+            first.into_iter().chain([release]).collect()
         }
     }
 }
@@ -183,7 +228,7 @@ fn deletion(key: &Key, uid: String) -> Step<ChildEffect> {
 }
 
 /// What we applied goes, and the object stays.
-fn release(key: &Key) -> Step<ChildEffect> {
+fn release(key: &Key, over: impl Fn(&Value) -> Value) -> Step<ChildEffect> {
     let metadata = json!({"name": key.name, "namespace": key.namespace});
     let object = json!({"apiVersion": key.api_version, "kind": key.kind, "metadata": metadata});
     Step {
@@ -191,7 +236,7 @@ fn release(key: &Key) -> Step<ChildEffect> {
         impact: Impact::Safe,
         reason: format!("{key} is no longer ours and stays"),
         changes: vec![Change::new(&key.to_string(), "ours", "nobody's")],
-        effect: ChildEffect::Release { key: key.clone(), object },
+        effect: ChildEffect::Release { key: key.clone(), object: over(&object) },
     }
 }
 

@@ -1,9 +1,12 @@
 //! Names and labels of what runs for a provisioner, as coder-k8s has them: other ones would leave its objects behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderProvisioner, label};
-use kube::ResourceExt as _;
+use kube::{
+    ResourceExt as _,
+    core::{Expression, Selector},
+};
 
 use crate::short::{cut, fnv};
 
@@ -53,18 +56,14 @@ pub fn selector(provisioner: &CoderProvisioner) -> String {
 }
 
 /// The same, and those that release 0.1.0 of this operator labelled otherwise.
-pub fn wide_selector(provisioner: &CoderProvisioner) -> String {
+pub fn wide_selector(provisioner: &CoderProvisioner) -> Selector {
     let name = provisioner.name_any();
-    let (now, former) = (fitting(&name, LABEL), trimmed(&name, LABEL));
-    if now == former {
-        return selector(provisioner);
-    }
-    let instance = label::INSTANCE;
-    selector(provisioner).replacen(
-        &format!("{instance}={now}"),
-        &format!("{instance} in ({now},{former})"),
-        1,
-    )
+    let mut labels = labels(&name);
+    labels.remove(label::INSTANCE);
+    let instances = BTreeSet::from([fitting(&name, LABEL), trimmed(&name, LABEL)]);
+    let mut selector: Selector = labels.into_iter().collect();
+    selector.extend([Expression::In(label::INSTANCE.to_owned(), instances)]);
+    selector
 }
 
 /// A name, or its beginning with a hash where it is longer.
@@ -94,6 +93,8 @@ fn trimmed(name: &str, longest: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::SelectorExt as _;
+
     use super::*;
 
     #[test]
@@ -156,14 +157,21 @@ mod tests {
     fn objects_of_release_0_1_0_are_found_under_their_names() {
         for short in ["alpha", &"a".repeat(63), &format!("{}-b", "a".repeat(40))] {
             assert_eq!(former_workload(&named(short)), None);
-            assert_eq!(wide_selector(&named(short)), selector(&named(short)));
+            assert!(wide_selector(&named(short)).matches(&labels(short)));
         }
         let name = format!("{}-{}-{}", "a".repeat(41), "b".repeat(11), "c".repeat(20));
         let hash = fnv(&[name.as_bytes()]);
         assert_eq!(former_workload(&named(&name)), Some(format!("provisioner-{}-{hash}", "a".repeat(41))));
-        let (start, both) = (format!("{}-{}", "a".repeat(41), "b".repeat(11)), wide_selector(&named(&name)));
-        let instances = format!("app.kubernetes.io/instance in ({start}--{hash},{start}-{hash})");
-        assert!(both.starts_with(&instances), "{both}");
-        assert!(both.ends_with("app.kubernetes.io/name=coder-provisioner"), "{both}");
+        let start = format!("{}-{}", "a".repeat(41), "b".repeat(11));
+        let both = wide_selector(&named(&name));
+        for (instance, is_found) in
+            [(format!("{start}--{hash}"), true), (format!("{start}-{hash}"), true), (start.clone(), false)]
+        {
+            let mut labels = labels(&name);
+            labels.insert(label::INSTANCE.to_owned(), instance);
+            assert_eq!(both.matches(&labels), is_found, "{labels:?}");
+            labels.insert(label::NAME.to_owned(), "coder-control-plane".to_owned());
+            assert!(!both.matches(&labels));
+        }
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use super::{
-    drive::{KeySecret, Proved, Revoked, SecretRead, Why, Written},
+    drive::{KeySecret, Revoked, SecretRead, Why, Written},
     record::{Held, Record, SecretPlace},
 };
 use crate::outcome::Trouble;
@@ -29,11 +29,6 @@ pub trait Desk: Debug + Send + Sync {
 
     /// Writes the record into the object's status, at once.
     fn mirror<'a>(&'a self, holder: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>>;
-
-    /// What was proved before in this process.
-    fn proved(&self, holder: &Holder) -> Option<Proved>;
-
-    fn remember(&self, holder: &Holder, proved: Option<Proved>);
 
     /// The newest copy of the record that this process knows.
     fn last_record(&self, holder: &Holder) -> Option<Record>;
@@ -72,6 +67,8 @@ pub trait Desk: Debug + Send + Sync {
 pub trait Secrets: Send + Sync {
     fn read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<Option<SecretRead>, Trouble>>;
 
+    fn last_read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Option<SecretRead>>;
+
     fn write<'a>(
         &'a self,
         place: &'a SecretPlace,
@@ -86,6 +83,10 @@ pub trait Secrets: Send + Sync {
 impl<S: KeySecret + Send> Secrets for S {
     fn read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Result<Option<SecretRead>, Trouble>> {
         Box::pin(KeySecret::read(self, place))
+    }
+
+    fn last_read<'a>(&'a self, place: &'a SecretPlace) -> BoxFuture<'a, Option<SecretRead>> {
+        Box::pin(KeySecret::last_read(self, place))
     }
 
     fn write<'a>(
@@ -109,6 +110,10 @@ pub(crate) struct SecretsOf(pub(crate) Box<dyn Secrets>);
 impl KeySecret for SecretsOf {
     async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
         self.0.read(place).await
+    }
+
+    async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
+        self.0.last_read(place).await
     }
 
     async fn write(

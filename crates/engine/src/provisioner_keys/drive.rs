@@ -10,8 +10,8 @@ use super::{
     machine::{self, Next, Rest, Value, Write, settle},
     names::checksum,
     own::Came,
-    record::{Held, Intent, Place, Record, Retiring, SecretPlace},
-    situation::{LiveKey, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
+    record::{Held, Intent, Record, Retiring, SecretPlace},
+    situation::{Owner, Pods, Proof, SecretSeen, Seen, Wanted},
 };
 use crate::outcome::{Trouble, Waiting};
 
@@ -22,7 +22,10 @@ const MOST_ACTIONS: usize = 24;
 #[derive(Debug, Clone)]
 pub struct SecretRead {
     pub owner: Owner,
+    /// `None` also where the Secret has not changed since it was last read, and nobody has asked for the value.
     pub value: Option<SecretString>,
+    /// Of the value, if the Secret has one.
+    pub checksum: Option<String>,
     pub record: Option<Record>,
     /// Why this object must not use the Secret; value and record are then `None`.
     pub withheld: Option<Waiting>,
@@ -43,8 +46,13 @@ pub enum Written {
 
 /// The Secrets of one object.
 pub trait KeySecret: Sync {
-    /// Reads a Secret as it is now, and not from a cache.
+    /// Reads a Secret as it is now.
     fn read(&self, place: &SecretPlace) -> impl Future<Output = Result<Option<SecretRead>, Trouble>> + Send;
+
+    /// What is known of a Secret without reading it, and without its value. `None` where it has to be read.
+    fn last_read(&self, _: &SecretPlace) -> impl Future<Output = Option<SecretRead>> + Send {
+        std::future::ready(None)
+    }
 
     /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
     /// one, if there is no such Secret.
@@ -150,32 +158,30 @@ pub struct Drive<'a, C, S, A> {
     /// The newest copy of the record that this process knows.
     pub remembered: Option<Record>,
     pub pods: Option<Pods>,
-    /// What was proved before in this process.
-    pub proved: Option<Proved>,
     pub now: Timestamp,
-}
-
-/// Which key a version of the Secret holds, as a deployment said. It is not asked again.
-#[derive(Debug, Clone)]
-pub struct Proved {
-    version: String,
-    place: Place,
-    key: LiveKey,
 }
 
 /// How it ended.
 #[derive(Debug)]
 pub struct Driven {
     pub rest: Rest,
-    /// To be given to the next pass.
-    pub proved: Option<Proved>,
     /// Keys that could not be revoked yet, and why: to be tried again.
     pub trouble: Option<Trouble>,
+}
+
+/// How a Secret is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Not at all, where it has not changed since it was last read.
+    Known,
+    Now,
 }
 
 /// What a pass has in its hands.
 struct State {
     seen: Seen,
+    /// Whether the Secret was not read, because it has not changed since it was.
+    is_known: bool,
     value: Option<SecretString>,
     version: Option<String>,
     former: Option<SecretString>,
@@ -195,12 +201,16 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     /// The same, and revokes no other keys than these. Those whose values are lost are nobody's, and go in any case.
     pub async fn run_revoking(&self, goes: impl Fn(&Held) -> bool + Send + Sync) -> Result<Driven, Trouble> {
-        let mut state = self.start().await?;
+        let mut state = self.start(Reading::Known).await?;
+        if state.is_known && !matches!(machine::next(self.wanted, &state.seen, self.now), Next::Rest(_)) {
+            // Whatever is done rests on the Secret as it is now.
+            state = self.start(Reading::Now).await?;
+        }
         for _ in 0..MOST_ACTIONS {
             let next = machine::next(self.wanted, &state.seen, self.now);
             self.around.told(&Told::Action(&next));
             match next {
-                Next::Rest(rest) => return Ok(state.end(*rest, &self.wanted.place)),
+                Next::Rest(rest) => return Ok(Driven { rest: *rest, trouble: state.trouble }),
                 Next::Write(write) => self.write(&mut state, *write).await?,
                 Next::Mirror { record, leaves } => {
                     self.leave(&leaves).await;
@@ -241,8 +251,8 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
     }
 
     /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written.
-    pub async fn look(&self) -> Result<(Foreseen, Option<Proved>), Trouble> {
-        let mut state = self.start().await?;
+    pub async fn look(&self) -> Result<Foreseen, Trouble> {
+        let mut state = self.start(Reading::Now).await?;
         if machine::next(self.wanted, &state.seen, self.now) == Next::Prove
             && let Some(value) = &state.value
         {
@@ -254,8 +264,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             self.look_anew(&mut state).await?;
         }
         self.note_others(&mut state.seen).await?;
-        let foreseen = foresee(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
-        Ok((foreseen, state.proved(&self.wanted.place)))
+        foresee(self.wanted, &state.seen, self.now).ok_or_else(unsettled)
     }
 
     /// Reads the list, and then the Secret, anew.
@@ -283,10 +292,18 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         Ok(())
     }
 
-    async fn start(&self) -> Result<State, Trouble> {
+    async fn start(&self, reading: Reading) -> Result<State, Trouble> {
         let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), Vec::new(), self.now);
         let mut state = State::new(seen);
-        let secret = self.read(&mut state).await?;
+        let known = match reading {
+            Reading::Known => self.secret.last_read(&self.wanted.secret).await,
+            Reading::Now => None,
+        };
+        state.is_known = known.is_some();
+        let secret = match known {
+            Some(known) => self.with_keeper(state.take(Some(known))).await?,
+            None => self.read(&mut state).await?,
+        };
         let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
         (state.seen.listed, state.seen.listed_at) = (listing.keys, listing.at);
         state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
@@ -303,10 +320,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         state.seen.remember(&newest);
         self.around.remember(&newest);
         state.seen.pods.clone_from(&self.pods);
-        if let Some(Proved { version, place, key }) = &self.proved
-            && state.version.as_ref() == Some(version)
-            && place.is_same(&self.wanted.place)
-        {
+        if let Some(key) = state.seen.recorded(self.wanted, &newest) {
             state.seen.proof = Proof::Before(key.clone());
         }
         Ok(state)
@@ -314,8 +328,12 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     /// Reads the Secret, and who else keeps it.
     async fn read(&self, state: &mut State) -> Result<SecretSeen, Trouble> {
+        let seen = state.take(self.secret.read(&self.wanted.secret).await?);
+        self.with_keeper(seen).await
+    }
+
+    async fn with_keeper(&self, mut seen: SecretSeen) -> Result<SecretSeen, Trouble> {
         let (secret, uid) = (&self.wanted.secret, &self.wanted.names.uid);
-        let mut seen = state.take(self.secret.read(secret).await?);
         let holder = seen.record.as_ref().map(|it| it.holder.as_str()).filter(|it| !it.is_empty());
         if let Some(holder) = holder.filter(|_| seen.is_users(uid)) {
             seen.keeper = self.around.keeper(&secret.name, holder).await?;
@@ -364,7 +382,9 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         self.remember(state);
         match self.coderd.mint(*organization_id, &intent.name, tags).await {
             Minting::Minted(value) => {
-                state.seen.minted(intent, checksum(&value));
+                // Its id is written down together with its value. Without the answer the value is written all the same.
+                let key = self.coderd.prove(&value).await.ok().flatten();
+                state.seen.minted(intent, checksum(&value), key);
                 state.minted = Some(value);
                 self.around.told(&Told::Minted { name: &intent.name });
             }
@@ -429,6 +449,7 @@ impl State {
     fn new(seen: Seen) -> Self {
         Self {
             seen,
+            is_known: false,
             value: None,
             version: None,
             former: None,
@@ -453,23 +474,18 @@ impl State {
             self.minted = None;
         }
     }
-
-    /// Which key the Secret holds, to be remembered.
-    fn proved(&self, place: &Place) -> Option<Proved> {
-        let (version, key) = (self.version.clone()?, self.seen.live()?.clone());
-        Some(Proved { version, place: place.clone(), key })
-    }
-
-    fn end(self, rest: Rest, place: &Place) -> Driven {
-        Driven { rest, proved: self.proved(place), trouble: self.trouble }
-    }
 }
 
 impl SecretRead {
+    /// The checksum of a value; `None` for an empty one.
+    pub fn checksum_of(value: Option<&SecretString>) -> Option<String> {
+        value.filter(|it| !it.expose_secret().is_empty()).map(checksum)
+    }
+
     fn seen(&self) -> SecretSeen {
         SecretSeen {
             owner: Some(self.owner),
-            checksum: self.value.as_ref().filter(|it| !it.expose_secret().is_empty()).map(checksum),
+            checksum: self.checksum.clone(),
             record: self.record.clone(),
             keeper: None,
             withheld: self.withheld.clone(),

@@ -84,7 +84,7 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
             Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
             Next::Mint(intent) => {
                 mint(&intent, &seen, &known, &mut acts);
-                seen.minted(&intent, NOT_MADE.to_owned());
+                seen.minted(&intent, NOT_MADE.to_owned(), None);
             }
             Next::Prove => seen.proved(Some(would_be(wanted, &seen, now))),
             Next::Revoke(retiring) => {

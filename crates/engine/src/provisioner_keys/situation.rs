@@ -84,7 +84,7 @@ pub struct LiveKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     NotAsked,
-    /// coderd said so in an earlier pass, of the same version of the Secret.
+    /// The record says so, and coderd lists the key.
     Before(LiveKey),
     /// coderd said so in this pass.
     Now(LiveKey),
@@ -112,6 +112,8 @@ pub struct Pods {
 pub struct Minted {
     pub intent: Intent,
     pub checksum: String,
+    /// As coderd shows it. `None` where coderd could not be asked.
+    pub key: Option<LiveKey>,
 }
 
 /// What is known when it is decided.
@@ -205,7 +207,11 @@ impl Seen {
             Value::Keep => {}
             Value::Minted => {
                 let minted = self.minted.take();
-                self.reread(SecretSeen { checksum: minted.map(|it| it.checksum), ..self.secret.clone() });
+                let checksum = minted.as_ref().map(|it| it.checksum.clone());
+                self.reread(SecretSeen { checksum, ..self.secret.clone() });
+                if let Some(key) = minted.and_then(|it| it.key) {
+                    self.proved(Some(key));
+                }
             }
             Value::Former => {
                 let checksum = self.former.as_ref().and_then(|it| it.checksum.clone());
@@ -263,9 +269,17 @@ impl Seen {
         self.remember(record);
     }
 
-    pub fn minted(&mut self, intent: &Intent, checksum: String) {
-        self.minted = Some(Minted { intent: intent.clone(), checksum });
+    pub fn minted(&mut self, intent: &Intent, checksum: String, key: Option<LiveKey>) {
+        self.minted = Some(Minted { intent: intent.clone(), checksum, key });
         self.unclear();
+    }
+
+    /// The key that the value in the Secret is by the newest record, if coderd still lists that key: the value of a key never
+    /// changes, so coderd need not be asked.
+    pub(super) fn recorded(&self, wanted: &Wanted, newest: &Record) -> Option<&LiveKey> {
+        let held = newest.current.as_ref().filter(|it| it.place.is_same(&wanted.place))?;
+        let is_value = !held.checksum.is_empty() && self.secret.checksum.as_ref() == Some(&held.checksum);
+        self.listed.iter().find(|it| is_value && Some(it.id) == held.id)
     }
 
     /// Whether a key was minted is not known.

@@ -98,10 +98,10 @@ fn control_planes() -> Vec<Need> {
         ),
         row(by, "", &["services"], "get list create patch", "coderd's Service"),
         row(by, "", &["serviceaccounts"], "get list create patch delete", "the account of coderd's pods"),
-        row(by, "", &["pods"], "list", ROLLOUT),
+        row(by, "", &["pods"], "list watch", ROLLOUT),
         row(by, "", &["pods/log"], "get", LAST_LINE),
         row(by, "apps", &["deployments"], "get list watch create patch", "coderd's Deployment"),
-        row(by, "apps", &["replicasets"], "list", ROLLOUT),
+        row(by, "apps", &["replicasets"], "list watch", ROLLOUT),
         row(
             by,
             "batch",
@@ -128,10 +128,10 @@ fn provisioners() -> Vec<Need> {
         row(by, "", &["secrets"], "get list watch", SECRETS_READ),
         row(by, "", &["secrets"], "create update delete", "key Secrets"),
         row(by, "", &["serviceaccounts"], "get list watch create patch delete", "the account of the daemons"),
-        row(by, "", &["pods"], "list", "which key the daemons' pods carry"),
+        row(by, "", &["pods"], "list watch", "which key the daemons' pods carry"),
         row(by, "", &["pods/log"], "get", LAST_LINE),
         row(by, "apps", &["deployments"], "get list watch create patch delete", "the daemons' Deployment"),
-        row(by, "apps", &["replicasets"], "list", ROLLOUT),
+        row(by, "apps", &["replicasets"], "list watch", ROLLOUT),
         row(by, RBAC, &["roles", "rolebindings"], "get list watch create patch delete", WORKSPACE_ROLES),
     ]);
     rows

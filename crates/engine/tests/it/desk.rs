@@ -8,8 +8,7 @@ use std::{
 use engine::{
     Trouble,
     provisioner_keys::{
-        Desk, Held, Holder, KeySecret, Owner, Proved, Record, Revoked, SecretPlace, SecretRead, Secrets, Why,
-        Written,
+        Desk, Held, Holder, KeySecret, Owner, Record, Revoked, SecretPlace, SecretRead, Secrets, Why, Written,
     },
 };
 use futures::future::BoxFuture;
@@ -34,7 +33,6 @@ pub(crate) struct Paper {
     pub(crate) later: Mutex<SignedDuration>,
     /// What the status says.
     pub(crate) mirror: Mutex<Option<Record>>,
-    proved: Mutex<BTreeMap<String, Proved>>,
     records: Mutex<BTreeMap<String, Record>>,
     /// Keys that were revoked, and why.
     pub(crate) revoked: Mutex<Vec<String>>,
@@ -48,7 +46,6 @@ pub(crate) struct Paper {
 impl Paper {
     /// As after a start.
     pub(crate) fn remember_nothing(&self) {
-        self.proved.lock().unwrap().clear();
         self.records.lock().unwrap().clear();
     }
 }
@@ -65,18 +62,6 @@ impl Desk for Paper {
     fn mirror<'a>(&'a self, _: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>> {
         *self.mirror.lock().unwrap() = Some(record.clone());
         Box::pin(async { Ok(()) })
-    }
-
-    fn proved(&self, holder: &Holder) -> Option<Proved> {
-        self.proved.lock().unwrap().get(&holder.name).cloned()
-    }
-
-    fn remember(&self, holder: &Holder, proved: Option<Proved>) {
-        let mut all = self.proved.lock().unwrap();
-        match proved {
-            Some(proved) => all.insert(holder.name.clone(), proved),
-            None => all.remove(&holder.name),
-        };
     }
 
     fn last_record(&self, holder: &Holder) -> Option<Record> {
@@ -120,13 +105,17 @@ struct Drawer(All);
 impl KeySecret for Drawer {
     async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
         let found = self.0.lock().unwrap().get(&place.name).cloned();
-        Ok(found.map(|it| SecretRead {
-            owner: Owner::Users,
-            value: it.data.get(&place.key).map(|it| SecretString::from(it.as_str())),
-            record: it.record,
-            withheld: None,
-            version: it.version.to_string(),
-            is_immutable: false,
+        Ok(found.map(|it| {
+            let value = it.data.get(&place.key).map(|it| SecretString::from(it.as_str()));
+            SecretRead {
+                owner: Owner::Users,
+                checksum: SecretRead::checksum_of(value.as_ref()),
+                value,
+                record: it.record,
+                withheld: None,
+                version: it.version.to_string(),
+                is_immutable: false,
+            }
         }))
     }
 

@@ -30,11 +30,7 @@ use engine::{
 use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        batch::v1::Job,
-        core::v1::{ConfigMap, Secret},
-    },
+    api::{batch::v1::Job, core::v1::ConfigMap},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -51,12 +47,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    Shared, drive, no_error,
+    Shared, drive, no_error, owned,
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources},
     record::{has_finalizer, leave_behind, set_finalizer, writes},
-    trigger,
+    secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
 };
@@ -78,6 +74,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
+    shared.control_planes.set(known.clone()).ok();
     let (recovered, recoveries) = mpsc::channel(RECOVERIES);
     let note = note_decoding(Arc::clone(&shared), recovered);
     let changes = watch::decoded_noting::<CoderControlPlane, _>(&shared, Some(known.clone()), note)
@@ -85,19 +82,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
     shared.metrics.show(known.clone(), |it| it.status.as_ref().map_or(&[], |it| it.conditions.as_slice()));
-    let (of_secrets, of_maps, of_planes, objects) =
-        (known.clone(), known.clone(), known.clone(), known.clone());
+    let [of_secrets, of_maps, of_planes, of_objects, objects] = std::array::from_fn(|_| known.clone());
     let controller = Controller::for_stream(changes, known)
         // Only the metadata of what is referred to is watched; what has changed is fetched.
-        .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
-            let (namespace, name) = (it.namespace(), it.name_any());
-            those(&of_secrets, |plane| plane.namespace() == namespace && refers_to(plane, &name))
-        })
+        .reconcile_on(secret_cache::changed(&shared, of_secrets, refers_to))
         .watches(shared.api::<PartialObjectMeta<ConfigMap>>(), watcher::Config::default(), move |it| {
             let (namespace, reference) = (it.namespace(), Reference::ConfigMap(it.name_any()));
             those(&of_maps, |plane| plane.namespace() == namespace && is_read(plane, &reference))
         })
-        .owns(shared.api::<PartialObjectMeta<Deployment>>(), watcher::Config::default())
+        .reconcile_on(owned::changed(&shared, of_objects))
         .owns(shared.api::<PartialObjectMeta<Job>>(), watcher::Config::default())
         // What waits for the last of its dependents goes when that is gone.
         .reconcile_on(shared.planes.releases().flat_map(move |_| {

@@ -14,6 +14,7 @@ use std::{
 use api::{CoderControlPlane, CoderProvisioner};
 use engine::{Kind, kinds};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Resource,
     runtime::{controller, watcher},
@@ -21,7 +22,9 @@ use kube::{
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, control_plane, metrics::KindName, object, pass::Passes, provisioner};
+use super::{
+    Shared, control_plane, metrics::KindName, object, owned, pass::Passes, provisioner, secret_cache,
+};
 
 /// How long passes under way may take to end; a pod has half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -43,6 +46,8 @@ impl Controllers {
         let controllers: Vec<(KindName, Controller)> =
             vec![(CoderControlPlane::kind(&()), planes), (CoderProvisioner::kind(&()), provisioners)];
         let mut start = Start { shared, controllers };
+        start.controllers.extend(owned::watches(shared));
+        start.controllers.push((Secret::kind(&()), Box::pin(secret_cache::watch(Arc::clone(shared)))));
         kinds::visit(&mut start);
         Self::of(start.controllers, Arc::clone(&shared.passes), shared.stop.clone())
     }
@@ -110,20 +115,31 @@ pub(super) async fn drive<K, T>(
     let mut controller = std::pin::pin!(controller);
     while let Some(pass) = controller.next().await {
         if let Err(controller::Error::QueueError(error)) = pass {
-            let (kind, words) = (K::kind(&()), error.to_string());
-            shared.metrics.watch_failed(kind.clone());
-            if complaints.is_due(&words, Instant::now()) {
-                tracing::warn!(%kind, "cannot watch what this kind needs, and goes on trying: {words}");
-            }
+            complaints.report(&K::kind(&()), &error, shared);
         }
     }
 }
 
 /// What a watch last complained of, and when that was told.
 #[derive(Debug, Default)]
-struct Complaints(Option<(String, Instant)>);
+pub(super) struct Complaints(Option<(String, Instant)>);
 
 impl Complaints {
+    /// Reports the errors of a watch.
+    pub(super) fn reported(kind: KindName, shared: &Shared) -> impl FnMut(&watcher::Error) + Send {
+        let mut complaints = Self::default();
+        move |error| complaints.report(&kind, error, shared)
+    }
+
+    /// Counts a watch that failed, and logs it unless the same was logged lately.
+    fn report(&mut self, kind: &KindName, error: &watcher::Error, shared: &Shared) {
+        let words = error.to_string();
+        shared.metrics.watch_failed(kind.clone());
+        if self.is_due(&words, Instant::now()) {
+            tracing::warn!(%kind, "cannot watch what this kind needs, and goes on trying: {words}");
+        }
+    }
+
     fn is_due(&mut self, words: &str, now: Instant) -> bool {
         let is_told = self.0.as_ref().is_some_and(|(last, at)| last == words && now < *at + QUIET);
         if !is_told {

@@ -8,7 +8,7 @@ use std::{
 use api::{CoderProvisionerKey, label, reason};
 use engine::{
     Trouble, Waiting,
-    provisioner_keys::{Desk, Held, Holder, Proved, Record, Revoked, Secrets, Why, mirror::advanced},
+    provisioner_keys::{Desk, Held, Holder, Record, Revoked, Secrets, Why, mirror::advanced},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -18,14 +18,16 @@ use super::{
     Shared,
     events::Words,
     key_holders,
-    key_secrets::KeySecrets,
+    key_secrets::{KeyHolder, KeySecrets},
     pass::About,
     record::{leave_behind, mark_with, publish_surely},
+    secret_cache::SecretCache,
 };
 
 /// The cluster that this operator works in.
 pub(super) struct ClusterDesk {
     client: kube::Client,
+    secrets: Arc<SecretCache>,
     /// What it is itself a part of.
     shared: Weak<Shared>,
 }
@@ -37,8 +39,8 @@ impl std::fmt::Debug for ClusterDesk {
 }
 
 impl ClusterDesk {
-    pub(super) fn new(client: kube::Client, shared: Weak<Shared>) -> Self {
-        Self { client, shared }
+    pub(super) fn new(client: kube::Client, secrets: Arc<SecretCache>, shared: Weak<Shared>) -> Self {
+        Self { client, secrets, shared }
     }
 
     /// The object, if it is still that one.
@@ -79,23 +81,13 @@ impl Desk for ClusterDesk {
     fn secrets(&self, holder: &Holder) -> Box<dyn Secrets> {
         let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), "coder-operator".to_owned())]);
         // It has no owner, so that it stays when the object goes: the record in it says whose it is.
-        let (client, owner) = (self.client.clone(), None);
-        Box::new(KeySecrets::new(client, &holder.namespace, &holder.uid, labels, owner))
+        let Holder { namespace, uid, .. } = holder.clone();
+        let holder = KeyHolder { namespace, uid, labels, owner: None };
+        Box::new(KeySecrets::new(self.client.clone(), Arc::clone(&self.secrets), holder))
     }
 
     fn mirror<'a>(&'a self, holder: &'a Holder, record: &'a Record) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move { self.write(holder, record).await.map_err(not_written) })
-    }
-
-    fn proved(&self, holder: &Holder) -> Option<Proved> {
-        let shared: Arc<Shared> = self.shared.upgrade()?;
-        shared.memory.with(&about(holder), |it| it.proved.clone())
-    }
-
-    fn remember(&self, holder: &Holder, proved: Option<Proved>) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.memory.with(&about(holder), |it| it.proved = proved);
-        }
     }
 
     fn last_record(&self, holder: &Holder) -> Option<Record> {

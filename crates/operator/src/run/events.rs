@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +18,8 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::Patch, runtime::events::EventType};
 use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use super::record::{patches, writes};
 
@@ -33,6 +35,8 @@ const SERIES_ENDS: SignedDuration = SignedDuration::from_mins(6);
 const BURST: u32 = 25;
 /// After that, one write in this time.
 const REFILL: SignedDuration = SignedDuration::from_secs(30);
+/// How many Events are written at once.
+const AT_ONCE: usize = 16;
 /// How many Events are remembered to be repeated.
 const MOST_REMEMBERED: usize = 2048;
 
@@ -55,9 +59,16 @@ pub(super) enum Limit {
 
 /// Writes Events.
 pub(super) struct Events {
+    writer: Arc<Writer>,
+    under_way: TaskTracker,
+}
+
+struct Writer {
     client: Client,
     instance: String,
     known: Mutex<Known>,
+    /// How many Events are written at once.
+    at_once: Semaphore,
 }
 
 /// Which Event it is.
@@ -158,11 +169,51 @@ impl Events {
     pub(super) fn new(client: Client) -> Self {
         let instance = std::env::var("POD_NAME").ok().filter(|it| !it.is_empty());
         let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
-        Self { client, instance, known: Mutex::default() }
+        let at_once = Semaphore::new(AT_ONCE);
+        let writer = Arc::new(Writer { client, instance, known: Mutex::default(), at_once });
+        Self { writer, under_way: TaskTracker::new() }
     }
 
+    /// Writes an Event in the background: nobody waits for it.
+    pub(super) fn send(
+        &self,
+        about: ObjectReference,
+        type_: EventType,
+        (reason, action): (&'static str, &'static str),
+        note: String,
+    ) {
+        let writer = Arc::clone(&self.writer);
+        self.under_way.spawn(async move {
+            let _permit = writer.at_once.acquire().await;
+            let words = Words { type_, reason, action, note: &note };
+            writer.publish(&about, words, Limit::PerObject).await.ok()
+        });
+    }
+
+    /// Returns when no Event is under way.
+    pub(super) async fn flush(&self) {
+        self.under_way.close();
+        self.under_way.wait().await;
+    }
+
+    /// Writes an Event that must not be skipped. A namespace that is being deleted takes no Event; it is then about `instead`.
+    pub(super) async fn publish_surely(
+        &self,
+        about: &ObjectReference,
+        words: Words<'_>,
+        instead: Option<&ObjectReference>,
+    ) {
+        if self.writer.publish(about, words, Limit::Unlimited).await.is_err()
+            && let Some(instead) = instead
+        {
+            self.writer.publish(instead, words, Limit::Unlimited).await.ok();
+        }
+    }
+}
+
+impl Writer {
     /// Writes an Event about an object.
-    pub(super) async fn publish(
+    async fn publish(
         &self,
         about: &ObjectReference,
         words: Words<'_>,
@@ -190,20 +241,6 @@ impl Events {
         events.create(&writes(), &event).await?;
         self.with(|it| it.created(key, name, now));
         Ok(())
-    }
-
-    /// Writes an Event that must not be skipped. A namespace that is being deleted takes no Event; it is then about `instead`.
-    pub(super) async fn publish_surely(
-        &self,
-        about: &ObjectReference,
-        words: Words<'_>,
-        instead: Option<&ObjectReference>,
-    ) {
-        if self.publish(about, words, Limit::Unlimited).await.is_err()
-            && let Some(instead) = instead
-        {
-            self.publish(instead, words, Limit::Unlimited).await.ok();
-        }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
@@ -263,8 +300,6 @@ fn cut(text: &str, longest: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::{
         Router,
         http::{StatusCode, Uri, header::CONTENT_TYPE},

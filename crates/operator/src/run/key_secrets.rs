@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use api::{annotation, reason};
@@ -21,35 +21,40 @@ use kube::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::record::writes;
+use super::{
+    record::writes,
+    secret_cache::{self, SecretCache},
+};
+
+/// The object that Secrets are kept for.
+pub(super) struct KeyHolder {
+    pub(super) namespace: String,
+    pub(super) uid: String,
+    /// The labels of a new Secret.
+    pub(super) labels: BTreeMap<String, String>,
+    /// The owner of a new Secret.
+    pub(super) owner: Option<OwnerReference>,
+}
 
 /// The Secrets of one object.
 pub(super) struct KeySecrets {
     secrets: Api<Secret>,
-    uid: String,
-    /// What one that is made gets.
-    labels: BTreeMap<String, String>,
-    owner: Option<OwnerReference>,
+    known: Arc<SecretCache>,
+    holder: KeyHolder,
     /// As they were last read or written, by name.
     last: Mutex<HashMap<String, Secret>>,
 }
 
 impl KeySecrets {
-    pub(super) fn new(
-        client: Client,
-        namespace: &str,
-        uid: &str,
-        labels: BTreeMap<String, String>,
-        owner: Option<OwnerReference>,
-    ) -> Self {
-        let secrets = Api::namespaced(client, namespace);
-        Self { secrets, uid: uid.to_owned(), labels, owner, last: Mutex::default() }
+    pub(super) fn new(client: Client, known: Arc<SecretCache>, holder: KeyHolder) -> Self {
+        let secrets = Api::namespaced(client, &holder.namespace);
+        Self { secrets, known, holder, last: Mutex::default() }
     }
 
     /// Whether it may be taken away: where Secrets have no owner, the record says whose they are.
     fn is_ours_to_remove(&self, secret: &Secret) -> bool {
-        let holds = || record(secret).is_some_and(|it| it.holder == self.uid);
-        is_owned_by(&self.uid, secret) || (self.owner.is_none() && holds())
+        let holds = || record(secret).is_some_and(|it| it.holder == self.holder.uid);
+        is_owned_by(&self.holder.uid, secret) || (self.holder.owner.is_none() && holds())
     }
 
     fn keep(&self, secret: Secret) {
@@ -63,8 +68,8 @@ impl KeySecrets {
     fn new_secret(&self, name: &str) -> Secret {
         let metadata = ObjectMeta {
             name: Some(name.to_owned()),
-            labels: (!self.labels.is_empty()).then(|| self.labels.clone()),
-            owner_references: self.owner.clone().map(|it| vec![it]),
+            labels: (!self.holder.labels.is_empty()).then(|| self.holder.labels.clone()),
+            owner_references: self.holder.owner.clone().map(|it| vec![it]),
             ..ObjectMeta::default()
         };
         Secret { metadata, type_: Some("Opaque".to_owned()), ..Secret::default() }
@@ -78,9 +83,14 @@ impl KeySecret for KeySecrets {
             self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
             return Ok(None);
         };
-        let read = read(&secret, &self.uid, &place.key);
+        let read = read(&secret, &self.holder.uid, &place.key);
+        self.known.note(&secret.metadata, place, &self.holder.uid, &read);
         self.keep(secret);
         Ok(Some(read))
+    }
+
+    async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
+        self.known.last_read(&self.holder.namespace, place, &self.holder.uid).await
     }
 
     async fn write(
@@ -90,7 +100,7 @@ impl KeySecret for KeySecrets {
         value: Option<&SecretString>,
         version: Option<&str>,
     ) -> Result<Written, Trouble> {
-        let known = self.last(&place.name).filter(|it| version == Some(&self::version(it)));
+        let known = self.last(&place.name).filter(|it| version == Some(&secret_cache::version(&it.metadata)));
         if version.is_some() && known.is_none() {
             return Ok(Written::Conflict);
         }
@@ -109,7 +119,9 @@ impl KeySecret for KeySecrets {
         };
         match written {
             Ok(written) => {
-                let version = self::version(&written);
+                let version = secret_cache::version(&written.metadata);
+                let read = read(&written, &self.holder.uid, &place.key);
+                self.known.note(&written.metadata, place, &self.holder.uid, &read);
                 self.keep(written);
                 Ok(Written::Done(version))
             }
@@ -136,7 +148,7 @@ impl KeySecret for KeySecrets {
             self.secrets.delete(&place.name, &params).await.map(drop)
         } else {
             secret.data.iter_mut().for_each(|it| drop(it.remove(&place.key)));
-            if self.owner.is_none() {
+            if self.holder.owner.is_none() {
                 // What is left is somebody else's.
                 secret.annotations_mut().remove(annotation::PROVISIONER_KEY);
             }
@@ -156,12 +168,14 @@ impl KeySecret for KeySecrets {
 fn read(secret: &Secret, uid: &str, key: &str) -> SecretRead {
     let withheld = own_secrets::withheld(&secret.metadata, uid);
     let is_open = withheld.is_none();
+    let value = is_open.then(|| value(secret, key)).flatten();
     SecretRead {
         owner: if is_owned_by(uid, secret) { Owner::Ours } else { Owner::Users },
-        value: is_open.then(|| value(secret, key)).flatten(),
+        checksum: SecretRead::checksum_of(value.as_ref()),
+        value,
         record: is_open.then(|| record(secret)).flatten(),
         withheld,
-        version: version(secret),
+        version: secret_cache::version(&secret.metadata),
         is_immutable: secret.immutable.unwrap_or_default(),
     }
 }
@@ -182,11 +196,6 @@ fn record(secret: &Secret) -> Option<Record> {
 fn value(secret: &Secret, key: &str) -> Option<SecretString> {
     let text = str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()?.trim();
     (!text.is_empty()).then(|| SecretString::from(text))
-}
-
-/// Another Secret of the same name is another version.
-fn version(secret: &Secret) -> String {
-    format!("{}/{}", secret.uid().unwrap_or_default(), secret.resource_version().unwrap_or_default())
 }
 
 fn unreadable(name: &str, error: &kube::Error) -> Trouble {

@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use engine::{
-    contention::Mended,
-    provisioner_keys::{Proved, Record},
-};
+use engine::{contention::Mended, provisioner_keys::Record};
 use tokio::time::Instant;
 
 use super::{metrics::KindName, pace, pass::About, wake::Wake};
@@ -32,8 +29,6 @@ pub(super) struct Remembered {
     /// When the last change or request was noticed that no reconcile has answered yet.
     event: Option<Instant>,
     pub(super) mended: Mended,
-    /// Which key its Secret holds, as coderd said: asked once for every version.
-    pub(super) proved: Option<Proved>,
     /// The newest record of its keys: the copies in the cluster may be replaced by older ones.
     pub(super) record: Option<Record>,
 }

@@ -11,22 +11,19 @@ use std::{
 
 use api::{AppState, DeletionPolicy, Status, finalizer, reason};
 use engine::{
-    Aside, Assessment, Kind, Lookup as _, Object, Outcome, Report, Trouble, Waiting,
+    Aside, Assessment, Kind, Object, Outcome, Report, Trouble, Waiting,
     ownership::Claim,
     status::{self, Pass},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Resource as _, ResourceExt as _,
-    api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
         events::EventType,
         reflector::{self, ObjectRef, Store},
-        watcher,
     },
 };
 use serde_json::Map;
@@ -41,11 +38,10 @@ use super::{
     pass::{self, About, Ending, Target},
     planes::{PlaneName, Standing},
     record::{has_finalizer, publish, set_finalizer, words_of},
-    trigger,
+    secret_cache, trigger,
     wake::{Wake, requested},
     watch,
 };
-use crate::cluster::Cluster;
 
 /// How soon an object that waits is looked at again, should no watch have told.
 const SAFETY_NET: Duration = Duration::from_mins(2);
@@ -82,10 +78,7 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
     let controller = if K::HAS_SECRETS {
         // No event that lists have to be read again for: every reconcile reads the Secret, and a value in it that is new
         // to us is proved by coderd itself.
-        controller.watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
-            let (namespace, name) = (it.namespace(), it.name_any());
-            those::<K>(&of_secrets, |it| it.namespace() == namespace && K::refers_to_secret(it, &name))
-        })
+        controller.reconcile_on(secret_cache::changed(&shared, of_secrets, K::refers_to_secret))
     } else {
         controller
     };
@@ -173,8 +166,7 @@ async fn reconcile<K: Kind>(
         }
         Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
         None => {
-            let declared = Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await;
-            if !matches!(declared, Ok(None)) {
+            if !matches!(shared.control_plane(&name).await, Ok(None)) {
                 // The control plane was not reconciled since we started; its first reconcile wakes this object.
                 if let Some(first) = apply::first_status(&object.manifest) {
                     write_status(&object.manifest, first, &Map::new(), shared).await?;
@@ -310,6 +302,6 @@ async fn tell<K: Kind>(
         let note = format!("{}: {fields}", step.reason);
         let words = words_of(step.action);
         tracing::info!(action = words.1, "{note}");
-        publish(&object.manifest, EventType::Normal, words, &note, shared).await;
+        publish(&object.manifest, EventType::Normal, words, &note, shared);
     }
 }

@@ -12,7 +12,7 @@ use engine::{
     },
     own_secrets,
 };
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -23,7 +23,7 @@ use k8s_openapi::{
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, Selector},
     runtime::events::EventType,
 };
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ use super::{
 /// was not done because it is somebody else's.
 pub(super) async fn keep<K>(
     keeper: &K,
-    (deployment, pods): (&str, &str),
+    (deployment, pods): (&str, &Selector),
     children: &[Child],
     mut live: Vec<Live>,
     shared: &Shared,
@@ -47,21 +47,20 @@ where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     if let Some(refused) = refused_secret(keeper, children, &live, shared).await? {
-        return Ok((seen(keeper, deployment, pods, shared).await?, vec![refused]));
+        return Ok((seen(keeper, deployment, pods, shared).await, vec![refused]));
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
     let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, shared).await?;
     live.extend(found);
     let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
-    let listed = live.iter().find(is_it).and_then(|it| serde_json::from_value(it.object.clone()).ok());
-    let mut run = Run::of(keeper, listed, pods, shared).await?;
+    let mut run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, shared).await;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
     planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
     if !planned.plan.is_empty() {
-        run = seen(keeper, deployment, pods, shared).await?;
+        run = seen(keeper, deployment, pods, shared).await;
     }
     run.listen(&own_namespace, shared).await;
     Ok((run, planned.refused))
@@ -77,7 +76,7 @@ async fn refused_secret(
     let namespace = keeper.namespace().unwrap_or_default();
     let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
     let uid = keeper.meta().uid.as_deref();
-    let refused = pod_secrets::refused(&shared.client, &namespace, names, uid).await?;
+    let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, uid).await?;
     Ok(refused.map(|it| Notice { reason: reason::SECRET_NOT_ALLOWED, message: refusal_of(it, live) }))
 }
 
@@ -101,10 +100,10 @@ fn refusal_of(refused: Refused, live: &[Live]) -> String {
 pub(super) async fn labelled(
     kinds: &[(&str, &str, &str)],
     namespace: Option<&str>,
-    labels: &str,
+    labels: &Selector,
     shared: &Shared,
 ) -> Result<Vec<Live>, kube::Error> {
-    let ours = ListParams::default().labels(labels);
+    let ours = ListParams::default().labels(&labels.to_string());
     let lists = kinds.iter().map(async |(group, version, kind)| {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let objects: Api<DynamicObject> = match namespace.or(shared.namespace.as_deref()) {
@@ -112,7 +111,7 @@ pub(super) async fn labelled(
             None => Api::all_with(shared.client.clone(), &resource),
         };
         let found = objects.list(&ours).await?.items;
-        Ok::<Vec<Live>, kube::Error>(found.into_iter().filter_map(|it| as_live(it, &resource)).collect())
+        Ok::<Vec<Live>, kube::Error>(found.into_iter().filter_map(|it| Live::of(it, &resource)).collect())
     });
     Ok(try_join_all(lists).await?.into_iter().flatten().collect())
 }
@@ -132,10 +131,10 @@ fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Notice, kube:
 pub(super) async fn seen(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     deployment: &str,
-    pods: &str,
+    pods: &Selector,
     shared: &Shared,
-) -> Result<Run, kube::Error> {
-    Run::of(keeper, self::deployment(keeper, deployment, shared).await?, pods, shared).await
+) -> Run {
+    Run::of(keeper, self::deployment(keeper, deployment, shared).await, pods, shared).await
 }
 
 /// A Deployment, unless it is somebody else's.
@@ -143,10 +142,13 @@ pub(super) async fn deployment(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     name: &str,
     shared: &Shared,
-) -> Result<Option<Deployment>, kube::Error> {
-    let namespace = keeper.namespace().unwrap_or_default();
-    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    Ok(deployments.get_opt(name).await?.filter(|it| is_its(keeper, it)))
+) -> Option<Deployment> {
+    let found = shared.owned.deployment(&keeper.namespace().unwrap_or_default(), name).await;
+    found.as_deref().and_then(typed).filter(|it| is_its(keeper, it))
+}
+
+fn typed(live: &Live) -> Option<Deployment> {
+    serde_json::from_value(live.object.clone()).ok()
 }
 
 /// One of that name that is somebody else's says nothing of ours.
@@ -169,7 +171,7 @@ pub(super) async fn scale_to_zero(
     deployments.patch(&deployment.name_any(), &patches(), &Patch::Merge(patch)).await?;
     let note = format!("Deployment {} has no pods any more: {why}", deployment.name_any());
     tracing::info!("{note}");
-    publish(keeper, EventType::Warning, ("ScaledToZero", "Update"), &note, shared).await;
+    publish(keeper, EventType::Warning, ("ScaledToZero", "Update"), &note, shared);
     Ok(())
 }
 
@@ -186,26 +188,19 @@ impl Run {
     async fn of(
         keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         deployment: Option<Deployment>,
-        pods: &str,
+        labels: &Selector,
         shared: &Shared,
-    ) -> Result<Self, kube::Error> {
+    ) -> Self {
         let deployment = deployment.filter(|it| is_its(keeper, it));
-        let is_done = |it: &Deployment| {
-            let none = BTreeMap::new();
-            let seen = Seen { deployment: it, replica_sets: &[], pods: &[], last_lines: &none };
-            rollout(&seen) == Rollout::Done
-        };
-        // The single pods are looked at only while something is not as it should be.
-        if deployment.as_ref().is_none_or(is_done) {
-            let (replica_sets, pods, last_lines) = Default::default();
-            return Ok(Self { deployment, replica_sets, pods, last_lines });
+        let namespace = keeper.namespace().unwrap_or_default();
+        let replica_sets = shared.owned.replica_sets(&namespace, labels).await;
+        let pods = shared.owned.pods(&namespace, labels).await;
+        Self {
+            deployment,
+            replica_sets: replica_sets.iter().map(|it| (**it).clone()).collect(),
+            pods: pods.iter().map(|it| (**it).clone()).collect(),
+            last_lines: BTreeMap::new(),
         }
-        let (ours, namespace) = (ListParams::default().labels(pods), keeper.namespace().unwrap_or_default());
-        let replica_sets = Api::<ReplicaSet>::namespaced(shared.client.clone(), &namespace);
-        let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
-        let (replica_sets, pods) = futures::try_join!(replica_sets.list(&ours), pods.list(&ours))?;
-        let (replica_sets, pods) = (replica_sets.items, pods.items);
-        Ok(Self { deployment, replica_sets, pods, last_lines: BTreeMap::new() })
     }
 
     /// Asks the pods for their last words, where something is wrong with them.
@@ -256,7 +251,7 @@ async fn namesakes(
     for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
         match objects(&child.key, shared).get_opt(&child.key.name).await {
             Ok(object) => {
-                let live = object.and_then(|it| as_live(it, &resource_of(&child.key)));
+                let live = object.and_then(|it| Live::of(it, &resource_of(&child.key)));
                 namesakes.found.extend(live);
             }
             Err(kube::Error::Api(status)) if status.code == 403 && child.key.namespace != own_namespace => {
@@ -280,48 +275,84 @@ fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>
     (kept, notices.collect())
 }
 
-/// Items of a list do not say what they are.
-fn as_live(mut object: DynamicObject, resource: &ApiResource) -> Option<Live> {
-    let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
-    object.types = Some(kube::core::TypeMeta { api_version, kind });
-    Live::new(serde_json::to_value(object).ok()?)
-}
-
-/// Does the steps, and tells of those that were done. What is made is told at once: it comes together, and is one news.
+/// Carries out the steps and reports those that were done. Creations come together, and are one Event.
 async fn carry_out(
     keeper: &impl Resource<DynamicType = ()>,
     steps: &[Step<ChildEffect>],
     shared: &Shared,
 ) -> Result<Vec<Notice>, kube::Error> {
-    let tell = async |action: Action, note: &str| {
-        publish(keeper, EventType::Normal, words_of(action), note, shared).await;
-    };
-    let (mut made, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
-    for step in steps {
-        match carry_out_one(step, shared).await {
-            Ok(note) if step.action == Action::Create => made.push(note),
-            Ok(note) => tell(step.action, &note).await,
-            // It would be refused again, and nothing else may wait for it: it is told, and the rest goes on.
-            Err(error) => match refusal(step, error) {
-                Ok(refusal) => refused.push(refusal),
-                Err(error) => {
-                    done = Err(error);
-                    break;
+    let (mut created, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
+    for batch in batches(steps) {
+        let groups = batch.into_iter().map(|group| carry_out_group(group, shared));
+        for (step, result) in join_all(groups).await.into_iter().flatten() {
+            match result {
+                Ok(note) if step.action == Action::Create => created.push(note),
+                Ok(note) => {
+                    publish(keeper, EventType::Normal, words_of(step.action), &note, shared);
                 }
-            },
+                // The same request would be refused again, and nothing else may wait for it.
+                Err(error) => match refusal(step, error) {
+                    Ok(refusal) => refused.push(refusal),
+                    Err(error) => done = Err(error),
+                },
+            }
+        }
+        if done.is_err() {
+            break;
         }
     }
-    if !made.is_empty() {
-        tell(Action::Create, &made.join("; ")).await;
+    if !created.is_empty() {
+        publish(keeper, EventType::Normal, words_of(Action::Create), &created.join("; "), shared);
     }
     done.map(|()| refused)
+}
+
+/// Steps in the order in which they are carried out: accounts and Roles, then what refers to them, then what goes. Steps of a
+/// batch are carried out side by side, those of one object one after the other.
+fn batches(steps: &[Step<ChildEffect>]) -> [Vec<Vec<&Step<ChildEffect>>>; 3] {
+    let mut batches = [Vec::new(), Vec::new(), Vec::new()];
+    let mut groups: BTreeMap<&Key, Vec<&Step<ChildEffect>>> = BTreeMap::new();
+    for step in steps {
+        groups.entry(step.effect.key()).or_default().push(step);
+    }
+    for (key, group) in groups {
+        let goes = |it: &&Step<ChildEffect>| {
+            matches!(it.effect, ChildEffect::Delete { .. } | ChildEffect::Release { .. })
+        };
+        let is_referred_to = ["ServiceAccount", "Role"].contains(&key.kind.as_str());
+        let batch = match (group.iter().any(goes), is_referred_to) {
+            (true, _) => 2,
+            (false, true) => 0,
+            (false, false) => 1,
+        };
+        batches[batch].push(group);
+    }
+    batches
+}
+
+/// Carries out the steps of one object, up to the first that fails.
+async fn carry_out_group<'a>(
+    steps: Vec<&'a Step<ChildEffect>>,
+    shared: &Shared,
+) -> Vec<(&'a Step<ChildEffect>, Result<String, kube::Error>)> {
+    let mut results = Vec::new();
+    for step in steps {
+        let result = carry_out_one(step, shared).await;
+        let failed = result.is_err();
+        results.push((step, result));
+        if failed {
+            break;
+        }
+    }
+    results
 }
 
 /// Does one step and nothing else. Gives back what there is to say of it.
 async fn carry_out_one(step: &Step<ChildEffect>, shared: &Shared) -> Result<String, kube::Error> {
     let key = match &step.effect {
         ChildEffect::Migrate { key, patch } => {
-            objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
+            let migrated = objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
+            note(key, migrated, shared);
             key
         }
         ChildEffect::Apply { key, object } | ChildEffect::Release { key, object } => {
@@ -351,8 +382,15 @@ async fn carry_out_one(step: &Step<ChildEffect>, shared: &Shared) -> Result<Stri
 
 async fn apply(key: &Key, object: &Value, shared: &Shared) -> Result<(), kube::Error> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    objects(key, shared).patch(&key.name, &params, &Patch::Apply(object)).await?;
+    let applied = objects(key, shared).patch(&key.name, &params, &Patch::Apply(object)).await?;
+    note(key, applied, shared);
     Ok(())
+}
+
+fn note(key: &Key, written: DynamicObject, shared: &Shared) {
+    if let Some(live) = Live::of(written, &resource_of(key)) {
+        shared.owned.note(live);
+    }
 }
 
 fn objects(key: &Key, shared: &Shared) -> Api<DynamicObject> {

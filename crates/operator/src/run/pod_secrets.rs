@@ -1,10 +1,9 @@
 //! Which Secrets pods must not be given: those that the operator keeps for itself or for another object.
 
 use engine::own_secrets;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use kube::Client;
 
-use super::key_holders;
+use super::{key_holders, secret_cache::SecretCache};
 
 /// A reference to a Secret that pods must not be given.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,17 +16,17 @@ pub(super) struct Refused {
 /// is not refused.
 pub(super) async fn refused(
     client: &Client,
+    known: &SecretCache,
     namespace: &str,
     names: impl IntoIterator<Item = String>,
     uid: Option<&str>,
 ) -> Result<Option<Refused>, kube::Error> {
-    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     for secret in names {
-        let Some(found) = secrets.get_metadata_opt(&secret).await? else { continue };
-        let Some(message) = own_secrets::refusal(&found.metadata, uid) else { continue };
+        let Some(found) = known.metadata(namespace, &secret).await else { continue };
+        let Some(message) = own_secrets::refusal(&found, uid) else { continue };
         // A key that its holder left behind is used as every other Secret.
         if uid.is_some()
-            && let Some(holder) = own_secrets::recorded_holder(&found.metadata)
+            && let Some(holder) = own_secrets::recorded_holder(&found)
             && key_holders::find(client, namespace, &secret, &holder).await?.is_none()
         {
             continue;
@@ -47,15 +46,12 @@ mod tests {
 
     use super::*;
 
-    /// A cluster in which every Secret holds the key of the object `u`, and with these provisioner keys.
+    /// A cluster with these provisioner keys.
     async fn cluster(keys: Value) -> Client {
         let answer = move |uri: Uri| {
-            let annotations = json!({"coder.com/provisioner-key": r#"{"holder":"u"}"#});
             let body = match uri.path().rsplit('/').next() {
                 Some("coderprovisionerkeys") => json!({"metadata": {}, "items": keys}),
-                Some("coderprovisioners") => json!({"metadata": {}, "items": []}),
-                name => json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-                    "metadata": {"name": name, "annotations": annotations}}),
+                _ => json!({"metadata": {}, "items": []}),
             };
             async move { ([(CONTENT_TYPE, "application/json")], body.to_string()) }
         };
@@ -67,8 +63,11 @@ mod tests {
 
     #[tokio::test]
     async fn key_that_its_holder_left_behind_may_be_given_to_pods() {
+        let annotations = json!({"coder.com/provisioner-key": r#"{"holder":"u"}"#});
+        let metadata = json!({"name": "left", "namespace": "n", "annotations": annotations});
+        let known = SecretCache::with(&serde_json::from_value(metadata).unwrap());
         let asked = async |client: &Client, uid| {
-            let found = refused(client, "n", ["left".to_owned()], uid).await.unwrap();
+            let found = refused(client, &known, "n", ["left".to_owned()], uid).await.unwrap();
             found.map(|it| it.secret)
         };
         let holder = json!({"metadata": {"name": "alpha", "namespace": "n", "uid": "u"},

@@ -18,22 +18,13 @@ use engine::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::{Secret, ServiceAccount},
-        rbac::v1::{Role, RoleBinding},
-    },
-    apimachinery::pkg::apis::meta::v1::Condition,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
         reflector::{self, ObjectRef, Store},
-        watcher,
     },
 };
 
@@ -43,11 +34,12 @@ use self::access::Bootstraps;
 use super::{
     Shared, drive,
     memory::Memory,
-    no_error,
+    no_error, owned,
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
     record::{has_finalizer, set_finalizer, writes},
+    secret_cache,
     trigger::{self, is_ready},
     wake::Wake,
     watch,
@@ -76,9 +68,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
         provisioners: known.clone(),
         bootstraps: Bootstraps::default(),
     });
-    let [of_planes, of_statuses, of_secrets, of_references] = std::array::from_fn(|_| known.clone());
+    let [of_planes, of_statuses, of_secrets, of_references, of_objects] =
+        std::array::from_fn(|_| known.clone());
     let [by_planes, by_statuses, by_references] = std::array::from_fn(|_| Arc::clone(&shared.memory));
-    let config = watcher::Config::default;
     let statuses = watch::decoded::<CoderControlPlane>(&shared, None)
         .applied_objects()
         .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
@@ -101,14 +93,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
             futures::stream::iter(woken(&of_references, &by_references, refers))
         }))
         // Secrets and objects of the cluster are read by every reconcile: no event that lists have to be read again for.
-        .watches(shared.api::<PartialObjectMeta<Secret>>(), config(), move |it| {
-            let (namespace, name) = (it.namespace(), it.name_any());
-            those(&of_secrets, |it| it.namespace() == namespace && refers_to(it, &name))
-        })
-        .owns(shared.api::<PartialObjectMeta<Deployment>>(), config())
-        .owns(shared.api::<PartialObjectMeta<ServiceAccount>>(), config())
-        .owns(shared.api::<PartialObjectMeta<Role>>(), config())
-        .owns(shared.api::<PartialObjectMeta<RoleBinding>>(), config())
+        .reconcile_on(secret_cache::changed(&shared, of_secrets, refers_to))
+        .reconcile_on(owned::changed(&shared, of_objects))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
             |object, context: Arc<Context>| {
@@ -195,11 +181,7 @@ async fn reconcile(
         return Ok(Action::await_change());
     }
     if !has_finalizer(&provisioner, finalizer::PROVISIONER) {
-        set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
-        return Ok(Action::await_change());
-    }
-    if !report::is_begun(&provisioner) {
-        let written = conclude(&provisioner, &Findings::default(), shared).await?;
+        let written = set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
         wake = wake.of_written(&provisioner, &written);
         provisioner = written;
     }

@@ -9,10 +9,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{
-    Shared,
-    events::{Limit, Words},
-};
+use super::{Shared, events::Words};
 
 pub(super) fn patches() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
@@ -31,17 +28,16 @@ pub(super) fn words_of(action: Action) -> (&'static str, &'static str) {
     }
 }
 
-/// Writes an Event; `words` are its reason and its action. One that cannot be written, as in a namespace that is being
-/// deleted, is in the log all the same.
-pub(super) async fn publish(
+/// Writes an Event in the background; `words` are its reason and its action. An Event that cannot be written, as in a namespace
+/// that is being deleted, is in the log all the same.
+pub(super) fn publish(
     about: &impl Resource<DynamicType = ()>,
     type_: EventType,
-    (reason, action): (&str, &str),
+    (reason, action): (&'static str, &'static str),
     note: &str,
     shared: &Shared,
 ) {
-    let words = Words { type_, reason, action, note };
-    shared.events.publish(&about.object_ref(&()), words, Limit::PerObject).await.ok();
+    shared.events.send(about.object_ref(&()), type_, (reason, action), note.to_owned());
 }
 
 /// Writes an Event that must not be skipped. In a namespace that is being deleted it is about the operator's own Pod.

@@ -21,10 +21,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{
-    Shared,
-    events::{Limit, Words},
-};
+use super::Shared;
 
 /// The reason that is reported for an object that cannot be decoded.
 pub(super) const UNDECODABLE: &str = "Undecodable";
@@ -149,11 +146,7 @@ fn report<K: Resource<DynamicType = ()>>(invalid: &InvalidObject, shared: &Arc<S
     let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
     tracing::warn!(%kind, namespace, object = name, reason = UNDECODABLE, "{note}");
     shared.metrics.undecodable(kind);
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let words = Words { type_: EventType::Warning, reason: UNDECODABLE, action: "Read", note: &note };
-        shared.events.publish(&object, words, Limit::PerObject).await.ok()
-    });
+    shared.events.send(object, EventType::Warning, (UNDECODABLE, "Read"), note);
 }
 
 #[cfg(test)]

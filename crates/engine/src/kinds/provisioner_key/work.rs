@@ -28,9 +28,7 @@ impl Job {
         let desk = desk(world)?;
         let (secrets, around) =
             (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
-        let (foreseen, proved) = self.pass(&self.wanted, world, &secrets, &around).look().await?;
-        desk.remember(&self.holder, proved);
-        Ok(foreseen)
+        self.pass(&self.wanted, world, &secrets, &around).look().await
     }
 
     /// Does what is due, and revokes none but these of the keys that somebody may have.
@@ -45,9 +43,7 @@ impl Job {
         let wanted = Wanted { organization_id, ..self.wanted.clone() };
         let (secrets, around) =
             (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
-        let driven = self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await?;
-        desk.remember(&self.holder, driven.proved.clone());
-        Ok(driven)
+        self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await
     }
 
     fn pass<'a>(
@@ -65,7 +61,6 @@ impl Job {
             mirror: self.mirror.clone(),
             remembered: around.desk.last_record(&self.holder),
             pods: None,
-            proved: around.desk.proved(&self.holder),
             now: around.desk.now(),
         }
     }
@@ -131,7 +126,6 @@ impl Job {
         for place in secrets {
             store.remove(place).await?;
         }
-        desk.remember(&self.holder, None);
         if let Some(last) = desk.last_record(&self.holder) {
             // Nothing is held any more: a deletion that is asked for again finds nothing to do.
             let epoch = Some(last.epoch().saturating_add(1));

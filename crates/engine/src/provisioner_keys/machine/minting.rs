@@ -12,7 +12,7 @@ use super::{
     },
     Need, Next, Value, Write,
     retiring::leave,
-    settle::is_key,
+    settle::{held, is_key},
     written,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn keep_what_was_minted(
     record: &Record,
     now: Timestamp,
 ) -> Option<Next> {
-    let minted @ Minted { intent, checksum } = seen.minted.as_ref()?;
+    let minted @ Minted { intent, checksum, .. } = seen.minted.as_ref()?;
     let (name, organization) = (&intent.name, intent.organization_id);
     if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
         return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, now));
@@ -150,7 +150,7 @@ fn serves(intent: &Intent, wanted: &Wanted) -> bool {
 
 /// The record with the key that was minted.
 fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Timestamp) -> Record {
-    let Minted { intent, checksum } = minted;
+    let Minted { intent, checksum, key } = minted;
     let mut record = record.clone();
     record.intent = None;
     if let Some(before) = record.current.take() {
@@ -162,7 +162,10 @@ fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Time
             retiring.since = now;
         }
     }
-    record.current = Some(Held { checksum: checksum.clone(), ..intent.held() });
+    record.current = Some(match key {
+        Some(key) => held(wanted, key, checksum, true),
+        None => Held { checksum: checksum.clone(), ..intent.held() },
+    });
     record.rotated_at = Some(now);
     record.handled_request.clone_from(&wanted.rotate_request);
     record.settle_in(&wanted.secret, seen.pods.is_some());

@@ -285,6 +285,10 @@ pub(crate) struct Operator {
     pub(crate) world: Shared,
     /// Lists that were read, of whichever age.
     pub(crate) cache: Arc<Mutex<BTreeMap<Uuid, Listing>>>,
+    /// Secrets as they were last read or written.
+    pub(crate) reads: Arc<Mutex<BTreeMap<SecretPlace, SecretRead>>>,
+    /// Whether the watch of Secrets may be behind.
+    pub(crate) lags: bool,
     pub(crate) deployment: Uuid,
     /// The version of the object that the pass began with.
     pub(crate) status_version: Arc<Mutex<u64>>,
@@ -450,16 +454,28 @@ impl Coderd for Operator {
 impl KeySecret for Operator {
     async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
         let read = |world: &mut World| {
-            world.secrets.get(&place.name).map(|it| SecretRead {
-                owner: it.owner,
-                value: it.data.get(&place.key).map(|it| SecretString::from(it.clone())),
-                record: it.record.clone(),
-                withheld: it.withheld.clone(),
-                version: it.version.to_string(),
-                is_immutable: it.is_immutable,
+            world.secrets.get(&place.name).map(|it| {
+                let value = it.data.get(&place.key).map(|it| SecretString::from(it.clone()));
+                SecretRead {
+                    owner: it.owner,
+                    checksum: SecretRead::checksum_of(value.as_ref()),
+                    value,
+                    record: it.record.clone(),
+                    withheld: it.withheld.clone(),
+                    version: it.version.to_string(),
+                    is_immutable: it.is_immutable,
+                }
             })
         };
-        self.call(format!("read {}", place.name), read).await
+        let read = self.call(format!("read {}", place.name), read).await?;
+        self.keep(place, read.clone());
+        Ok(read)
+    }
+
+    async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
+        let known = self.reads.lock().unwrap().get(place).cloned()?;
+        let version = self.lock().secrets.get(&place.name).map(|it| it.version.to_string());
+        (self.lags || version.as_ref() == Some(&known.version)).then_some(SecretRead { value: None, ..known })
     }
 
     async fn write(
@@ -513,7 +529,12 @@ impl KeySecret for Operator {
             record.current.as_ref().map(|it| &it.name),
             record.retiring.iter().map(|it| &it.held.name).collect::<Vec<_>>(),
         );
-        self.call(what, write).await?
+        let written = self.call(what, write).await??;
+        if let (Written::Done(version), Some(known)) = (&written, self.reads.lock().unwrap().get_mut(place)) {
+            known.checksum = SecretRead::checksum_of(value).or_else(|| known.checksum.take());
+            (known.record, known.version) = (Some(record.clone()), version.clone());
+        }
+        Ok(written)
     }
 
     async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
@@ -538,8 +559,23 @@ impl Operator {
     pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
         let deployment = world.lock().unwrap().wanted.place.deployment_id.unwrap();
         let (world, cache, status_version) = (Arc::clone(world), Arc::default(), Arc::default());
-        let (own, memory) = (Arc::default(), Arc::default());
-        Self { name, world, cache, deployment, status_version, own, memory }
+        let (own, memory, reads) = (Arc::default(), Arc::default(), Arc::default());
+        Self { name, world, cache, reads, lags: false, deployment, status_version, own, memory }
+    }
+
+    /// Whether the declared Secret is as this process has last read or written it.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        let world = self.lock();
+        let version = world.secrets.get(&world.wanted.secret.name).map(|it| it.version.to_string());
+        self.reads.lock().unwrap().get(&world.wanted.secret).map(|it| it.version.clone()) == version
+    }
+
+    fn keep(&self, place: &SecretPlace, read: Option<SecretRead>) {
+        let mut reads = self.reads.lock().unwrap();
+        match read {
+            Some(read) => reads.insert(place.clone(), read),
+            None => reads.remove(place),
+        };
     }
 
     pub(crate) fn pods(&self) -> Option<Pods> {

@@ -8,9 +8,7 @@ use std::{
 
 use engine::{
     outcome::Trouble,
-    provisioner_keys::{
-        Coderd as _, Drive, Driven, Ending, Proved, Record, Surroundings as _, coderd::revoke, end,
-    },
+    provisioner_keys::{Coderd as _, Drive, Driven, Ending, Record, Surroundings as _, coderd::revoke, end},
 };
 
 use super::model::{GRACE, Operator, Shared};
@@ -20,13 +18,12 @@ type Pass = Pin<Box<dyn Future<Output = Result<Driven, Trouble>> + Send>>;
 /// An operator and what it is doing.
 pub(crate) struct Process {
     pub(crate) operator: Operator,
-    proved: Option<Proved>,
     pass: Option<Pass>,
 }
 
 impl Process {
     pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
-        Self { operator: Operator::new(name, world), proved: None, pass: None }
+        Self { operator: Operator::new(name, world), pass: None }
     }
 
     /// Begins a pass, as a controller does: reads the object, drives, writes the status where it differs.
@@ -43,7 +40,7 @@ impl Process {
             self.operator.deployment = operator.deployment;
         }
         *operator.status_version.lock().unwrap() = version;
-        let (proved, pods) = (self.proved.clone(), operator.pods());
+        let pods = operator.pods();
         let remembered = operator.memory.lock().unwrap().clone();
         self.pass = Some(Box::pin(async move {
             let drive = Drive {
@@ -54,7 +51,6 @@ impl Process {
                 mirror,
                 remembered,
                 pods,
-                proved,
                 now,
             };
             let driven = drive.run().await?;
@@ -74,9 +70,6 @@ impl Process {
             Poll::Pending => None,
             Poll::Ready(ended) => {
                 self.pass = None;
-                if let Ok(driven) = &ended {
-                    self.proved.clone_from(&driven.proved);
-                }
                 Some(ended)
             }
         }
@@ -93,9 +86,9 @@ impl Process {
 
     /// The process dies where it is; the one after it knows nothing.
     pub(crate) fn crash(&mut self) {
-        (self.pass, self.proved) = (None, None);
+        self.pass = None;
         (self.operator.cache, self.operator.own) = (Arc::default(), Arc::default());
-        self.operator.memory = Arc::default();
+        (self.operator.memory, self.operator.reads) = (Arc::default(), Arc::default());
     }
 
     /// A whole pass. Gives how many stops it had.

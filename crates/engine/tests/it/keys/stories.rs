@@ -160,6 +160,7 @@ fn comes_to_rest(world: &Shared) {
 
 fn tell(world: &Shared, chapters: &[Chapter], seconds: u32) {
     let (mut one, mut two) = (Process::new("one", world), Process::new("two", world));
+    (one.operator.lags, two.operator.lags) = (true, true);
     let mut is_whole = false;
     for chapter in chapters {
         if !is_loss(chapter.disturbance) || is_whole {
@@ -168,8 +169,10 @@ fn tell(world: &Shared, chapters: &[Chapter], seconds: u32) {
         }
         disturb(world, Disturbance::Seconds(seconds));
         if chapter.forgets {
-            one.operator.cache.lock().unwrap().clear();
-            two.operator.cache.lock().unwrap().clear();
+            for operator in [&one.operator, &two.operator] {
+                operator.cache.lock().unwrap().clear();
+                operator.reads.lock().unwrap().clear();
+            }
         }
         if let Some((call, fault)) = chapter.fault {
             let mut world = world.lock().unwrap();
@@ -210,5 +213,6 @@ fn act(chapter: &Chapter, world: &Shared, one: &mut Process, two: &mut Process) 
         is_whole = one.step().is_some_and(|it| it.is_ok_and(|it| it.rest.key.is_ok()));
     }
     world.lock().unwrap().faults.clear();
-    is_whole
+    // What rests on an older Secret says nothing about the one that is there.
+    is_whole && one.operator.is_up_to_date()
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
     World,
-    provisioner_keys::{Drive, Held, Names, Policy, Proved, Retiring, Revoked, coderd::revoke},
+    provisioner_keys::{Drive, Held, Names, Policy, Retiring, Revoked, coderd::revoke},
     world::Promises,
 };
 use http::{Method, Request, Response};
@@ -90,7 +90,6 @@ struct Many {
     keys: Arc<Keys>,
     world: World,
     operators: Vec<Operator>,
-    proved: Vec<Option<Proved>>,
 }
 
 impl Many {
@@ -103,7 +102,7 @@ impl Many {
             shared.lock().unwrap().wanted.names = Names::new(&format!("key-{number}"), &uid);
             Operator::new("wire", &shared)
         };
-        Self { keys, world, operators: (0..count).map(operator).collect(), proved: vec![None; count] }
+        Self { keys, world, operators: (0..count).map(operator).collect() }
     }
 
     /// One pass over each of them; gives back the keys.
@@ -122,9 +121,8 @@ impl Many {
         self.pass_over(|number| &worlds[number]);
     }
 
-    fn pass_over<'a>(&mut self, world: impl Fn(usize) -> &'a World) -> Vec<Held> {
-        let passes = self.operators.iter().zip(&mut self.proved).enumerate();
-        let held = passes.map(|(number, (operator, proved))| {
+    fn pass_over<'a>(&self, world: impl Fn(usize) -> &'a World) -> Vec<Held> {
+        let held = self.operators.iter().enumerate().map(|(number, operator)| {
             let (wanted, mirror) = {
                 let known = operator.lock();
                 (known.wanted.clone(), known.status.clone())
@@ -138,11 +136,9 @@ impl Many {
                 mirror,
                 remembered: None,
                 pods: None,
-                proved: proved.clone(),
                 now: model::start(),
             };
             let driven = wait(drive.run()).unwrap();
-            *proved = driven.proved;
             driven.rest.key.unwrap()
         });
         held.collect()

@@ -100,7 +100,7 @@ impl<'a> AdminJob<'a> {
                 let message =
                     format!("Job {name} makes the account {username}, because there is no other way in");
                 tracing::info!("{message}");
-                publish(self.plane, EventType::Normal, ("Created", "Create"), &message, self.shared).await;
+                publish(self.plane, EventType::Normal, ("Created", "Create"), &message, self.shared);
                 Waiting { reason: ladder::reason::ADMIN_JOB_RUNNING, message }
             }
             Err(waiting) => waiting,
@@ -231,7 +231,7 @@ async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) ->
     let (own, namespace) = (admin_job_name(plane), plane.namespace().unwrap_or_default());
     let mut names = own_secrets::referenced(job);
     names.remove(&own);
-    let refused = pod_secrets::refused(&shared.client, &namespace, names, None).await;
+    let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, None).await;
     match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &it))? {
         Some(Refused { message, .. }) => Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }),
         None => Ok(()),

@@ -39,7 +39,7 @@ pub(super) async fn keep(plane: &CoderControlPlane, proved: &Proved, shared: &Sh
     let (credential, announcement) = lifetime.announce(before, now);
     if let Some(announcement) = announcement {
         let note = announcement.message("the token of the control plane");
-        publish(plane, EventType::Warning, ("TokenExpires", "Announce"), &note, shared).await;
+        publish(plane, EventType::Warning, ("TokenExpires", "Announce"), &note, shared);
         if let Some(heard) = heard {
             shared.planes.set_heard(&name, Heard { announced: credential.clone(), ..heard });
         }

@@ -146,7 +146,7 @@ impl Desk<'_> {
             for step in &plan.steps {
                 match license::apply(&step.effect, &self.declared, self.client, &mut record).await {
                     Ok(done) => {
-                        self.tell(step, &done).await;
+                        self.tell(step, &done);
                         if done == Done::Refused {
                             // It is not sent again, also where the manifest has changed since and this pass is for nothing.
                             self.write_down(&record).await?;
@@ -175,7 +175,7 @@ impl Desk<'_> {
         for announcement in record.announce(&self.declared, live, self.now) {
             let words = ("LicenseExpires", "Announce");
             let note = announcement.message("the licence");
-            publish(&*self.plane, EventType::Warning, words, &note, self.shared).await;
+            publish(&*self.plane, EventType::Warning, words, &note, self.shared);
         }
         let licenses = Some(live.iter().map(|it| LicenseView::of(it, self.now)).collect());
         let applied = license::applied(&self.declared, live);
@@ -210,7 +210,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    async fn tell(&self, step: &Step<LicenseEffect>, done: &Done) {
+    fn tell(&self, step: &Step<LicenseEffect>, done: &Done) {
         let words = match done {
             Done::Uploaded => ("LicenseInstalled", "Create"),
             // The condition says so, with coderd's words.
@@ -221,6 +221,6 @@ impl Desk<'_> {
             step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
         let note = format!("{}: {}", step.reason, changes.join(", "));
         tracing::info!(action = words.1, "{note}");
-        publish(&*self.plane, EventType::Normal, words, &note, self.shared).await;
+        publish(&*self.plane, EventType::Normal, words, &note, self.shared);
     }
 }

@@ -105,7 +105,7 @@ pub(super) async fn token(
             if !granted.stays.is_empty() {
                 let note = format!("not taken away, and tried again: {}", granted.stays.join("; "));
                 tracing::warn!("{note}");
-                publish(plane, EventType::Warning, ("NotTakenAway", "Delete"), &note, shared).await;
+                publish(plane, EventType::Warning, ("NotTakenAway", "Delete"), &note, shared);
             }
             match job.clear(Some(&granted.user.username)).await {
                 Ok(()) => {

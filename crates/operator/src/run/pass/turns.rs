@@ -1,8 +1,8 @@
-//! Turns: of the objects of one control plane so many are looked at side by side, and the others wait in line.
+//! Concurrency limits: of the objects of one control plane so many are reconciled side by side, and the others wait in line.
 //!
-//! A control plane answers only so fast, and we use half of that. A thousand objects that all begin at once would wait inside
-//! their passes until their deadline, and none of them for a reason of its own. Each control plane has its own line, so that
-//! a slow one delays nobody else; each has its end, since what waits there is one pass per object.
+//! A deployment answers only so fast. A thousand objects that all begin at once would wait inside their reconciles until their
+//! deadline. Each control plane has its own limit, so that a slow one delays nobody else. How many requests a deployment is
+//! sent at once is the client's own limit.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::run::planes::PlaneName;
 
 /// How many objects of a control plane are looked at side by side.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 64;
 
 /// The lines that somebody stands in.
 #[derive(Debug, Default)]

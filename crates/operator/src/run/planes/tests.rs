@@ -40,7 +40,7 @@ async fn plane(token: &'static str) -> Plane {
     let client =
         Client::new(ClientOptions { url, token: Some(SecretString::from(token)), transport }).unwrap();
     let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let desk = Arc::new(ClusterDesk::new(nobody, std::sync::Weak::new()));
+    let desk = Arc::new(ClusterDesk::new(nobody, Arc::default(), std::sync::Weak::new()));
     let made_from = Sources {
         declared: origin(token).await,
         place: Origin::new(&[b"place"]),

@@ -57,9 +57,10 @@ pub(super) async fn control_plane(
     provisioner: &CoderProvisioner,
     shared: &Shared,
 ) -> Result<CoderControlPlane, Waiting> {
-    let (namespace, name) = plane_of(provisioner);
+    let plane = plane_of(provisioner);
+    let name = &plane.1;
     let unavailable = |message: String| Waiting { reason: reason::CONTROL_PLANE_UNAVAILABLE, message };
-    match Cluster(shared.client.clone()).control_plane(&namespace, &name).await {
+    match shared.control_plane(&plane).await {
         Ok(Some(plane)) if plane.status.as_ref().is_some_and(|it| it.url.is_some()) => Ok(plane),
         Ok(Some(_)) => Err(unavailable(format!("control plane {name} has no address yet"))),
         Ok(None) => {
@@ -73,10 +74,10 @@ pub(super) async fn control_plane(
 
 /// Whether the control plane is declared, and nobody has looked at it since we started.
 pub(super) async fn is_early(provisioner: &CoderProvisioner, shared: &Shared) -> bool {
-    let (namespace, name) = plane_of(provisioner);
-    let is_looked_at = shared.planes.standing(&(namespace.clone(), name.clone())).is_some();
-    let declared = async { Cluster(shared.client.clone()).control_plane(&namespace, &name).await };
-    provisioner.spec.bootstrap.is_none() && !is_looked_at && matches!(declared.await, Ok(Some(_)))
+    let name = plane_of(provisioner);
+    let is_reconciled = shared.planes.standing(&name).is_some();
+    let is_waited_for = provisioner.spec.bootstrap.is_none() && !is_reconciled;
+    is_waited_for && matches!(shared.control_plane(&name).await, Ok(Some(_)))
 }
 
 /// A deployment that takes our credentials.

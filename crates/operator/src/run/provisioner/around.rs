@@ -2,9 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use api::{CoderProvisioner, reason};
+use api::{CoderProvisioner, CoderProvisionerStatus, reason};
 use engine::{
     Outcome, Trouble, Waiting,
+    provisioner::report::{self, Findings},
     provisioner_keys::{
         Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told, Why,
         coderd::revoke,
@@ -13,6 +14,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
+use serde_json::{Map, Value, json};
 
 use crate::run::{
     Shared,
@@ -61,7 +63,12 @@ impl<'a> Around<'a> {
     /// Writes the record into the status where it is another one. A status with a newer record is left as it is.
     async fn settle(&self, record: &Record) -> Result<(), kube::Error> {
         let fields = |now: &CoderProvisioner| {
-            advanced(&now.status.as_ref().map(|it| it.key.clone()).unwrap_or_default(), record)
+            let known = now.status.clone().unwrap_or_default();
+            let mut fields = advanced(&known.key, record)?;
+            if !fields.is_empty() && !report::is_begun(now) {
+                fields.append(&mut first_status(now));
+            }
+            Some(fields)
         };
         let marked = mark_with(&self.provisioner(), &self.shared.client, fields).await?;
         let mut current = self.provisioner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,17 +100,26 @@ impl<'a> Around<'a> {
     }
 
     /// Tells what happened. Nothing of it is secret.
-    pub(super) async fn publish(&self) {
+    pub(super) fn publish(&self) {
         let news = std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
         let provisioner = self.provisioner();
         for (reason, action, note) in news {
-            publish(&provisioner, EventType::Normal, (reason, action), &note, self.shared).await;
+            publish(&provisioner, EventType::Normal, (reason, action), &note, self.shared);
         }
     }
 
     fn tell(&self, news: News) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
     }
+}
+
+/// The fields of the first status of a provisioner: what is about to be minted is written together with them.
+fn first_status(provisioner: &CoderProvisioner) -> Map<String, Value> {
+    let before = provisioner.status.clone().unwrap_or_default();
+    let CoderProvisionerStatus { observed_generation, conditions, phase, .. } =
+        report::status(provisioner, before, &Findings::default(), Timestamp::now());
+    let fields = json!({"observedGeneration": observed_generation, "conditions": conditions, "phase": phase});
+    fields.as_object().cloned().unwrap_or_default()
 }
 
 impl Surroundings for Around<'_> {

@@ -76,7 +76,7 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     let around = Around::new(provisioner.clone(), &names, shared);
     let is_last = is_urgent || age > patience.with_coderd;
     let done = revoke_all(provisioner, &names, &around, is_last, context).await;
-    around.publish().await;
+    around.publish();
     if let Err((waiting, keys)) = done {
         if !is_last {
             let message = format!("{keys} not revoked yet: {}", waiting.message);

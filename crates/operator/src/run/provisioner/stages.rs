@@ -1,7 +1,7 @@
 //! One pass over a provisioner, stage by stage. What a stage needs is there when its turn comes; what stops one stops those
 //! after it, and is said in its condition.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use api::{
     CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, annotation, reason,
@@ -11,19 +11,27 @@ use engine::{
     Freshness, Trouble, Waiting, World,
     endpoint::place,
     objects::{Keeper as _, Notice, rollout::Rollout},
-    provisioner::{KINDS, children, daemons::Daemons, gate, image, names, report::Findings, secret},
+    provisioner::{
+        children,
+        daemons::Daemons,
+        gate, image, names,
+        report::{self, Findings, Stage},
+        secret,
+    },
     provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Record, Rest, SecretPlace, Wanted},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{Api, ResourceExt as _, api::ListParams};
 
-use super::{Context, access, around::Around, write_status};
+use tokio::time::sleep;
+
+use super::{Context, access, around::Around, conclude, write_status};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        key_secrets::KeySecrets,
+        key_secrets::{KeyHolder, KeySecrets},
         objects::{self, Run},
         pass::About,
         planes::Plane,
@@ -31,6 +39,8 @@ use crate::{
     },
 };
 
+/// How long a new provisioner may be without a status while its deployment does not answer.
+const FIRST_STATUS: Duration = Duration::from_secs(1);
 /// Beyond the grace period of the pods, until an old key goes in any case.
 const BEYOND_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
@@ -109,7 +119,7 @@ async fn keyed(
     need: Freshness,
     context: &Context,
 ) -> Result<Option<Keyed>, kube::Error> {
-    let Some(known) = reached(passed, need, context).await? else { return Ok(None) };
+    let Some(known) = Box::pin(reach(passed, need, context)).await? else { return Ok(None) };
     let provisioner = passed.provisioner.clone();
     if let Err(message) = Names::check(provisioner.key_name()) {
         let message = format!("spec.key.name: {message}");
@@ -120,10 +130,13 @@ async fn keyed(
     let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
     let secrets = secrets(&provisioner, &context.shared);
     let (about, recorded) = (About::of(&provisioner), around.recorded());
-    let (pods, given) = futures::try_join!(
-        list_pods(&provisioner, &context.shared),
-        given(&provisioner, &recorded, &context.shared)
-    )?;
+    let given = given(&provisioner, &recorded, &context.shared).await;
+    // An old key is revoked only if no pod has it, and the watch may be behind.
+    let pods = if recorded.retiring.is_empty() {
+        known_pods(&provisioner, &context.shared).await
+    } else {
+        list_pods(&provisioner, &context.shared).await?
+    };
     let drive = Drive {
         wanted: &wanted,
         coderd: &known.world,
@@ -132,7 +145,6 @@ async fn keyed(
         mirror: recorded,
         remembered: context.shared.memory.with(&about, |it| it.record.clone()),
         pods: Some(carried(&pods, given, &provisioner)),
-        proved: context.shared.memory.with(&about, |it| it.proved.clone()),
         now: Timestamp::now(),
     };
     let driven = drive.run().await;
@@ -143,8 +155,7 @@ async fn keyed(
             passed.findings.key = Some(Err(failed(trouble)));
             None
         }
-        Ok(Driven { rest, proved, trouble }) => {
-            context.shared.memory.with(&about, |it| it.proved = proved);
+        Ok(Driven { rest, trouble }) => {
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
             passed.is_rotating = rest.is_rotating();
@@ -152,7 +163,7 @@ async fn keyed(
             settle(&mut passed.findings, rest)
         }
     };
-    around.publish().await;
+    around.publish();
     passed.provisioner = around.provisioner();
     Ok(held.map(|held| Keyed { held, known, pods }))
 }
@@ -193,48 +204,85 @@ fn failed(trouble: Trouble) -> Waiting {
     Waiting { reason: own(waiting.reason), ..waiting }
 }
 
-/// Everything up to the organization.
-async fn reached(
+/// How far a reconcile has come towards its organization.
+#[derive(Default)]
+struct Reached {
+    control_plane: Stage,
+    access: Stage,
+    entitled: Stage,
+    key: Stage,
+    trouble: Option<Failure>,
+    known: Option<Known>,
+}
+
+impl Reached {
+    fn failed(mut self, trouble: Trouble, stage: impl FnOnce(&mut Self) -> &mut Stage) -> Self {
+        self.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
+        *stage(&mut self) = Some(Err(trouble.into_waiting()));
+        self
+    }
+}
+
+/// Everything up to the organization. A new provisioner whose deployment does not answer soon gets its first status meanwhile.
+async fn reach(
     passed: &mut Passed,
     need: Freshness,
     context: &Context,
 ) -> Result<Option<Known>, kube::Error> {
-    let (provisioner, findings) = (&passed.provisioner, &mut passed.findings);
-    let declared = match access::control_plane(provisioner, &context.shared).await {
-        Ok(declared) => declared,
-        Err(waiting) => {
-            findings.control_plane = Some(Err(waiting));
-            return Ok(None);
+    let provisioner = passed.provisioner.clone();
+    let mut reaching = pin!(reached(&provisioner, need, context));
+    let reached = if report::is_begun(&provisioner) {
+        reaching.await
+    } else {
+        tokio::select! {
+            biased;
+            reached = &mut reaching => reached,
+            () = sleep(FIRST_STATUS) => {
+                passed.provisioner = conclude(&provisioner, &Findings::default(), &context.shared).await?;
+                passed.written.clone_from(&passed.provisioner.status);
+                reaching.await
+            }
         }
     };
-    findings.control_plane = Some(Ok(()));
+    let Reached { control_plane, access, entitled, key, trouble, known } = reached;
+    let requested = passed.findings.requested.take();
+    passed.findings = Findings { control_plane, access, entitled, key, requested, ..Findings::default() };
+    passed.trouble = trouble;
+    Ok(known)
+}
+
+async fn reached(provisioner: &CoderProvisioner, need: Freshness, context: &Context) -> Reached {
+    let mut reached = Reached::default();
+    let declared = match access::control_plane(provisioner, &context.shared).await {
+        Ok(declared) => declared,
+        Err(waiting) => return Reached { control_plane: Some(Err(waiting)), ..reached },
+    };
+    reached.control_plane = Some(Ok(()));
     let plane = match access::access(provisioner, &declared, context).await {
         Ok(plane) => plane,
-        Err(trouble) => {
-            passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-            findings.access = Some(Err(trouble.into_waiting()));
-            return Ok(None);
-        }
+        Err(trouble) => return reached.failed(trouble, |it| &mut it.access),
     };
     let world = plane.world(need);
     if let Err(trouble) = world.same_deployment().await {
-        passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-        findings.access = Some(Err(trouble.into_waiting()));
-        return Ok(None);
+        return reached.failed(trouble, |it| &mut it.access);
     }
-    findings.access = Some(Ok(()));
+    reached.access = Some(Ok(()));
     let entitled = gate::asked(world.licensed().await.as_ref().map(|it| &it.1));
     let is_entitled = entitled.is_ok();
-    findings.entitled = Some(entitled);
+    reached.entitled = Some(entitled);
     if !is_entitled {
-        return Ok(None);
+        return reached;
     }
     match organization(provisioner.spec.organization(), &world).await {
-        Ok(organization) => Ok(Some(Known { declared, plane, world, organization })),
+        Ok(organization) => {
+            reached.known = Some(Known { declared, plane, world, organization });
+            reached
+        }
         Err(trouble) => {
-            passed.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-            findings.key = Some(Err(failed(trouble)));
-            Ok(None)
+            let is_remote = matches!(trouble, Trouble::Remote(_));
+            reached.trouble = is_remote.then(|| Failure::of(&trouble));
+            reached.key = Some(Err(failed(trouble)));
+            reached
         }
     }
 }
@@ -269,23 +317,30 @@ fn wanted(provisioner: &CoderProvisioner, known: &Known) -> Wanted {
 }
 
 pub(super) fn secrets(provisioner: &CoderProvisioner, shared: &Shared) -> KeySecrets {
-    KeySecrets::new(
-        shared.client.clone(),
-        &provisioner.namespace().unwrap_or_default(),
-        &provisioner.uid().unwrap_or_default(),
-        names::labels(&provisioner.name_any()),
-        Some(provisioner.owner()),
-    )
+    let holder = KeyHolder {
+        namespace: provisioner.namespace().unwrap_or_default(),
+        uid: provisioner.uid().unwrap_or_default(),
+        labels: names::labels(&provisioner.name_any()),
+        owner: Some(provisioner.owner()),
+    };
+    KeySecrets::new(shared.client.clone(), Arc::clone(&shared.secrets), holder)
 }
 
-/// The pods that there are, those that are on their way out included.
+/// The pods that the watch has shown, those that are being deleted included.
+async fn known_pods(provisioner: &CoderProvisioner, shared: &Shared) -> Vec<Pod> {
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let pods = shared.owned.pods(&namespace, &names::wide_selector(provisioner)).await;
+    pods.iter().map(|it| (**it).clone()).collect()
+}
+
+/// The pods that there are now, those that are being deleted included.
 pub(super) async fn list_pods(
     provisioner: &CoderProvisioner,
     shared: &Shared,
 ) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
-    Ok(pods.list(&ListParams::default().labels(&names::wide_selector(provisioner))).await?.items)
+    Ok(pods.list(&ListParams::default().labels(&names::wide_selector(provisioner).to_string())).await?.items)
 }
 
 /// The key that pods get which come now. It is of interest only as long as there is an old one.
@@ -293,14 +348,14 @@ async fn given(
     provisioner: &CoderProvisioner,
     recorded: &Record,
     shared: &Shared,
-) -> Result<Option<BTreeSet<String>>, kube::Error> {
+) -> Option<BTreeSet<String>> {
     if recorded.retiring.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await?;
+    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await;
     let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
     let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
-    Ok(Some(checksum.into_iter().collect()))
+    Some(checksum.into_iter().collect())
 }
 
 /// What the pods carry of keys.
@@ -330,7 +385,7 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         // Those that are there stay with theirs, and everything else goes on: their number, and above all their key.
         Err(waiting) => {
             passed.findings.stopped = Some(waiting);
-            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await?;
+            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await;
             let Some(image) = deployed.as_ref().and_then(deployed_image) else {
                 return look_on(passed, context).await;
             };
@@ -415,7 +470,8 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
         }
     };
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let live = objects::labelled(&KINDS, provisioner.namespace().as_deref(), &selector, shared).await?;
+    let live = shared.owned.objects(&provisioner.namespace().unwrap_or_default(), &selector).await;
+    let live = live.iter().map(|it| (**it).clone()).collect();
     let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
     let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
     passed.findings.replicas = Some(counted(&seen));
@@ -432,7 +488,7 @@ async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Err
         &names::wide_selector(&provisioner),
         shared,
     )
-    .await?;
+    .await;
     let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == reason::NOT_ENTITLED);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
     if goes

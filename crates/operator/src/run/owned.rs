@@ -1,0 +1,205 @@
+//! The Kubernetes objects that belong to manifests: one watch per resource, for all controllers.
+
+use std::{fmt::Debug, sync::Arc};
+
+use api::label;
+use engine::{objects::Live, provisioner::KINDS};
+use futures::{Stream, StreamExt as _, future::BoxFuture};
+use k8s_openapi::{
+    api::{
+        apps::v1::ReplicaSet,
+        core::v1::{Pod, PodSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource,
+    api::{ApiResource, DynamicObject, PartialObjectMeta},
+    core::{GroupVersionKind, Selector, SelectorExt as _},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{ObjectRef, Store},
+        watcher::{self, watcher},
+    },
+};
+use tokio::sync::broadcast;
+
+use super::{Shared, cache::Cache, controllers::Complaints, metrics::KindName, stream::received};
+
+/// How many changes a slow controller may be behind before it reconciles everything.
+const CAPACITY: usize = 4096;
+/// coder-k8s has given every object this label, and the selectors of Deployments that it made cannot change.
+const MANAGED_BY: &str = "coder-k8s";
+
+/// The owner of an object that was created, changed or deleted.
+#[derive(Debug, Clone)]
+pub(super) struct Owner {
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// The objects that belong to manifests.
+#[derive(Debug)]
+pub(super) struct Owned {
+    objects: Vec<(ApiResource, Cache<Live>)>,
+    replica_sets: Cache<ReplicaSet>,
+    pods: Cache<Pod>,
+    changes: broadcast::Sender<Owner>,
+}
+
+impl Default for Owned {
+    fn default() -> Self {
+        let resource = |(group, version, kind): (&str, &str, &str)| {
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+        };
+        Self {
+            objects: KINDS.map(|it| (resource(it), Cache::default())).into(),
+            replica_sets: Cache::default(),
+            pods: Cache::default(),
+            changes: broadcast::Sender::new(CAPACITY),
+        }
+    }
+}
+
+impl Owned {
+    /// The objects of a namespace that have these labels.
+    pub(super) async fn objects(&self, namespace: &str, labels: &Selector) -> Vec<Arc<Live>> {
+        let mut found = Vec::new();
+        for (_, cache) in &self.objects {
+            cache.listed().await;
+            found.extend(cache.find(namespace, |it| has(it.metadata(), labels)));
+        }
+        found
+    }
+
+    /// A Deployment by its name.
+    pub(super) async fn deployment(&self, namespace: &str, name: &str) -> Option<Arc<Live>> {
+        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == "Deployment")?;
+        cache.listed().await;
+        cache.get(namespace, name)
+    }
+
+    /// The `ReplicaSet`s of a namespace that have these labels, without what is in them.
+    pub(super) async fn replica_sets(&self, namespace: &str, labels: &Selector) -> Vec<Arc<ReplicaSet>> {
+        self.replica_sets.listed().await;
+        self.replica_sets.find(namespace, |it| has(&it.metadata, labels))
+    }
+
+    /// The pods of a namespace that have these labels, those that are being deleted included.
+    pub(super) async fn pods(&self, namespace: &str, labels: &Selector) -> Vec<Arc<Pod>> {
+        self.pods.listed().await;
+        self.pods.find(namespace, |it| has(&it.metadata, labels))
+    }
+
+    /// Enters the answer to a write of ours, so that nobody has to wait for the watch.
+    pub(super) fn note(&self, written: Live) {
+        let is_watched =
+            written.metadata().labels.iter().flatten().any(|it| it == (&label(), &MANAGED_BY.to_owned()));
+        let cache = self.objects.iter().find(|(resource, _)| resource.kind == written.key.kind);
+        // The watch does not show an object without the label, and would never remove it.
+        if let Some((_, cache)) = cache.filter(|_| is_watched) {
+            let metadata = written.metadata().clone();
+            cache.enter(&metadata, written);
+        }
+    }
+
+    fn announce(&self, metadata: &ObjectMeta) {
+        for owner in metadata.owner_references.iter().flatten().filter(|it| it.controller == Some(true)) {
+            let (kind, name) = (owner.kind.clone(), owner.name.clone());
+            // No receiver: no controller runs.
+            self.changes
+                .send(Owner { kind, namespace: metadata.namespace.clone().unwrap_or_default(), name })
+                .ok();
+        }
+    }
+}
+
+/// The manifests whose objects were created, changed or deleted by somebody else. All of them where the receiver missed some.
+pub(super) fn changed<K>(
+    shared: &Shared,
+    manifests: Store<K>,
+) -> impl Stream<Item = ObjectRef<K>> + Send + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    received(shared.owned.changes.subscribe()).flat_map(move |changed| {
+        let refs: Vec<ObjectRef<K>> = match changed {
+            Some(owner) if owner.kind == K::kind(&()) => {
+                vec![ObjectRef::new(&owner.name).within(&owner.namespace)]
+            }
+            Some(_) => Vec::new(),
+            None => manifests.state().iter().map(|it| ObjectRef::from_obj(&**it)).collect(),
+        };
+        futures::stream::iter(refs)
+    })
+}
+
+/// The watches, each with the kind that it is for.
+pub(super) fn watches(shared: &Arc<Shared>) -> Vec<(KindName, BoxFuture<'static, ()>)> {
+    let mut watches: Vec<(KindName, BoxFuture<'static, ()>)> = Vec::new();
+    for index in 0..shared.owned.objects.len() {
+        let shared = Arc::clone(shared);
+        let kind = shared.owned.objects[index].0.kind.clone();
+        watches.push((kind.into(), Box::pin(watch_objects(shared, index))));
+    }
+    watches.push((ReplicaSet::kind(&()), Box::pin(watch_replica_sets(Arc::clone(shared)))));
+    watches.push((Pod::kind(&()), Box::pin(watch_pods(Arc::clone(shared)))));
+    watches
+}
+
+async fn watch_objects(shared: Arc<Shared>, index: usize) {
+    let (resource, cache) = &shared.owned.objects[index];
+    let objects: Api<DynamicObject> = match &shared.namespace {
+        Some(namespace) => Api::namespaced_with(shared.watching.clone(), namespace, resource),
+        None => Api::all_with(shared.watching.clone(), resource),
+    };
+    let events = watcher(objects, config()).default_backoff();
+    let read = |object| Live::of(object, resource);
+    let failed = Complaints::reported(resource.kind.clone().into(), &shared);
+    cache.follow(events, read, |it| shared.owned.announce(it), failed).await;
+}
+
+async fn watch_replica_sets(shared: Arc<Shared>) {
+    let events = watcher(shared.api::<PartialObjectMeta<ReplicaSet>>(), config()).default_backoff();
+    let read = |object: PartialObjectMeta<ReplicaSet>| {
+        Some(ReplicaSet { metadata: object.metadata, ..ReplicaSet::default() })
+    };
+    let failed = Complaints::reported(ReplicaSet::kind(&()), &shared);
+    shared.owned.replica_sets.follow(events, read, |_| {}, failed).await;
+}
+
+async fn watch_pods(shared: Arc<Shared>) {
+    let events = watcher(shared.api::<Pod>(), config()).default_backoff();
+    let failed = Complaints::reported(Pod::kind(&()), &shared);
+    shared.owned.pods.follow(events, |pod| Some(pruned(pod)), |_| {}, failed).await;
+}
+
+/// What a watch selects.
+fn config() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{}={MANAGED_BY}", label()))
+}
+
+fn label() -> String {
+    label::MANAGED_BY.to_owned()
+}
+
+fn has(metadata: &ObjectMeta, labels: &Selector) -> bool {
+    metadata.labels.as_ref().is_some_and(|it| labels.matches(it))
+}
+
+/// Drops what nobody asks of a pod: with thousands of pods that is most of the memory.
+fn pruned(mut pod: Pod) -> Pod {
+    pod.metadata.managed_fields = None;
+    if let Some(spec) = &mut pod.spec {
+        let PodSpec { containers, termination_grace_period_seconds, .. } = std::mem::take(spec);
+        *spec = PodSpec { containers, termination_grace_period_seconds, ..PodSpec::default() };
+        for container in &mut spec.containers {
+            container.volume_mounts = None;
+            container.args = None;
+            container.command = None;
+            container.env.iter_mut().for_each(|it| it.retain(|it| it.value_from.is_some()));
+        }
+    }
+    pod
+}
