@@ -56,18 +56,27 @@ pub(crate) fn with_bed_of<W>(coder: Option<&str>, work: impl FnOnce(BedInfo) -> 
 where
     W: Future<Output = Result<ExitCode>>,
 {
+    with_whole_bed(coder, Options { coderds: true }, async |bed| work(bed.info().clone()).await)
+}
+
+/// The same for work that starts processes on the bed.
+pub(crate) fn with_whole_bed(
+    coder: Option<&str>,
+    options: Options,
+    work: impl AsyncFnOnce(&Bed) -> Result<ExitCode>,
+) -> Result<ExitCode> {
     let parts = Parts::ensure_with(coder, &say)?;
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
     runtime.block_on(async {
         let started = std::time::Instant::now();
         let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let bed = tokio::select! {
-            bed = Bed::start(&parts, Options { coderds: true }) => bed?,
+            bed = Bed::start(&parts, options) => bed?,
             _ = interrupted(&mut terminated) => return Ok(ExitCode::FAILURE),
         };
         say(&format!("the bed is ready after {:.1} s", started.elapsed().as_secs_f64()));
         let done = tokio::select! {
-            done = work(bed.info().clone()) => done,
+            done = work(&bed) => done,
             // Being told to end is an end like any other: there is nothing to look for in the logs.
             signal = interrupted(&mut terminated) => return Ok(ExitCode::from(128 + signal)),
         };

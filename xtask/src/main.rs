@@ -4,6 +4,7 @@
 
 mod api_check;
 mod bed;
+mod bench;
 mod chart;
 mod crdgen;
 mod demo;
@@ -42,6 +43,8 @@ enum Verb {
     Demo(demo::Args),
     /// Run every test, on a bed that is started once
     Test(test::Args),
+    /// Measure on a bed what the operator costs, beside the goals: seconds, requests, CPU time, memory
+    Bench(bench::Args),
     /// Check sizes, headers, words, dependencies between crates, reasons, pages, secrets and generated files
     Tidy,
     /// Build the book of the pages under `docs` into `target/book`
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Bed(verb) => bed::run(verb),
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Tidy => tidy::run(),
         Verb::Docs => docs::run(),
         Verb::Docsgen => generated::write(&generated::DOCS),

@@ -31,7 +31,9 @@ pub struct Kubernetes {
     /// Where the API server answers.
     pub address: SocketAddr,
     authority: PathBuf,
-    _processes: [Process; 3],
+    etcd: Process,
+    apiserver: Process,
+    _manager: Process,
 }
 
 impl Kubernetes {
@@ -47,13 +49,25 @@ impl Kubernetes {
             audit_log,
             address: files.address,
             authority: files.authority,
-            _processes: [etcd, apiserver, manager],
+            etcd,
+            apiserver,
+            _manager: manager,
         })
     }
 
     /// The API server's certificate authority.
     pub fn authority(&self) -> &Path {
         &self.authority
+    }
+
+    /// The process id of etcd; `None` once it has ended.
+    pub fn etcd_process_id(&self) -> Option<u32> {
+        self.etcd.id()
+    }
+
+    /// The process id of kube-apiserver; `None` once it has ended.
+    pub fn apiserver_process_id(&self) -> Option<u32> {
+        self.apiserver.id()
     }
 }
 

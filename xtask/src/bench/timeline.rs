@@ -1,0 +1,228 @@
+//! The time line of one object, and what each kind of request costs: which part of a work takes how long.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use jiff::Timestamp;
+
+use super::{
+    audit::{Class, Request},
+    calls::Call,
+    table::number,
+};
+
+/// When an object was applied, and when it was first seen converged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) name: String,
+    pub(super) applied: Timestamp,
+    pub(super) converged: Timestamp,
+}
+
+impl Arrival {
+    /// Returns the seconds from apply to converged.
+    pub(super) fn seconds(&self) -> f64 {
+        self.converged.duration_since(self.applied).as_secs_f64()
+    }
+}
+
+/// What a burst consisted of.
+#[derive(Debug, Clone)]
+pub(super) struct Burst {
+    /// When the first object was applied.
+    pub(super) began: Timestamp,
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) requests: Vec<Request>,
+    pub(super) calls: Vec<Call>,
+}
+
+/// A request on the time line.
+struct Line {
+    at: Timestamp,
+    milliseconds: f64,
+    what: String,
+}
+
+impl Burst {
+    /// Returns the seconds after which a share of the objects, in percent, had converged. `None` without objects.
+    pub(super) fn seconds_to(&self, percent: usize) -> Option<f64> {
+        let mut seconds: Vec<f64> =
+            self.arrivals.iter().map(|it| it.converged.duration_since(self.began).as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        let index = (seconds.len() * percent).div_ceil(100).saturating_sub(1);
+        seconds.get(index).copied()
+    }
+
+    /// Returns the object that took a median time. `None` without objects.
+    fn median(&self) -> Option<&Arrival> {
+        let mut arrivals: Vec<&Arrival> = self.arrivals.iter().collect();
+        arrivals.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+        arrivals.get(arrivals.len() / 2).copied()
+    }
+
+    /// Returns the whole time line as Markdown.
+    pub(super) fn text(&self, title: &str) -> String {
+        let mut text = format!("## Time line: {title}\n\n");
+        let shares = [1, 25, 50, 75, 90, 100];
+        let shares = shares.map(|it| format!("{it} % {} s", number(self.seconds_to(it).unwrap_or_default())));
+        writeln!(text, "Objects converged after: {}.\n", shares.join(", ")).ok();
+        if let Some(median) = self.median() {
+            text += &self.of_object(median);
+        }
+        text += &self.by_kind();
+        text
+    }
+
+    fn of_object(&self, arrival: &Arrival) -> String {
+        let Arrival { name, applied, .. } = arrival;
+        let requests = self.requests.iter().filter(|it| it.name.as_deref().is_some_and(|it| is_of(it, name)));
+        let requests = requests.map(|it| Line {
+            at: it.received,
+            milliseconds: it.milliseconds(),
+            what: format!(
+                "{} {} {} = {}",
+                it.verb,
+                it.resource,
+                it.name.as_deref().unwrap_or_default(),
+                it.code
+            ),
+        });
+        let is_its = |it: &&Call| {
+            it.subject.as_deref().is_some_and(|it| is_of(it, name))
+                || it.path.split('/').any(|it| is_of(it, name))
+        };
+        let calls = self.calls.iter().filter(is_its).map(|it| Line {
+            at: it.sent,
+            milliseconds: it.milliseconds(),
+            what: format!("coderd: {} {}", it.method, it.path),
+        });
+        let mut lines: Vec<Line> = requests.chain(calls).collect();
+        lines.push(Line { at: arrival.converged, milliseconds: 0.0, what: "seen converged".to_owned() });
+        lines.sort_by_key(|it| it.at);
+        let mut text = format!(
+            "The object of median time, {name}: applied {} s after the first one, converged {} s later.\n\n| ms after apply | took ms | request |\n|---|---|---|\n",
+            number(applied.duration_since(self.began).as_secs_f64()),
+            number(arrival.seconds())
+        );
+        for Line { at, milliseconds, what } in lines {
+            let offset = at.duration_since(*applied).as_secs_f64() * 1e3;
+            writeln!(text, "| {offset:.0} | {milliseconds:.0} | {what} |").ok();
+        }
+        text + "\n"
+    }
+
+    /// Returns the number and the times of each kind of request, the most expensive first.
+    fn by_kind(&self) -> String {
+        let mut kinds = BTreeMap::<String, Vec<f64>>::new();
+        for request in self.requests.iter().filter(|it| it.class() != Class::Watch) {
+            let kind = format!("{} {} = {}", request.verb, request.resource, request.code);
+            kinds.entry(kind).or_default().push(request.milliseconds());
+        }
+        for call in &self.calls {
+            kinds
+                .entry(format!("coderd: {} {}", call.method, pattern(&call.path)))
+                .or_default()
+                .push(call.milliseconds());
+        }
+        let mut kinds: Vec<(String, Vec<f64>)> = kinds.into_iter().collect();
+        for (_, times) in &mut kinds {
+            times.sort_by(f64::total_cmp);
+        }
+        let total = |times: &[f64]| times.iter().sum::<f64>();
+        kinds.sort_by(|(_, one), (_, other)| total(other).total_cmp(&total(one)));
+        let mut text =
+            "| request | count | median ms | most ms | seconds in all |\n|---|---|---|---|---|\n".to_owned();
+        for (kind, times) in kinds {
+            let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+            let most = times.last().copied().unwrap_or_default();
+            let seconds = number(total(&times) / 1e3);
+            writeln!(text, "| {kind} | {} | {middle:.0} | {most:.0} | {seconds} |", times.len()).ok();
+        }
+        text
+    }
+}
+
+/// Whether a name is that of an object, or of something that is called after it.
+fn is_of(name: &str, object: &str) -> bool {
+    let rest = name.strip_prefix(object);
+    rest.is_some_and(|it| it.is_empty() || it.starts_with(['-', '.']))
+}
+
+/// Returns a path with placeholders for what differs between objects: ids, and names with a number.
+fn pattern(path: &str) -> String {
+    let is_variable = |part: &str| part.len() > 2 && part.contains(|it: char| it.is_ascii_digit());
+    let parts = path.split('/').map(|part| if is_variable(part) { "…" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::audit::tests::at;
+
+    fn time(milliseconds: i64) -> Timestamp {
+        Timestamp::from_millisecond(milliseconds).unwrap()
+    }
+
+    fn burst() -> Burst {
+        let arrival = |name: &str, applied, converged| Arrival {
+            name: name.to_owned(),
+            applied: time(applied),
+            converged: time(converged),
+        };
+        let call = Call {
+            method: "POST".to_owned(),
+            path: "/api/v2/organizations/12ab/provisionerkeys".to_owned(),
+            subject: Some("a-02".to_owned()),
+            sent: time(130),
+            answered: Some(time(160)),
+        };
+        Burst {
+            began: time(0),
+            arrivals: vec![arrival("a-01", 0, 100), arrival("a-02", 50, 300), arrival("a-03", 60, 1060)],
+            requests: vec![
+                at(110, 20, "patch", "secrets", "a-02-key"),
+                at(90, 5, "patch", "coderprovisioners", "a-02"),
+                at(95, 5, "patch", "secrets", "a-021-key"),
+            ],
+            calls: vec![call],
+        }
+    }
+
+    #[test]
+    fn time_line_has_the_requests_of_the_median_object_in_order() {
+        let text = burst().text("provisioners-200");
+        assert!(text.contains("a-02: applied 0.05 s after the first one, converged 0.25 s later"), "{text}");
+        let lines: Vec<&str> =
+            text.lines().filter(|it| it.contains("a-02") || it.contains("coderd:")).collect();
+        assert_eq!(
+            lines.get(1..4).unwrap(),
+            [
+                "| 40 | 5 | patch coderprovisioners a-02 = 200 |",
+                "| 60 | 20 | patch secrets a-02-key = 200 |",
+                "| 80 | 30 | coderd: POST /api/v2/organizations/12ab/provisionerkeys |",
+            ]
+        );
+        assert!(!text.contains("a-021-key"), "another object's: {text}");
+    }
+
+    #[test]
+    fn kinds_of_requests_are_ordered_by_cost() {
+        let text = burst().text("x");
+        let kinds: Vec<&str> = text.lines().skip_while(|it| !it.starts_with("| request |")).skip(2).collect();
+        assert_eq!(
+            kinds,
+            [
+                "| coderd: POST /api/v2/organizations/…/provisionerkeys | 1 | 30 | 30 | 0.03 |",
+                "| patch secrets = 200 | 2 | 20 | 20 | 0.03 |",
+                "| patch coderprovisioners = 200 | 1 | 5 | 5 | 0.01 |",
+            ]
+        );
+    }
+
+    #[test]
+    fn shares_of_objects_have_their_time() {
+        assert_eq!(burst().seconds_to(50), Some(0.3));
+        assert_eq!(burst().seconds_to(100), Some(1.06));
+        assert_eq!(burst().seconds_to(1), Some(0.1));
+    }
+}
