@@ -35,6 +35,8 @@ pub(super) enum Measure {
     ResidentMegabytes,
     AnonymousMegabytes,
     BinaryMegabytes,
+    /// The cores that were busy before the work began, while the operator was quiet.
+    BusyCores,
 }
 
 impl Measure {
@@ -60,6 +62,7 @@ impl Measure {
             Self::ResidentMegabytes => "RSS MB",
             Self::AnonymousMegabytes => "anonymous RSS MB",
             Self::BinaryMegabytes => "binary MB",
+            Self::BusyCores => "cores busy before",
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
     calls::Call,
     figures::{Figures, Measure},
     fixture::Fixture,
-    proc::cpu_seconds,
+    proc::{cpu_seconds, machine_cpu_seconds},
 };
 use crate::terminal::say;
 
@@ -19,6 +19,8 @@ const QUIET: Duration = Duration::from_millis(1500);
 /// The longest wait for that.
 const LONGEST: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(250);
+/// How many cores the quiet servers of a bed may need.
+const BUSY: f64 = 0.3;
 
 /// The CPU time that processes have used, in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +39,8 @@ pub(super) struct Meter {
     cpu: Cpu,
     /// The operator that ran at the beginning, and its CPU time.
     operator: Option<(u32, f64)>,
+    /// The cores that were busy before.
+    busy_cores: f64,
 }
 
 /// What was measured.
@@ -51,7 +55,14 @@ impl Meter {
     pub(super) async fn start(fixture: &Fixture<'_>) -> Result<Self> {
         let mut meter = Self::at_once(fixture)?;
         meter.settle(fixture).await?;
-        Self::at_once(fixture)
+        let settled = Instant::now();
+        let before = machine_cpu_seconds()?;
+        sleep(QUIET).await;
+        let busy_cores = (machine_cpu_seconds()? - before) / settled.elapsed().as_secs_f64();
+        if busy_cores > BUSY {
+            say(&format!("other programs keep {busy_cores:.1} cores busy: the seconds will be too many"));
+        }
+        Ok(Self { busy_cores, ..Self::at_once(fixture)? })
     }
 
     fn at_once(fixture: &Fixture<'_>) -> Result<Self> {
@@ -64,6 +75,7 @@ impl Meter {
             received: fixture.calls.received(),
             cpu: cpu_of(fixture)?,
             operator: operator.transpose()?,
+            busy_cores: 0.0,
         })
     }
 
@@ -79,6 +91,7 @@ impl Meter {
         let calls = fixture.calls.since(self.calls);
         let mut figures = Figures::default();
         figures.set(Measure::Seconds, seconds);
+        figures.set(Measure::BusyCores, self.busy_cores);
         set_counts(&mut figures, &self.requests);
         figures.set(Measure::Calls, number(calls.len()));
         let received = fixture.calls.received().saturating_sub(self.received);

@@ -29,6 +29,20 @@ pub(super) fn memory(process: u32) -> Result<Memory> {
     memory_of(&text).with_context(|| format!("understand {path}"))
 }
 
+/// Returns the CPU time that all processes of the machine have used, in seconds.
+pub(super) fn machine_cpu_seconds() -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+    machine_cpu_of(&text).context("understand /proc/stat")
+}
+
+fn machine_cpu_of(stat: &str) -> Option<f64> {
+    let times = stat.lines().find_map(|it| it.strip_prefix("cpu "))?;
+    let times: Vec<f64> = times.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    let [user, nice, system, _, _, irq, softirq, ..] = times.as_slice() else { return None };
+    Some((user + nice + system + irq + softirq) / TICKS)
+}
+
 fn cpu_of(stat: &str) -> Option<f64> {
     // The name of the program is in brackets and may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;
@@ -57,6 +71,13 @@ mod tests {
         let stat = "42 (a (strange) name) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 7 8 20 0 9 0 100 1 2";
         assert_eq!(cpu_of(stat), Some(2.0));
         assert_eq!(cpu_of("42 (short) S"), None);
+    }
+
+    #[test]
+    fn cpu_time_of_the_machine_has_no_idle_time() {
+        let stat = "cpu  100 200 300 99999 9999 50 50 0 0 0\ncpu0 1 2 3\n";
+        assert_eq!(machine_cpu_of(stat), Some(7.0));
+        assert_eq!(machine_cpu_of("intr 1"), None);
     }
 
     #[test]

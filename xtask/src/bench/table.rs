@@ -14,7 +14,7 @@ use super::{
 pub(super) type Results = BTreeMap<Work, Rounds>;
 
 /// The columns of the table of all figures.
-const COLUMNS: [Measure; 15] = [
+const COLUMNS: [Measure; 16] = [
     Measure::Seconds,
     Measure::SecondsToHalf,
     Measure::Writes,
@@ -30,6 +30,7 @@ const COLUMNS: [Measure; 15] = [
     Measure::OperatorCpu,
     Measure::ResidentMegabytes,
     Measure::AnonymousMegabytes,
+    Measure::BusyCores,
 ];
 
 /// Returns the figures that have a goal, beside it.
@@ -146,7 +147,7 @@ mod tests {
         let line = table.lines().nth(2).unwrap();
         assert!(line.starts_with("| provisioners-200 | an object | 10 | – | 10 | – |"), "{line}");
         let columns = |line: &str| line.matches('|').count();
-        assert_eq!(table.lines().map(columns).collect::<Vec<_>>(), [18; 3]);
+        assert_eq!(table.lines().map(columns).collect::<Vec<_>>(), [19; 3]);
     }
 
     #[test]

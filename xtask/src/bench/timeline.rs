@@ -74,7 +74,13 @@ impl Burst {
 
     fn of_object(&self, arrival: &Arrival) -> String {
         let Arrival { name, applied, .. } = arrival;
-        let requests = self.requests.iter().filter(|it| it.name.as_deref().is_some_and(|it| is_of(it, name)));
+        // Lists and watches name no object: they are attributed only where there is one.
+        let is_alone = self.arrivals.len() == 1;
+        let is_its = |it: &&Request| match &it.name {
+            Some(it) => is_of(it, name),
+            None => is_alone,
+        };
+        let requests = self.requests.iter().filter(is_its);
         let requests = requests.map(|it| Line {
             at: it.received,
             milliseconds: it.milliseconds(),
@@ -87,7 +93,8 @@ impl Burst {
             ),
         });
         let is_its = |it: &&Call| {
-            it.subject.as_deref().is_some_and(|it| is_of(it, name))
+            is_alone
+                || it.subject.as_deref().is_some_and(|it| is_of(it, name))
                 || it.path.split('/').any(|it| is_of(it, name))
         };
         let calls = self.calls.iter().filter(is_its).map(|it| Line {
@@ -99,7 +106,7 @@ impl Burst {
         lines.push(Line { at: arrival.converged, milliseconds: 0.0, what: "seen converged".to_owned() });
         lines.sort_by_key(|it| it.at);
         let mut text = format!(
-            "The object of median time, {name}: applied {} s after the first one, converged {} s later.\n\n| ms after apply | took ms | request |\n|---|---|---|\n",
+            "The object of median time, {name}: applied {} s after the first one, converged {} s later. Of several objects, only requests with a name are attributed.\n\n| ms after apply | took ms | request |\n|---|---|---|\n",
             number(applied.duration_since(self.began).as_secs_f64()),
             number(arrival.seconds())
         );
@@ -143,8 +150,12 @@ impl Burst {
 
 /// Whether a name is that of an object, or of something that is called after it.
 fn is_of(name: &str, object: &str) -> bool {
-    let rest = name.strip_prefix(object);
-    rest.is_some_and(|it| it.is_empty() || it.starts_with(['-', '.']))
+    let is_apart = |it: Option<char>| it.is_none_or(|it| matches!(it, '-' | '.'));
+    name.match_indices(object).any(|(at, found)| {
+        let (before, after) =
+            (name.get(..at).unwrap_or_default(), name.get(at + found.len()..).unwrap_or_default());
+        is_apart(before.chars().next_back()) && is_apart(after.chars().next())
+    })
 }
 
 /// Returns a path with placeholders for what differs between objects: ids, and names with a number.
@@ -217,6 +228,16 @@ mod tests {
                 "| patch coderprovisioners = 200 | 1 | 5 | 5 | 0.01 |",
             ]
         );
+    }
+
+    #[test]
+    fn names_that_are_made_from_the_name_of_an_object_are_its() {
+        for name in ["a-02", "a-02-key", "provisioner-a-02", "a-02.18e8c27"] {
+            assert!(is_of(name, "a-02"), "{name}");
+        }
+        for name in ["a-021", "ba-02", "a-03"] {
+            assert!(!is_of(name, "a-02"), "{name}");
+        }
     }
 
     #[test]
