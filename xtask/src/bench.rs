@@ -5,6 +5,7 @@
 
 mod account;
 mod audit;
+mod burst;
 mod calls;
 mod cluster;
 mod figures;
@@ -20,7 +21,13 @@ mod table;
 mod timeline;
 mod works;
 
-use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use testbed::Options;
@@ -43,7 +50,7 @@ const METHOD: &str = "\
 Counts come from the audit log (requests of the operator's ServiceAccount, which has the shipped Role and no other rights) and from a \
 proxy in front of coderd. Writes include Events; reads are get and list; watches and leases are counted apart. CPU time and RSS are \
 those of /proc. A work is over when the last object has converged; requests and CPU time are counted until the operator has sent \
-nothing for 1.5 s. coderd is the licensed one of the bed, without a rate limiter of its own. It sends no rate-limit headers, so the \
+nothing for 1.5 s. Where other programs keep cores busy, the seconds are too many and the counts still hold. coderd is the licensed one of the bed, without a rate limiter of its own. It sends no rate-limit headers, so the \
 client assumes 512 requests a minute per path and uses half of it, as for every supplied token: 256 requests a minute per path.";
 
 const HELP: &str = "\
@@ -147,7 +154,9 @@ fn show(args: &Args, bench: &Bench<'_>, outcome: &Outcome) -> Result<()> {
     if args.json {
         return Ok(print(&table::json(results).to_string())?);
     }
-    print(&format!("{METHOD}\n\nMedian of {}.\n", args.rounds))?;
+    let cores = std::thread::available_parallelism().map_or(0, NonZeroUsize::get);
+    let coder = &bench.bed.info().coder_version;
+    print(&format!("{METHOD}\n\nMedians of {} rounds, {cores} cores, Coder {coder}.\n", args.rounds))?;
     if results.contains_key(&Work::Idle) {
         print(&idle_note(bench.idle))?;
     }

@@ -158,7 +158,7 @@ fn median(mut values: Vec<f64>) -> Option<Median> {
     let (least, most) = (*values.first()?, *values.last()?);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
-    let lower = if values.len() % 2 == 0 { *values.get(middle - 1)? } else { upper };
+    let lower = if values.len().is_multiple_of(2) { *values.get(middle - 1)? } else { upper };
     Some(Median { value: f64::midpoint(lower, upper), least, most })
 }
 

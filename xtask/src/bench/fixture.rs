@@ -3,7 +3,6 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{Client, api::DeleteParams, api::ListParams};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -126,12 +125,6 @@ impl<'a> Fixture<'a> {
 
     pub(super) fn operator(&self) -> Result<&Operator> {
         self.operator.as_ref().context("no operator runs")
-    }
-
-    /// Applies manifests side by side.
-    pub(super) async fn apply_all(&self, manifests: &[Value]) -> Result<()> {
-        let applying = stream::iter(manifests).map(|it| self.cluster.apply(it));
-        applying.buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
     /// Stops the operator and the daemons, so that the next work has the machine for itself.

@@ -3,13 +3,12 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use testbed::process::Launch;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
-    Outcome,
+    Outcome, burst,
     cluster::is_ready,
     figures::{Figures, Measure},
     fixture::{Bench, Fixture},
@@ -17,7 +16,7 @@ use super::{
     operator::unique_name,
     proc::{Memory, cpu_seconds, memory},
     provisioners::restart,
-    timeline::{Arrival, Burst},
+    timeline::Burst,
     works::Work,
 };
 use crate::terminal::say;
@@ -86,20 +85,10 @@ fn manifests(count: u32) -> Vec<Value> {
 
 async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<(Figures, Burst)> {
     let manifests = manifests(count);
-    let meter = Meter::start(fixture).await?;
-    let began = Timestamp::now();
     let waiting = fixture.cluster.wait_for(KIND, manifests.len(), "Ready", is_ready);
-    let ((), ready) = tokio::try_join!(fixture.apply_all(&manifests), waiting)?;
-    let last = ready.values().max().copied().unwrap_or(began);
-    let mut measured = meter.stop(fixture, last.duration_since(began).as_secs_f64()).await?;
+    let measured = burst::measure(fixture, &manifests, waiting).await?;
     check_groups(fixture, count).await?;
-    let arrivals = ready.into_iter().map(|(name, converged)| Arrival { name, applied: began, converged });
-    let line =
-        Burst { began, arrivals: arrivals.collect(), requests: measured.requests, calls: measured.calls };
-    if let Some(seconds) = line.seconds_to(50) {
-        measured.figures.set(Measure::SecondsToHalf, seconds);
-    }
-    Ok((measured.figures, line))
+    Ok(measured)
 }
 
 /// Checks that coderd has the groups. Every organization has one more, of everybody.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, ResourceExt as _,
+    Api, ResourceExt,
     api::{DynamicObject, ListParams},
     runtime::watcher::Event,
 };
@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Outcome,
+    Outcome, burst,
     cluster::{Cluster, LIMIT, Progress, condition, events, is_current},
-    figures::{Figures, Measure},
+    figures::Figures,
     fixture::{AT_ONCE, Bench, Fixture},
     meter::Meter,
-    timeline::{Arrival, Burst},
+    timeline::Burst,
     works::Work,
 };
 use crate::terminal::say;
@@ -49,31 +49,13 @@ pub(super) async fn run(bench: &Bench<'_>, works: &[Work], outcome: &mut Outcome
     fixture.end().await
 }
 
-/// Applies provisioners side by side, and waits until all have converged.
+/// Applies provisioners side by side, waits until all have converged, and proves their keys.
 async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<(Figures, Burst)> {
     let manifests: Vec<Value> = (0..count).map(|number| manifest(fixture, number)).collect();
-    let meter = Meter::start(fixture).await?;
-    let began = Timestamp::now();
-    let applying = stream::iter(&manifests).map(|it| async move {
-        let applied = Timestamp::now();
-        fixture.cluster.apply(it).await.map(|()| (name_of(it), applied))
-    });
-    let applying = applying.buffer_unordered(AT_ONCE).try_collect::<BTreeMap<String, Timestamp>>();
-    let (applied, converged) =
-        tokio::try_join!(applying, wait_until_converged(&fixture.cluster, manifests.len()))?;
-    let last = converged.values().max().copied().unwrap_or(began);
-    let mut measured = meter.stop(fixture, last.duration_since(began).as_secs_f64()).await?;
+    let waiting = wait_until_converged(&fixture.cluster, manifests.len());
+    let measured = burst::measure(fixture, &manifests, waiting).await?;
     prove_keys(fixture, manifests.len()).await?;
-    let arrivals = converged.into_iter().filter_map(|(name, converged)| {
-        let applied = *applied.get(&name)?;
-        Some(Arrival { name, applied, converged })
-    });
-    let line =
-        Burst { began, arrivals: arrivals.collect(), requests: measured.requests, calls: measured.calls };
-    if let Some(seconds) = line.seconds_to(50) {
-        measured.figures.set(Measure::SecondsToHalf, seconds);
-    }
-    Ok((measured.figures, line))
+    Ok(measured)
 }
 
 fn manifest(fixture: &Fixture<'_>, number: u32) -> Value {
@@ -84,10 +66,6 @@ fn manifest(fixture: &Fixture<'_>, number: u32) -> Value {
         "replicas": replicas, "terminationGracePeriodSeconds": 5, "extraEnv": direct});
     json!({"apiVersion": "coder.com/v1alpha1", "kind": KIND, "metadata": {"name": format!("bench-{number:04}")},
         "spec": spec})
-}
-
-fn name_of(manifest: &Value) -> String {
-    manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 /// What is known of one provisioner.
@@ -221,7 +199,7 @@ pub(super) async fn restart(fixture: &mut Fixture<'_>, kind: &str, count: u32) -
 async fn delete(fixture: &Fixture<'_>) -> Result<Figures> {
     let provisioners = fixture.cluster.kind(KIND);
     let found = provisioners.list_metadata(&ListParams::default()).await.context("list provisioners")?.items;
-    let names: Vec<String> = found.iter().map(|it| it.name_any()).collect();
+    let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
     let meter = Meter::start(fixture).await?;
     let began = Timestamp::now();
     let deleting = stream::iter(&names).map(|it| fixture.cluster.delete(KIND, it));

@@ -91,7 +91,7 @@ fn is_divided(goal: &Goal) -> bool {
 /// Returns a number with as many digits as are worth reading.
 pub(super) fn number(value: f64) -> String {
     let value = rounded(value);
-    if value == value.trunc() {
+    if value.fract().abs() < f64::EPSILON {
         format!("{value:.0}")
     } else if value < 10.0 {
         format!("{value:.2}")

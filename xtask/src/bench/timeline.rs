@@ -119,32 +119,53 @@ impl Burst {
 
     /// Returns the number and the times of each kind of request, the most expensive first.
     fn by_kind(&self) -> String {
-        let mut kinds = BTreeMap::<String, Vec<f64>>::new();
-        for request in self.requests.iter().filter(|it| it.class() != Class::Watch) {
-            let kind = format!("{} {} = {}", request.verb, request.resource, request.code);
-            kinds.entry(kind).or_default().push(request.milliseconds());
+        let requests = self.requests.iter().filter(|it| it.class() != Class::Watch).map(|it| Line {
+            at: it.received,
+            milliseconds: it.milliseconds(),
+            what: format!("{} {} = {}", it.verb, it.resource, it.code),
+        });
+        let calls = self.calls.iter().map(|it| Line {
+            at: it.sent,
+            milliseconds: it.milliseconds(),
+            what: format!("coderd: {} {}", it.method, pattern(&it.path)),
+        });
+        let last = self.arrivals.iter().map(|it| it.converged).max().unwrap_or(self.began);
+        let mut costs = BTreeMap::<String, Cost>::new();
+        for Line { at, milliseconds, what } in requests.chain(calls) {
+            let cost = costs.entry(what).or_default();
+            cost.times.push(milliseconds);
+            cost.late += usize::from(at > last);
         }
-        for call in &self.calls {
-            kinds
-                .entry(format!("coderd: {} {}", call.method, pattern(&call.path)))
-                .or_default()
-                .push(call.milliseconds());
-        }
-        let mut kinds: Vec<(String, Vec<f64>)> = kinds.into_iter().collect();
-        for (_, times) in &mut kinds {
-            times.sort_by(f64::total_cmp);
-        }
-        let total = |times: &[f64]| times.iter().sum::<f64>();
-        kinds.sort_by(|(_, one), (_, other)| total(other).total_cmp(&total(one)));
+        let mut costs: Vec<(String, Cost)> = costs.into_iter().collect();
+        costs.sort_by(|(_, one), (_, other)| other.total().total_cmp(&one.total()));
         let mut text =
-            "| request | count | median ms | most ms | seconds in all |\n|---|---|---|---|---|\n".to_owned();
-        for (kind, times) in kinds {
+            "| request | count | of them after the last object converged | median ms | most ms | seconds in all |\n|---|---|---|---|---|---|\n"
+                .to_owned();
+        for (what, mut cost) in costs {
+            cost.times.sort_by(f64::total_cmp);
+            let Cost { times, late } = &cost;
             let middle = times.get(times.len() / 2).copied().unwrap_or_default();
             let most = times.last().copied().unwrap_or_default();
-            let seconds = number(total(&times) / 1e3);
-            writeln!(text, "| {kind} | {} | {middle:.0} | {most:.0} | {seconds} |", times.len()).ok();
+            let seconds = number(cost.total() / 1e3);
+            writeln!(text, "| {what} | {} | {late} | {middle:.0} | {most:.0} | {seconds} |", times.len())
+                .ok();
         }
         text
+    }
+}
+
+/// What one kind of request cost.
+#[derive(Debug, Default)]
+struct Cost {
+    /// How long each took, in milliseconds.
+    times: Vec<f64>,
+    /// How many came after the last object had converged.
+    late: usize,
+}
+
+impl Cost {
+    fn total(&self) -> f64 {
+        self.times.iter().sum()
     }
 }
 
@@ -193,6 +214,7 @@ mod tests {
             requests: vec![
                 at(110, 20, "patch", "secrets", "a-02-key"),
                 at(90, 5, "patch", "coderprovisioners", "a-02"),
+                at(2000, 4, "list", "pods", ""),
                 at(95, 5, "patch", "secrets", "a-021-key"),
             ],
             calls: vec![call],
@@ -206,7 +228,7 @@ mod tests {
         let lines: Vec<&str> =
             text.lines().filter(|it| it.contains("a-02") || it.contains("coderd:")).collect();
         assert_eq!(
-            lines.get(1..4).unwrap(),
+            &lines[1..4],
             [
                 "| 40 | 5 | patch coderprovisioners a-02 = 200 |",
                 "| 60 | 20 | patch secrets a-02-key = 200 |",
@@ -223,9 +245,10 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                "| coderd: POST /api/v2/organizations/…/provisionerkeys | 1 | 30 | 30 | 0.03 |",
-                "| patch secrets = 200 | 2 | 20 | 20 | 0.03 |",
-                "| patch coderprovisioners = 200 | 1 | 5 | 5 | 0.01 |",
+                "| coderd: POST /api/v2/organizations/…/provisionerkeys | 1 | 0 | 30 | 30 | 0.03 |",
+                "| patch secrets = 200 | 2 | 0 | 20 | 20 | 0.03 |",
+                "| patch coderprovisioners = 200 | 1 | 0 | 5 | 5 | 0.01 |",
+                "| list pods = 200 | 1 | 1 | 4 | 4 | 0 |",
             ]
         );
     }
