@@ -2,6 +2,7 @@
 
 mod access;
 mod admin_job;
+mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
 pub(super) mod licensing;
@@ -55,13 +56,12 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources},
-    record::{has_finalizer, leave_behind, set_finalizer, writes},
+    record::{has_finalizer, set_finalizer, writes},
     trigger,
     wake::requested,
     watch::{self, Decoding},
 };
 use crate::{cluster::Cluster, deployment::reach};
-use departure::{Departure, leaving};
 
 /// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
 const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
@@ -182,7 +182,7 @@ fn is_read(plane: &CoderControlPlane, reference: &Reference) -> bool {
 async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result<Action, kube::Error> {
     let (shared, name, about) = (&*shared, name_of(&plane), About::of(&*plane));
     if plane.metadata.deletion_timestamp.is_some() {
-        return depart(&plane, shared).await;
+        return deletion::delete(&plane, shared).await;
     }
     if plane.spec.is_suspended() {
         return suspend(&plane, shared).await;
@@ -309,82 +309,6 @@ fn url(plane: &CoderControlPlane) -> String {
 
 fn name_of(plane: &CoderControlPlane) -> PlaneName {
     (plane.namespace().unwrap_or_default(), plane.name_any())
-}
-
-/// Lets a control plane go, after everything that needs it for its own deletion.
-async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
-    let (name, about) = (name_of(plane), About::of(plane));
-    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
-        shared.passes.forget(&about);
-        forget(&name, shared);
-        return Ok(Action::await_change());
-    }
-    // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
-    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
-    let now = planes.get_opt(&name.1).await?;
-    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
-    else {
-        return Ok(Action::await_change());
-    };
-    let plane = &plane;
-    shared.planes.block(&name, reason::DELETING, true);
-    let (age, is_forced) = leaving(plane);
-    let dependents = match departure::dependents(&shared.client, &name).await {
-        Ok(dependents) => dependents,
-        // Whoever says that it should go, or has waited long enough, is not held up by a list.
-        Err(error) if is_forced || age >= departure::DEADLINE => {
-            let note = format!("nobody knows what still belongs to it: {error}");
-            leave_behind(plane, reason::DELETING, &note, shared).await;
-            Vec::new()
-        }
-        Err(error) => {
-            let message = format!("what still belongs to it cannot be listed: {error}");
-            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
-        }
-    };
-    match departure::decide(&dependents, age, is_forced) {
-        Departure::Wait(awaited) => {
-            let message = format!("waits until these are deleted: {}", shortened(&awaited));
-            // Each of them tells when it is gone; to look again is for those that do not.
-            stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await
-        }
-        Departure::Go(left) => {
-            if !left.is_empty() {
-                let note = format!("it goes before what belongs to it: {}", shortened(&left));
-                leave_behind(plane, reason::DELETING, &note, shared).await;
-            }
-            if known(plane, shared).await.is_none()
-                && let Ok(proved) = prove(plane, shared).await
-            {
-                shared.planes.remember(&name, proved.into_plane(shared));
-            }
-            licensing::end(plane, shared).await;
-            if let Err(why) = access::end(plane, shared).await {
-                if !is_forced && age < departure::DEADLINE {
-                    return stay(plane, &why, shared).await;
-                }
-                leave_behind(plane, why.reason, &why.message, shared).await;
-            }
-            set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
-            shared.passes.forget(&about);
-            forget(&name, shared);
-            Ok(Action::await_change())
-        }
-    }
-}
-
-/// Says why a control plane that is being deleted is still there, and looks again later.
-async fn stay(plane: &CoderControlPlane, why: &Waiting, shared: &Shared) -> Result<Action, kube::Error> {
-    let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
-    write_status(plane, next, shared).await?;
-    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
-}
-
-/// A list as far as a person reads it.
-fn shortened(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }
 
 /// A control plane that can be used.

@@ -39,6 +39,8 @@ pub(super) struct Remembered {
     pub(super) proved: Option<Proved>,
     /// The newest record of its keys: the copies in the cluster may be replaced by older ones.
     pub(super) record: Option<Record>,
+    /// When its deletion first tried to take back what the operator made.
+    pub(super) cleanup_since: Option<Instant>,
     /// What its deletion has named as left behind.
     left_behind: BTreeSet<String>,
 }

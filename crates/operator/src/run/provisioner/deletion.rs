@@ -39,7 +39,7 @@ use super::{
 };
 use crate::run::{
     Shared,
-    control_plane::departure::{DEADLINE, leaving},
+    control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
     letting_go::{answer, is_terminating, plane},
     pass::{About, Ending as PassEnding},
     planes::Plane,
@@ -51,8 +51,6 @@ use crate::run::{
 const SOON: Duration = Duration::from_secs(2);
 /// Beyond their grace period pods are not waited for.
 const BEYOND_GRACE: Duration = Duration::from_mins(1);
-/// However long the pods took, a deployment that does not answer is asked again for this long.
-const LAST_TRIES: Duration = Duration::from_mins(4);
 
 pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));

@@ -130,3 +130,50 @@ async fn a_token_that_cannot_be_minted_is_not_tried_again_at_once() {
     stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     assert_eq!(tokens(&stage).await.len(), 1);
 }
+
+/// A control plane with an account, behind a proxy.
+async fn proxied(stage: Stage) -> (Stage, Proxy) {
+    let proxy = Proxy::start(&stage.coderd.owner.url).await;
+    let account = json!({"email": FIRST_USER_EMAIL, "password": stage.coderd.password});
+    stage.write_secret(CREDENTIALS, &account).await;
+    stage.apply(&plane("main", &proxy.url)).await;
+    (stage, proxy)
+}
+
+#[tokio::test]
+async fn token_is_revoked_though_coder_fails_for_a_while() {
+    let (stage, proxy) = proxied(Stage::bare(licensed().await).await).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Failing(reqwest::Method::DELETE, 500));
+    stage.delete("CoderControlPlane", "main").await;
+    let told = stage.wait::<CoderControlPlane>("main", "waiting", is_held_up("Unreachable")).await;
+    assert!(words(&told).contains("the operator's token"), "{}", words(&told));
+    let kept = stage.api::<Secret>().get("main-operator-token").await.unwrap();
+    assert_eq!(kept.finalizers(), ["coder.com/operator-token"], "it is needed for the next try");
+    assert_eq!(tokens(&stage).await.len(), 1);
+    proxy.set(Mood::Passing);
+    stage.gone(&ready).await;
+    assert_eq!(tokens(&stage).await, Vec::<String>::new());
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn namespace_goes_though_a_token_cannot_be_revoked() {
+    let (stage, proxy) = proxied(Stage::bare_cluster_wide(licensed().await).await).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Down);
+    stage.delete_namespace().await;
+    stage.operator.says(&["the operator's token", "is left behind"]).await;
+}
+
+#[tokio::test]
+async fn control_plane_without_a_token_of_ours_goes_though_coder_is_down() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Down);
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&ready).await;
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}

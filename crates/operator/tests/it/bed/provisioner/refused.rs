@@ -5,7 +5,6 @@ use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::Deployment,
     core::v1::ServiceAccount,
-    events::v1::Event,
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
@@ -136,13 +135,6 @@ async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_co
     assert_eq!(stage.api::<RoleBinding>().list(&all).await.unwrap().items.len(), 1);
 }
 
-/// The notes of what deletions left behind.
-async fn left_behind(stage: &Stage) -> Vec<String> {
-    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
-    let left = events.into_iter().filter(|it| it.reason.as_deref() == Some("LeftBehind"));
-    left.filter_map(|it| it.note).collect()
-}
-
 #[tokio::test]
 async fn deletion_that_a_policy_refuses_is_reported_and_can_be_forced() {
     let stage = Stage::new(licensed().await).await;
@@ -168,7 +160,7 @@ async fn deletion_that_a_policy_refuses_is_reported_and_can_be_forced() {
     stage.annotate("CoderProvisioner", "beta", api::annotation::FORCE_FINALIZE, Some("true")).await;
     stage.gone(&made[1]).await;
     assert_eq!(keys(&stage.coderd).await, ["alpha"]);
-    let left = left_behind(&stage).await;
+    let left = stage.left_behind().await;
     assert_eq!(left.len(), 1, "{left:#?}");
     assert!(left[0].starts_with("Deployment provisioner-beta is left behind"), "{left:#?}");
     assert!(left[0].contains(STAYS), "{left:#?}");
@@ -178,5 +170,5 @@ async fn deletion_that_a_policy_refuses_is_reported_and_can_be_forced() {
     ban.end(|| deletes(&stage, "provisioner-alpha")).await;
     stage.gone(&made[0]).await;
     assert_eq!(keys(&stage.coderd).await, [""; 0]);
-    assert_eq!(left_behind(&stage).await, left, "nothing else is left");
+    assert_eq!(stage.left_behind().await, left, "nothing else is left");
 }
