@@ -208,6 +208,12 @@ impl<K: Kind> Object<K> {
         }
     }
 
+    /// Names what the last attempt of a deletion has not taken away. `None` where that is not known.
+    pub fn left(&self) -> Option<String> {
+        let plan = self.plan.as_ref()?;
+        plan.steps.iter().find_map(|it| K::left_by(&it.effect))
+    }
+
     /// Does what the assessment decided, step by step, and stops at the first that fails.
     pub async fn carry_out(&self, assessment: &Assessment, world: &World) -> Report {
         let report = |outcome, id| Report { outcome, id, done: 0 };

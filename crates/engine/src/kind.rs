@@ -13,6 +13,7 @@ use crate::{
     gate::Gate,
     outcome::{Trouble, Waiting},
     plan::Plan,
+    provisioner_keys::Desk,
     world::World,
 };
 
@@ -82,9 +83,17 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
 
-    /// Pure: the remote objects that a deletion takes away, in words, as far as the status names them.
-    fn remains(manifest: &Self::Manifest) -> String {
-        Self::target(manifest)
+    /// Names the remote objects that a deletion has to take away, as they are called in Coder and not in the manifest, which
+    /// may have changed since.
+    fn remains(manifest: &Self::Manifest, _desk: &dyn Desk) -> impl Future<Output = String> + Send {
+        let target = Self::target(manifest);
+        let id = manifest.status().and_then(|it| it.id.as_ref());
+        std::future::ready(id.map_or_else(|| target.clone(), |id| format!("{target} (id {id})")))
+    }
+
+    /// Names what an attempt of this step has not taken away. `None` where that is not known.
+    fn left_by(_effect: &Self::Effect) -> Option<String> {
+        None
     }
 
     /// Pure: what the manifest means. Every mistake of a person is found here.

@@ -6,7 +6,10 @@
 
 mod work;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use api::{CoderProvisionerKey, ProvisionerKeyState, annotation, reason};
 use client::organizations::Organization;
@@ -100,18 +103,16 @@ impl Kind for ProvisionerKey {
         format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
     }
 
-    fn remains(manifest: &CoderProvisionerKey) -> String {
-        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, "")).unwrap_or_default();
-        let intended = recorded.intent.iter().map(|it| it.name.as_str());
-        let ours = recorded.keys().filter(|it| it.is_ours).map(|it| it.name.as_str());
-        let mut names: Vec<&str> = ours.chain(intended).collect();
-        names.sort_unstable();
-        names.dedup();
-        match names.as_slice() {
-            [] => Self::target(manifest),
-            [name] => format!("provisioner key {name}"),
-            names => format!("provisioner keys {}", names.join(", ")),
-        }
+    async fn remains(manifest: &CoderProvisionerKey, desk: &dyn Desk) -> String {
+        let names = match Self::desire(manifest) {
+            Ok(desired) => job(&desired, Uuid::nil(), Place::default()).names_of_ours(desk).await,
+            Err(_) => Vec::new(),
+        };
+        in_words(&names).unwrap_or_else(|| Self::target(manifest))
+    }
+
+    fn left_by(effect: &Effect) -> Option<String> {
+        effect.job.left()
     }
 
     fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
@@ -265,6 +266,15 @@ impl Kind for ProvisionerKey {
     }
 }
 
+/// Keys in words. `None` for none.
+fn in_words(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [name] => Some(format!("provisioner key {name}")),
+        names => Some(format!("provisioner keys {}", names.join(", "))),
+    }
+}
+
 /// Where the value is, or should be.
 fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
     let declared = manifest.spec.secret_name.clone();
@@ -298,7 +308,8 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
         rotate_request: desired.rotate_request.clone(),
         grace: desired.overlap,
     };
-    Arc::new(Job { holder: holder.clone(), wanted, mirror: of_status(&desired.status, &holder.uid) })
+    let mirror = of_status(&desired.status, &holder.uid);
+    Arc::new(Job { holder: holder.clone(), wanted, mirror, left: Mutex::default() })
 }
 
 /// What is done, in names.

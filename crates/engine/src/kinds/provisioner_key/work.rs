@@ -1,8 +1,14 @@
 //! The IO of a key that is only kept in a Secret: looking, doing what is due, and the end.
 
+use std::{
+    cmp::Reverse,
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
 use uuid::Uuid;
 
-use super::desk;
+use super::{desk, in_words};
 use crate::{
     outcome::Trouble,
     provisioner_keys::{
@@ -20,6 +26,8 @@ pub(super) struct Job {
     pub(super) wanted: Wanted,
     /// What the status says.
     pub(super) mirror: Record,
+    /// What a deletion has tried and not taken away, in words.
+    pub(super) left: Mutex<Option<String>>,
 }
 
 impl Job {
@@ -70,24 +78,47 @@ impl Job {
         }
     }
 
-    /// The keys that are ours, and the Secrets that hold them or did. Names are those of the record and of the status,
-    /// whatever the manifest says by now.
-    pub(super) async fn ours(&self, world: &World) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
-        let desk = desk(world)?;
+    /// Names what a deletion has tried and not taken away. `None` before it has tried.
+    pub(super) fn left(&self) -> Option<String> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The Secrets that hold our keys or did, and every copy of the record, the newest first. Names are those of the record
+    /// and of the status, whatever the manifest says by now.
+    async fn records(&self, desk: &dyn Desk) -> Result<(Vec<SecretPlace>, Vec<Record>), Trouble> {
         let store = SecretsOf(desk.secrets(&self.holder));
-        let (names, mirror) = (&self.wanted.names, &self.mirror);
-        let (mut secrets, mut records) = (Vec::new(), Vec::new());
-        let elsewhere = mirror.secret.iter().filter(|it| **it != self.wanted.secret);
+        let (mut secrets, mut records) = (Vec::new(), self.known(desk));
+        let elsewhere = self.mirror.secret.iter().filter(|it| **it != self.wanted.secret);
         for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
             let found = store.read(place).await?.and_then(|it| it.record);
-            if let Some(found) = found.filter(|it| it.holder == names.uid) {
+            if let Some(found) = found.filter(|it| it.holder == self.wanted.names.uid) {
                 secrets.push(place.clone());
                 records.push(found);
             }
         }
-        records.push(mirror.clone());
-        records.extend(desk.last_record(&self.holder));
-        records.sort_by_key(|it| std::cmp::Reverse(it.rank()));
+        records.sort_by_key(|it| Reverse(it.rank()));
+        Ok((secrets, records))
+    }
+
+    /// The copies of the record that need no request.
+    fn known(&self, desk: &dyn Desk) -> Vec<Record> {
+        [self.mirror.clone()].into_iter().chain(desk.last_record(&self.holder)).collect()
+    }
+
+    /// The names of the keys that are ours, as far as a record has them.
+    pub(super) async fn names_of_ours(&self, desk: &dyn Desk) -> Vec<String> {
+        let records = match self.records(desk).await {
+            Ok((_, records)) => records,
+            Err(_) => self.known(desk),
+        };
+        let ending = Ending { names: &self.wanted.names, records: &records, listed: None };
+        names(end(&ending).iter())
+    }
+
+    /// The keys that are ours, and the Secrets that hold them or did.
+    pub(super) async fn ours(&self, world: &World) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
+        let desk = desk(world)?;
+        let (secrets, records) = self.records(desk).await?;
         let current = records.iter().find_map(|it| it.current.as_ref());
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
@@ -97,7 +128,7 @@ impl Job {
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
         let mut keys = Vec::new();
-        for retiring in end(&Ending { names, records: &records, listed }) {
+        for retiring in end(&Ending { names: &self.wanted.names, records: &records, listed }) {
             if !self.is_anothers(&retiring, desk).await? {
                 keys.push(retiring);
             }
@@ -105,7 +136,8 @@ impl Job {
         Ok((keys, secrets))
     }
 
-    /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there.
+    /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there. A key
+    /// that cannot be revoked holds up no other.
     pub(super) async fn end(
         &self,
         keys: &[Retiring],
@@ -113,23 +145,31 @@ impl Job {
         world: &World,
     ) -> Result<(), Trouble> {
         let desk = desk(world)?;
+        let (mut left, mut failed) = (Vec::new(), None);
         for retiring in keys {
-            let Held { name, place, .. } = &retiring.held;
-            let done = if self.is_anothers(retiring, desk).await? {
-                Revoked::NotOurs
-            } else if self.is_here(place) {
-                revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await?
-            } else {
-                Revoked::OutOfReach
-            };
-            desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
-            if done == Revoked::OutOfReach {
-                desk.left(&self.holder, &retiring.held).await;
+            match self.revoke(retiring, world, desk).await {
+                Ok(done) => {
+                    desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
+                    if done == Revoked::OutOfReach {
+                        desk.left(&self.holder, &retiring.held).await;
+                    }
+                }
+                Err(trouble) => {
+                    left.push(retiring);
+                    failed.get_or_insert(trouble);
+                }
             }
+        }
+        if let Some(trouble) = failed {
+            self.leave(in_words(&names(left)));
+            return Err(trouble);
         }
         let store = SecretsOf(desk.secrets(&self.holder));
         for place in secrets {
-            store.remove(place).await?;
+            if let Err(trouble) = store.remove(place).await {
+                self.leave(Some(format!("Secret {}", place.name)));
+                return Err(trouble);
+            }
         }
         desk.remember(&self.holder, None);
         if let Some(last) = desk.last_record(&self.holder) {
@@ -138,6 +178,21 @@ impl Job {
             desk.keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
         }
         Ok(())
+    }
+
+    fn leave(&self, words: Option<String>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    async fn revoke(&self, retiring: &Retiring, world: &World, desk: &dyn Desk) -> Result<Revoked, Trouble> {
+        let Held { name, place, .. } = &retiring.held;
+        if self.is_anothers(retiring, desk).await? {
+            return Ok(Revoked::NotOurs);
+        }
+        if !self.is_here(place) {
+            return Ok(Revoked::OutOfReach);
+        }
+        revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await
     }
 
     async fn is_anothers(&self, retiring: &Retiring, desk: &dyn Desk) -> Result<bool, Trouble> {
@@ -149,6 +204,12 @@ impl Job {
     fn is_here(&self, place: &Place) -> bool {
         place.deployment_id.is_none_or(|it: Uuid| Some(it) == self.wanted.place.deployment_id)
     }
+}
+
+/// The names of keys, each once.
+fn names<'a>(keys: impl IntoIterator<Item = &'a Retiring>) -> Vec<String> {
+    let names: BTreeSet<&str> = keys.into_iter().map(|it| it.held.name.as_str()).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// What is around the keys of one object.

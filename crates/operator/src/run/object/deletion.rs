@@ -26,7 +26,10 @@ pub(super) async fn delete<K: Kind>(
     let (age, is_forced) = leaving(&manifest);
     let mut object = Object::<K>::new(manifest);
     let taken = take_away(&mut object, context).await;
-    let remains = K::remains(&object.manifest);
+    let remains = match object.left() {
+        Some(left) => left,
+        None => K::remains(&object.manifest, &*shared.desk).await,
+    };
     let left = match taken {
         Ok(outcome) => {
             shared.metrics.reconciled(about.kind.clone(), outcome.reason(), started.elapsed());

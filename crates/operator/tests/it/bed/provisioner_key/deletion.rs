@@ -1,12 +1,14 @@
-//! What the status says while a deletion waits.
+//! What a deletion revokes, and what it names as left.
 
 use api::CoderProvisionerKey;
+use kube::api::{Patch, PatchParams};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
     super::{
         licensed,
+        operator::Operator,
         provisioner::keys,
         proxy::{Mood, Proxy},
         stage::{Stage, is_held_up, is_ready, words},
@@ -44,4 +46,53 @@ async fn a_deletion_that_waits_names_its_keys_and_what_to_do() {
             .says(&["a key was revoked", name, "the object that it was minted for is deleted"])
             .await;
     }
+}
+
+/// A key with an old one beside it that is still valid. Returns the name of the new one too.
+async fn rotated_key(spec: &Value) -> (Stage, Proxy, String) {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    let mut whole = json!({"rotation": {"overlap": "1h"}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    stage.apply(&key(&whole)).await;
+    let made = stage.wait::<CoderProvisionerKey>("alpha", "ready", is_ready).await;
+    rotate(&stage).await;
+    let second = name_of(&rotated(&stage, &made).await);
+    (stage, proxy, second)
+}
+
+fn is_waiting(reason: &str) -> impl Fn(&Value) -> bool {
+    move |it| is_held_up(reason)(it) && !it["metadata"]["deletionTimestamp"].is_null()
+}
+
+#[tokio::test]
+async fn key_that_cannot_be_revoked_holds_up_no_other_and_is_named_alone() {
+    let (stage, proxy, second) = rotated_key(&json!({"deletionPolicy": "Delete"})).await;
+    proxy.set_on("/alpha", Mood::Failing(Method::DELETE, 500));
+    stage.delete(KIND, "alpha").await;
+    let told = stage.wait::<CoderProvisionerKey>("alpha", "waiting", is_waiting("Unreachable")).await;
+    assert!(words(&told).contains("provisioner key alpha:"), "{}", words(&told));
+    assert!(!words(&told).contains(&second), "{}", words(&told));
+    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
+    stage.annotate(KIND, "alpha", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&told).await;
+    let left = stage.left_behind().await;
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert!(left[0].starts_with("provisioner key alpha is left behind"), "{left:#?}");
+}
+
+#[tokio::test]
+async fn keys_that_only_the_secret_records_are_named() {
+    let (mut stage, proxy, second) = rotated_key(&json!({"deletionPolicy": "Delete"})).await;
+    stage.operator.process.kill().unwrap();
+    stage.operator.ended().await;
+    proxy.set(Mood::Down);
+    let lost = json!({"status": {"retiringKeys": null, "provisionerKeyName": null}});
+    stage.kind(KIND).patch_status("alpha", &PatchParams::default(), &Patch::Merge(lost)).await.unwrap();
+    stage.operator = Operator::start(&stage.namespace, &[]);
+    stage.delete(KIND, "alpha").await;
+    let told = stage.wait::<CoderProvisionerKey>("alpha", "waiting", is_waiting("Unreachable")).await;
+    let both = format!("provisioner keys alpha, {second}");
+    assert!(words(&told).contains(&both), "{}", words(&told));
 }
