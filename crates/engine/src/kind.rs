@@ -109,6 +109,16 @@ pub trait Kind: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Pure: whether its status names something of ours that no deletion policy leaves, as a key that another one has replaced.
+    fn owes(_manifest: &Self::Manifest) -> bool {
+        false
+    }
+
+    /// Pure: whether the kind owes something from the moment at which this step begins, see [`Self::owes`].
+    fn is_owing(_effect: &Self::Effect) -> bool {
+        false
+    }
+
     /// Finds the organization that an object of ours is in by now, for a deletion: names may have changed since. Nothing
     /// for kinds that are in none, and when it is gone.
     fn home(

@@ -12,9 +12,9 @@ use super::{desk, in_words};
 use crate::{
     outcome::Trouble,
     provisioner_keys::{
-        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, Place, Record,
-        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke, desk::SecretsOf,
-        drive::is_anothers, end,
+        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, LiveKey, Names,
+        Place, Record, Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke,
+        desk::SecretsOf, drive::is_anothers, end,
     },
     world::World,
 };
@@ -83,56 +83,64 @@ impl Job {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The Secrets that hold our keys or did, and every copy of the record, the newest first. Names are those of the record
-    /// and of the status, whatever the manifest says by now.
-    async fn records(&self, desk: &dyn Desk) -> Result<(Vec<SecretPlace>, Vec<Record>), Trouble> {
+    /// Every copy of the record, and the Secrets that hold one. Names are those of the record and of the status, whatever the
+    /// manifest says by now.
+    async fn copies(&self, desk: &dyn Desk) -> Result<Copies, Trouble> {
         let store = SecretsOf(desk.secrets(&self.holder));
-        let (mut secrets, mut records) = (Vec::new(), self.known(desk));
+        let mut copies = self.known(desk);
         let elsewhere = self.mirror.secret.iter().filter(|it| **it != self.wanted.secret);
         for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
             let found = store.read(place).await?.and_then(|it| it.record);
             if let Some(found) = found.filter(|it| it.holder == self.wanted.names.uid) {
-                secrets.push(place.clone());
-                records.push(found);
+                copies.in_secrets.push((place.clone(), found.clone()));
+                copies.records.push(found);
             }
         }
-        records.sort_by_key(|it| Reverse(it.rank()));
-        Ok((secrets, records))
+        copies.records.sort_by_key(|it| Reverse(it.rank()));
+        Ok(copies)
     }
 
     /// The copies of the record that need no request.
-    fn known(&self, desk: &dyn Desk) -> Vec<Record> {
-        [self.mirror.clone()].into_iter().chain(desk.last_record(&self.holder)).collect()
+    fn known(&self, desk: &dyn Desk) -> Copies {
+        let mut records = vec![self.mirror.clone()];
+        records.extend(desk.last_record(&self.holder));
+        records.sort_by_key(|it| Reverse(it.rank()));
+        Copies { records, in_secrets: Vec::new() }
     }
 
-    /// The names of the keys that are ours, as far as a record has them.
-    pub(super) async fn names_of_ours(&self, desk: &dyn Desk) -> Vec<String> {
-        let records = match self.records(desk).await {
-            Ok((_, records)) => records,
+    /// The names of the keys that a deletion revokes, as far as a record has them.
+    pub(super) async fn names_of_ours(&self, retains: bool, desk: &dyn Desk) -> Vec<String> {
+        let copies = match self.copies(desk).await {
+            Ok(copies) => copies,
             Err(_) => self.known(desk),
         };
-        let ending = Ending { names: &self.wanted.names, records: &records, listed: None };
-        names(end(&ending).iter())
+        names(&copies.keys(&self.wanted.names, retains, None))
     }
 
-    /// The keys that are ours, and the Secrets that hold them or did.
-    pub(super) async fn ours(&self, world: &World) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
+    /// The keys that a deletion revokes, and the Secrets that it takes away. One that retains leaves the current key and its
+    /// Secret.
+    pub(super) async fn ours(
+        &self,
+        retains: bool,
+        world: &World,
+    ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
         let desk = desk(world)?;
-        let (secrets, records) = self.records(desk).await?;
-        let current = records.iter().find_map(|it| it.current.as_ref());
+        let copies = self.copies(desk).await?;
+        let current = copies.current();
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
-            Some(organization) => world.list(organization, false, desk.now()).await?.keys,
-            None => Vec::new(),
+            Some(organization) if !retains => world.list(organization, false, desk.now()).await?.keys,
+            _ => Vec::new(),
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
         let mut keys = Vec::new();
-        for retiring in end(&Ending { names: &self.wanted.names, records: &records, listed }) {
+        for retiring in copies.keys(&self.wanted.names, retains, listed) {
             if !self.is_anothers(&retiring, desk).await? {
                 keys.push(retiring);
             }
         }
+        let secrets = copies.in_secrets.into_iter().filter(|_| !retains).map(|(place, _)| place).collect();
         Ok((keys, secrets))
     }
 
@@ -206,6 +214,32 @@ impl Job {
     }
 }
 
+/// Every copy of a record that could be read.
+struct Copies {
+    /// All of them, the newest first.
+    records: Vec<Record>,
+    /// Those that stand beside a value.
+    in_secrets: Vec<(SecretPlace, Record)>,
+}
+
+impl Copies {
+    /// The key in use.
+    fn current(&self) -> Option<&Held> {
+        self.records.iter().find_map(|it| it.current.as_ref())
+    }
+
+    /// The keys that a deletion revokes. One that retains leaves the key in use, and every key whose value a Secret holds.
+    fn keys(&self, names: &Names, retains: bool, listed: Option<(&[LiveKey], &Place)>) -> Vec<Retiring> {
+        let mut keys = end(&Ending { names, records: &self.records, listed });
+        if retains {
+            let values = self.in_secrets.iter().filter_map(|(_, it)| it.current.as_ref());
+            let kept: Vec<&Held> = self.current().into_iter().chain(values).collect();
+            keys.retain(|it| !kept.iter().any(|held| held.is_called(&it.held.name, it.held.organization_id)));
+        }
+        keys
+    }
+}
+
 /// The names of keys, each once.
 fn names<'a>(keys: impl IntoIterator<Item = &'a Retiring>) -> Vec<String> {
     let names: BTreeSet<&str> = keys.into_iter().map(|it| it.held.name.as_str()).collect();
@@ -249,4 +283,44 @@ impl Surroundings for Around<'_> {
     }
 
     fn told(&self, _: &Told<'_>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn held(name: &str) -> Held {
+        Held { name: name.to_owned(), is_ours: true, ..Held::default() }
+    }
+
+    fn record(epoch: u64, current: &str, retiring: &[&str]) -> Record {
+        let since = Timestamp::UNIX_EPOCH;
+        let retiring = retiring.iter().map(|it| Retiring { held: held(it), since, lost: false });
+        Record {
+            epoch: Some(epoch),
+            current: Some(held(current)),
+            retiring: retiring.collect(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn deletion_that_retains_leaves_the_current_key_and_every_value_in_a_secret() {
+        let names = Names::new("alpha", "uid");
+        let place = SecretPlace { name: "secret".to_owned(), key: "key".to_owned() };
+        let newest = record(2, "alpha-2", &["alpha-0", "alpha-1"]);
+        let revoked = |in_secret: &Record, retains: bool| {
+            let copies = Copies {
+                records: vec![newest.clone(), in_secret.clone()],
+                in_secrets: vec![(place.clone(), in_secret.clone())],
+            };
+            self::names(&copies.keys(&names, retains, None))
+        };
+        assert_eq!(revoked(&newest, true), ["alpha-0", "alpha-1"]);
+        assert_eq!(revoked(&newest, false), ["alpha-0", "alpha-1", "alpha-2"]);
+        let older = record(1, "alpha-1", &["alpha-0"]);
+        assert_eq!(revoked(&older, true), ["alpha-0"], "a restored Secret holds the value of alpha-1");
+    }
 }

@@ -91,11 +91,19 @@ fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String
 async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Result<Outcome, Obstacle> {
     let (manifest, shared) = (&object.manifest, &context.shared);
     let (policy, status) = (manifest.policy(), manifest.status().cloned().unwrap_or_default());
-    if policy.deletion_policy() != DeletionPolicy::Delete || policy.mode() != Mode::Enforce {
+    let deletes = policy.deletion_policy() == DeletionPolicy::Delete;
+    if !deletes && !K::owes(manifest) {
         return Ok(Outcome::Equal);
     }
+    if policy.mode() != Mode::Enforce {
+        if !K::owes(manifest) {
+            return Ok(Outcome::Equal);
+        }
+        let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
+        return Err(Obstacle::Gone(Waiting { reason: reason::OBSERVED, message }));
+    }
     match status.id {
-        Some(id) if is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
+        Some(id) if deletes && is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
         Some(_) => {}
         None if K::has_traces(manifest) => {}
         // There is nothing to take away, so there is nobody to wait for.
