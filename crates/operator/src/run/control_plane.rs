@@ -6,6 +6,7 @@ mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
 pub(super) mod licensing;
+mod orphans;
 mod ours;
 mod vault;
 mod workload;
@@ -51,6 +52,7 @@ use kube::{
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
+use self::orphans::Orphans;
 use super::{
     Shared, drive, no_error,
     pace::spread,
@@ -79,8 +81,15 @@ const SOON: Duration = Duration::from_secs(30);
 pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
     let (recovered, recoveries) = mpsc::channel(RECOVERIES);
+    let orphans = Arc::new(Orphans::default());
     let note = note_decoding(Arc::clone(&shared), recovered);
+    let (of_deleted, of_seen) = (Arc::clone(&orphans), Arc::clone(&orphans));
     let changes = watch::decoded_noting::<CoderControlPlane, _>(&shared, Some(known.clone()), note)
+        .inspect(move |event| {
+            if let Ok(watcher::Event::Delete(plane)) = event {
+                of_deleted.look_in(plane.namespace().unwrap_or_default());
+            }
+        })
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
@@ -90,6 +99,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let controller = Controller::for_stream(changes, known)
         // Only the metadata of what is referred to is watched; what has changed is fetched.
         .watches(shared.api::<PartialObjectMeta<Secret>>(), watcher::Config::default(), move |it| {
+            of_seen.seen(&it.metadata);
             let (namespace, name) = (it.namespace(), it.name_any());
             those(&of_secrets, |plane| plane.namespace() == namespace && refers_to(plane, &name))
         })
@@ -121,7 +131,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
             forget(&name, &shared);
         }
     });
-    drive::<CoderControlPlane, _>(&shared, passes).await;
+    tokio::select! {
+        () = drive::<CoderControlPlane, _>(&shared, passes) => {}
+        () = orphans.release(&shared) => {}
+    }
 }
 
 /// Blocks a control plane while its object cannot be decoded, and reconciles it when it can be: a later version may differ in
