@@ -10,13 +10,14 @@ mod orphans;
 mod ours;
 mod vault;
 mod workload;
+mod workspace_roles;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, condition, finalizer, reason};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Credentials, Trouble, Waiting,
@@ -45,6 +46,7 @@ use kube::{
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
+        events::EventType,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -58,7 +60,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources},
-    record::{has_finalizer, set_finalizer, writes},
+    record::{has_finalizer, publish, set_finalizer, writes},
     trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -213,8 +215,11 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     }
     let started = Instant::now();
     let workload = match &plane.spec.external {
-        Some(_) => None,
-        None => Some(workload::keep(&plane, shared).await?),
+        Some(_) => {
+            name_unmanaged(&plane, shared).await?;
+            None
+        }
+        None => Some(workload::keep(&mut plane, shared).await?),
     };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
@@ -268,6 +273,26 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         shared.planes.tell(&name);
     }
     Ok(Action::requeue(delay))
+}
+
+/// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
+/// status that it writes the condition of a managed control plane is gone.
+async fn name_unmanaged(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
+    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
+    if !conditions.into_iter().any(|it| it.type_ == condition::COMPLETE) {
+        return Ok(());
+    }
+    let objects = workload::unmanaged(plane, shared).await?;
+    if !objects.is_empty() {
+        let note = format!(
+            "spec.external is set, so that these objects are not managed any more: {}. Delete them if nothing uses them; with \
+             their owner references they are deleted together with this manifest",
+            objects.join(", ")
+        );
+        tracing::warn!("{note}");
+        publish(plane, EventType::Warning, ("NoLongerManaged", "Update"), &note, shared).await;
+    }
+    Ok(())
 }
 
 /// Blocks the dependents of a control plane that could not be proved.

@@ -17,7 +17,7 @@ use super::{
     departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
     forget, licensing, name_of,
     vault::{self, Contents, TokenSecret},
-    write_status,
+    workspace_roles, write_status,
 };
 use crate::run::{
     Shared,
@@ -192,6 +192,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
         }
     }
+    workspace_roles::withdraw(plane, cleanup, shared).await;
     if is_last || cleanup.pending().is_none() {
         // The finalizers of the Secrets go last: with the token in them a retry gets in.
         if let Err(error) = vault::release_all(plane, shared).await {
