@@ -166,8 +166,8 @@ impl<K: Kind> Object<K> {
         self.plan = None;
         let policy = self.manifest.policy();
         let held = self.held();
-        let is_retained =
-            policy.deletion_policy() == DeletionPolicy::Retain || policy.mode() == Mode::Observe;
+        let is_left = policy.deletion_policy() == DeletionPolicy::Retain && !K::owes(&self.manifest);
+        let is_retained = is_left || policy.mode() == Mode::Observe;
         if is_retained || (held.is_none() && !K::has_traces(&self.manifest)) {
             return Assessment::nothing(&target, None);
         }
@@ -206,6 +206,17 @@ impl<K: Kind> Object<K> {
             aside: Aside::default(),
             verdict: Verdict::Decided(Decision::Apply),
         }
+    }
+
+    /// Whether what was assessed leaves something that a deletion has to take back, whatever its policy.
+    pub fn is_owing(&self) -> bool {
+        self.plan.iter().flat_map(|it| &it.steps).any(|it| K::is_owing(&it.effect))
+    }
+
+    /// Names what the last attempt of a deletion has not taken away. `None` where that is not known.
+    pub fn left(&self) -> Option<String> {
+        let plan = self.plan.as_ref()?;
+        plan.steps.iter().find_map(|it| K::left_by(&it.effect))
     }
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.

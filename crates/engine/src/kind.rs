@@ -13,6 +13,7 @@ use crate::{
     gate::Gate,
     outcome::{Trouble, Waiting},
     plan::Plan,
+    provisioner_keys::Desk,
     world::World,
 };
 
@@ -82,9 +83,17 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
 
-    /// Pure: the remote objects that a deletion takes away, in words, as far as the status names them.
-    fn remains(manifest: &Self::Manifest) -> String {
-        Self::target(manifest)
+    /// Names the remote objects that a deletion has to take away, as they are called in Coder and not in the manifest, which
+    /// may have changed since.
+    fn remains(manifest: &Self::Manifest, _desk: &dyn Desk) -> impl Future<Output = String> + Send {
+        let target = Self::target(manifest);
+        let id = manifest.status().and_then(|it| it.id.as_ref());
+        std::future::ready(id.map_or_else(|| target.clone(), |id| format!("{target} (id {id})")))
+    }
+
+    /// Names what an attempt of this step has not taken away. `None` where that is not known.
+    fn left_by(_effect: &Self::Effect) -> Option<String> {
+        None
     }
 
     /// Pure: what the manifest means. Every mistake of a person is found here.
@@ -97,6 +106,16 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Pure: whether its status says, by more than an id, that something of ours is there or may be.
     fn has_traces(_manifest: &Self::Manifest) -> bool {
+        false
+    }
+
+    /// Pure: whether its status names something of ours that no deletion policy leaves, as a key that another one has replaced.
+    fn owes(_manifest: &Self::Manifest) -> bool {
+        false
+    }
+
+    /// Pure: whether the kind owes something from the moment at which this step begins, see [`Self::owes`].
+    fn is_owing(_effect: &Self::Effect) -> bool {
         false
     }
 

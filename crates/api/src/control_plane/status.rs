@@ -35,6 +35,10 @@ pub struct CoderControlPlaneStatus {
     /// The newest version of Coder that has migrated the database of a managed control plane. An older image is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database_version: Option<String>,
+    /// Further namespaces that have, or may have, Roles of this control plane for workspaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub workspace_namespaces: Vec<String>,
     /// The deployment id, which identifies the deployment whatever its address.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<String>,

@@ -215,7 +215,7 @@ pub(super) const RECONCILES: ReasonGroup = ReasonGroup {
         row(
             "LeftBehind",
             "An object was deleted, and the operator could not take back what it had made for it.",
-            "Delete what the note names in Coder, if it is not needed any more.",
+            "Delete what the note names, if it is not needed any more.",
         ),
         row(
             "Undecodable",
@@ -255,6 +255,11 @@ pub(super) const RECONCILES: ReasonGroup = ReasonGroup {
             "ScaledToZero",
             "A Deployment was scaled to zero replicas, for the reason in the note.",
             "Correct what the note names; the replicas come back with the next reconcile.",
+        ),
+        row(
+            "NoLongerManaged",
+            "A managed control plane was changed to `external`; the operator does not manage the objects that the note names any more.",
+            "Delete them if nothing uses them. Remove their owner references to keep them when the manifest is deleted.",
         ),
         row(
             "NotTakenAway",

@@ -94,12 +94,20 @@ pub struct Workload {
     pub database_version: Option<String>,
     /// What is left out, and what a person should know; nothing where that is not known.
     pub notices: Option<Vec<Notice>>,
+    /// Further namespaces that have Roles for workspaces. `None` where that was not found out.
+    pub workspace_namespaces: Option<Vec<String>>,
 }
 
 impl Workload {
     /// Nothing was looked at.
     pub fn stopped(waiting: Waiting) -> Self {
-        Self { standing: Err(waiting), ready_replicas: None, database_version: None, notices: None }
+        Self {
+            standing: Err(waiting),
+            ready_replicas: None,
+            database_version: None,
+            notices: None,
+            workspace_namespaces: None,
+        }
     }
 }
 
@@ -226,6 +234,9 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
     };
     if let Some(workload) = workload {
         next.ready_replicas = workload.ready_replicas;
+        if let Some(namespaces) = &workload.workspace_namespaces {
+            next.workspace_namespaces.clone_from(namespaces);
+        }
         let answers = access.ok().map(|it| it.version.as_str());
         let started = workload.database_version.as_deref();
         // An image that was started counts even while an older one answers.

@@ -6,9 +6,12 @@
 
 mod work;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
-use api::{CoderProvisionerKey, ProvisionerKeyState, annotation, reason};
+use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, annotation, reason};
 use client::organizations::Organization;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
@@ -47,6 +50,8 @@ pub struct Desired {
     /// What the status says of the keys.
     status: ProvisionerKeyState,
     is_leaving: bool,
+    /// Whether a deletion leaves the current key and the Secret.
+    retains: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,8 @@ pub struct Effect {
     what: What,
     /// Nothing comes after it: it says whether the key is good.
     is_last: bool,
+    /// Whether it makes a key.
+    mints: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -100,18 +107,18 @@ impl Kind for ProvisionerKey {
         format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
     }
 
-    fn remains(manifest: &CoderProvisionerKey) -> String {
-        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, "")).unwrap_or_default();
-        let intended = recorded.intent.iter().map(|it| it.name.as_str());
-        let ours = recorded.keys().filter(|it| it.is_ours).map(|it| it.name.as_str());
-        let mut names: Vec<&str> = ours.chain(intended).collect();
-        names.sort_unstable();
-        names.dedup();
-        match names.as_slice() {
-            [] => Self::target(manifest),
-            [name] => format!("provisioner key {name}"),
-            names => format!("provisioner keys {}", names.join(", ")),
-        }
+    async fn remains(manifest: &CoderProvisionerKey, desk: &dyn Desk) -> String {
+        let names = match Self::desire(manifest) {
+            Ok(desired) => {
+                job(&desired, Uuid::nil(), Place::default()).names_of_ours(desired.retains, desk).await
+            }
+            Err(_) => Vec::new(),
+        };
+        in_words(&names).unwrap_or_else(|| Self::target(manifest))
+    }
+
+    fn left_by(effect: &Effect) -> Option<String> {
+        effect.job.left()
     }
 
     fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
@@ -134,6 +141,7 @@ impl Kind for ProvisionerKey {
             overlap: signed(spec.overlap()),
             status: manifest.status.as_ref().map(|it| it.key.clone()).unwrap_or_default(),
             is_leaving: false,
+            retains: spec.policy.deletion_policy() == DeletionPolicy::Retain,
         })
     }
 
@@ -146,6 +154,16 @@ impl Kind for ProvisionerKey {
         let uid = manifest.uid().unwrap_or_default();
         let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &uid));
         recorded.is_some_and(|it| it.intent.is_some() || it.keys().next().is_some())
+    }
+
+    fn owes(manifest: &CoderProvisionerKey) -> bool {
+        let uid = manifest.uid().unwrap_or_default();
+        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &uid)).unwrap_or_default();
+        recorded.intent.is_some() || recorded.retiring.iter().any(|it| it.held.is_ours)
+    }
+
+    fn is_owing(effect: &Effect) -> bool {
+        effect.mints
     }
 
     fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
@@ -162,7 +180,7 @@ impl Kind for ProvisionerKey {
         };
         if desired.is_leaving {
             let job = job(desired, Uuid::nil(), place);
-            let (keys, secrets) = job.ours(world).await?;
+            let (keys, secrets) = job.ours(desired.retains, world).await?;
             return Ok(Observed { job, status, found: Found::Ours { keys, secrets } });
         }
         // One that is promised has no keys yet, and no id.
@@ -234,7 +252,7 @@ impl Kind for ProvisionerKey {
             return Plan::empty();
         }
         let what = What::End { keys: keys.clone(), secrets: secrets.clone() };
-        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true };
+        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true, mints: false };
         let mut plan = Plan::deletion(Impact::Disruptive, effect);
         let keys = keys.iter().map(|it| revoked(&it.held.name));
         let secrets = secrets.iter().map(|it| Change::new("secretName", it.name.as_str(), Value::Null));
@@ -243,7 +261,7 @@ impl Kind for ProvisionerKey {
     }
 
     async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let Effect { job, what, is_last } = effect;
+        let Effect { job, what, is_last, .. } = effect;
         let driven = match what {
             What::End { keys, secrets } => return job.end(keys, secrets, world).await.map(|()| None),
             What::Settle => job.drive(world, |_| false).await?,
@@ -262,6 +280,15 @@ impl Kind for ProvisionerKey {
 
     fn refs(manifest: &CoderProvisionerKey) -> Vec<RemoteName> {
         vec![RemoteName::Organization(manifest.organization().to_owned())]
+    }
+}
+
+/// Keys in words. `None` for none.
+fn in_words(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [name] => Some(format!("provisioner key {name}")),
+        names => Some(format!("provisioner keys {}", names.join(", "))),
     }
 }
 
@@ -298,13 +325,15 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
         rotate_request: desired.rotate_request.clone(),
         grace: desired.overlap,
     };
-    Arc::new(Job { holder: holder.clone(), wanted, mirror: of_status(&desired.status, &holder.uid) })
+    let mirror = of_status(&desired.status, &holder.uid);
+    Arc::new(Job { holder: holder.clone(), wanted, mirror, left: Mutex::default() })
 }
 
 /// What is done, in names.
 fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
     let Wanted { organization_name, tags, secret, .. } = &job.wanted;
-    let effect = |what| Effect { job: Arc::clone(job), what, is_last };
+    let mints = matches!(act, Act::Mint { .. });
+    let effect = |what| Effect { job: Arc::clone(job), what, is_last, mints };
     let made = |field: &str, value: &str| Change::new(field, Value::Null, value);
     let SecretPlace { name: secret_name, key: secret_key } = secret;
     let (action, impact, reason, changes, what) = match act {

@@ -112,8 +112,7 @@ fn control_planes() -> Vec<Need> {
         row(by, ingress, &["ingresses"], "get list create patch delete", "spec.expose.ingress"),
         row(by, gateway, &["httproutes"], "get list create patch delete", "spec.expose.gateway"),
         elsewhere(row(by, "", &["namespaces"], "get", "whether a namespace consents to take workspaces")),
-        elsewhere(row(by, RBAC, &["roles", "rolebindings"], "get create patch", WORKSPACE_ROLES)),
-        row(by, RBAC, &["roles", "rolebindings"], "list delete", "Roles that are no longer declared"),
+        elsewhere(row(by, RBAC, &["roles", "rolebindings"], "get list create patch delete", WORKSPACE_ROLES)),
     ]);
     rows
 }

@@ -62,6 +62,10 @@ impl<T> Cache<T> {
         self.lock().objects.get(&key).map(|it| Arc::clone(&it.object))
     }
 
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.lock().objects.values().map(|it| Arc::clone(&it.object)).collect()
+    }
+
     /// The objects of a namespace for which that is true.
     pub(super) fn find(&self, namespace: &str, is: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let from = (namespace.to_owned(), String::new());

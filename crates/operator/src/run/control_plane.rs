@@ -2,19 +2,22 @@
 
 mod access;
 mod admin_job;
+mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
 pub(super) mod licensing;
+mod orphans;
 mod ours;
 mod vault;
 mod workload;
+mod workspace_roles;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, finalizer, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, condition, finalizer, reason};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Credentials, Trouble, Waiting,
@@ -39,6 +42,7 @@ use kube::{
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
+        events::EventType,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -46,18 +50,18 @@ use kube::{
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
+use self::orphans::Orphans;
 use super::{
     Shared, drive, no_error, owned,
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources},
-    record::{has_finalizer, leave_behind, set_finalizer, writes},
+    record::{has_finalizer, publish, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
 };
 use crate::{cluster::Cluster, deployment::reach};
-use departure::{Departure, leaving};
 
 /// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
 const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
@@ -76,8 +80,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let (known, writer) = reflector::store();
     shared.control_planes.set(known.clone()).ok();
     let (recovered, recoveries) = mpsc::channel(RECOVERIES);
+    let orphans = Arc::new(Orphans::default());
     let note = note_decoding(Arc::clone(&shared), recovered);
+    let of_deleted = Arc::clone(&orphans);
     let changes = watch::decoded_noting::<CoderControlPlane, _>(&shared, Some(known.clone()), note)
+        .inspect(move |event| {
+            if let Ok(watcher::Event::Delete(plane)) = event {
+                of_deleted.look_in(plane.namespace().unwrap_or_default());
+            }
+        })
         .reflect(writer)
         .applied_objects()
         .predicate_filter(trigger::of::<CoderControlPlane>(), PredicateConfig::default());
@@ -114,7 +125,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
             forget(&name, &shared);
         }
     });
-    drive::<CoderControlPlane, _>(&shared, passes).await;
+    tokio::select! {
+        () = drive::<CoderControlPlane, _>(&shared, passes) => {}
+        () = orphans.release(&shared) => {}
+        () = shared.secrets.each(|it| orphans.seen(it)) => {}
+    }
 }
 
 /// Blocks a control plane while its object cannot be decoded, and reconciles it when it can be: a later version may differ in
@@ -175,7 +190,7 @@ fn is_read(plane: &CoderControlPlane, reference: &Reference) -> bool {
 async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result<Action, kube::Error> {
     let (shared, name, about) = (&*shared, name_of(&plane), About::of(&*plane));
     if plane.metadata.deletion_timestamp.is_some() {
-        return depart(&plane, shared).await;
+        return deletion::delete(&plane, shared).await;
     }
     if plane.spec.is_suspended() {
         return suspend(&plane, shared).await;
@@ -193,8 +208,11 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     }
     let started = Instant::now();
     let workload = match &plane.spec.external {
-        Some(_) => None,
-        None => Some(workload::keep(&plane, shared).await?),
+        Some(_) => {
+            name_unmanaged(&plane, shared).await?;
+            None
+        }
+        None => Some(workload::keep(&mut plane, shared).await?),
     };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
@@ -250,6 +268,26 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     Ok(Action::requeue(delay))
 }
 
+/// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
+/// status that it writes the condition of a managed control plane is gone.
+async fn name_unmanaged(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
+    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
+    if !conditions.into_iter().any(|it| it.type_ == condition::COMPLETE) {
+        return Ok(());
+    }
+    let objects = workload::unmanaged(plane, shared).await?;
+    if !objects.is_empty() {
+        let note = format!(
+            "spec.external is set, so that these objects are not managed any more: {}. Delete them if nothing uses them; with \
+             their owner references they are deleted together with this manifest",
+            objects.join(", ")
+        );
+        tracing::warn!("{note}");
+        publish(plane, EventType::Warning, ("NoLongerManaged", "Update"), &note, shared);
+    }
+    Ok(())
+}
+
 /// Blocks the dependents of a control plane that could not be proved.
 fn block(name: &PlaneName, why: &Waiting, shared: &Shared) {
     // Only the origin that is declared may be merely silent: the client of another one is gone by now.
@@ -302,82 +340,6 @@ fn url(plane: &CoderControlPlane) -> String {
 
 fn name_of(plane: &CoderControlPlane) -> PlaneName {
     (plane.namespace().unwrap_or_default(), plane.name_any())
-}
-
-/// Lets a control plane go, after everything that needs it for its own deletion.
-async fn depart(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
-    let (name, about) = (name_of(plane), About::of(plane));
-    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
-        shared.passes.forget(&about);
-        forget(&name, shared);
-        return Ok(Action::await_change());
-    }
-    // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
-    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
-    let now = planes.get_opt(&name.1).await?;
-    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
-    else {
-        return Ok(Action::await_change());
-    };
-    let plane = &plane;
-    shared.planes.block(&name, reason::DELETING, true);
-    let (age, is_forced) = leaving(plane);
-    let dependents = match departure::dependents(&shared.client, &name).await {
-        Ok(dependents) => dependents,
-        // Whoever says that it should go, or has waited long enough, is not held up by a list.
-        Err(error) if is_forced || age >= departure::DEADLINE => {
-            let note = format!("nobody knows what still belongs to it: {error}");
-            leave_behind(plane, reason::DELETING, &note, shared).await;
-            Vec::new()
-        }
-        Err(error) => {
-            let message = format!("what still belongs to it cannot be listed: {error}");
-            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
-        }
-    };
-    match departure::decide(&dependents, age, is_forced) {
-        Departure::Wait(awaited) => {
-            let message = format!("waits until these are deleted: {}", shortened(&awaited));
-            // Each of them tells when it is gone; to look again is for those that do not.
-            stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await
-        }
-        Departure::Go(left) => {
-            if !left.is_empty() {
-                let note = format!("it goes before what belongs to it: {}", shortened(&left));
-                leave_behind(plane, reason::DELETING, &note, shared).await;
-            }
-            if known(plane, shared).await.is_none()
-                && let Ok(proved) = prove(plane, shared).await
-            {
-                shared.planes.remember(&name, proved.into_plane(shared));
-            }
-            licensing::end(plane, shared).await;
-            if let Err(why) = access::end(plane, shared).await {
-                if !is_forced && age < departure::DEADLINE {
-                    return stay(plane, &why, shared).await;
-                }
-                leave_behind(plane, why.reason, &why.message, shared).await;
-            }
-            set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
-            shared.passes.forget(&about);
-            forget(&name, shared);
-            Ok(Action::await_change())
-        }
-    }
-}
-
-/// Says why a control plane that is being deleted is still there, and looks again later.
-async fn stay(plane: &CoderControlPlane, why: &Waiting, shared: &Shared) -> Result<Action, kube::Error> {
-    let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
-    write_status(plane, next, shared).await?;
-    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
-}
-
-/// A list as far as a person reads it.
-fn shortened(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }
 
 /// A control plane that can be used.

@@ -64,3 +64,11 @@ pub(super) async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
         }
     }
 }
+
+/// The API server's own words, or why there are none.
+pub(super) fn answer(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
+    }
+}

@@ -2,7 +2,7 @@
 //! the process; nothing that has to last is here.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -11,6 +11,9 @@ use engine::{contention::Mended, provisioner_keys::Record};
 use tokio::time::Instant;
 
 use super::{metrics::KindName, pace, pass::About, wake::Wake};
+
+/// How many notes are remembered of one object. Where there are more, a note is repeated.
+const MOST_LEFT: usize = 100;
 
 /// Which object: its kind, its namespace and its name.
 type Key = (KindName, String, String);
@@ -31,6 +34,10 @@ pub(super) struct Remembered {
     pub(super) mended: Mended,
     /// The newest record of its keys: the copies in the cluster may be replaced by older ones.
     pub(super) record: Option<Record>,
+    /// When its deletion first tried to take back what the operator made.
+    pub(super) cleanup_since: Option<Instant>,
+    /// What its deletion has named as left behind.
+    left_behind: BTreeSet<String>,
 }
 
 /// What is remembered of all of them.
@@ -88,6 +95,16 @@ impl Memory {
     /// A reconcile has answered what woke it. What came meanwhile is still to be answered.
     pub(super) fn answered(&self, about: &About, wake: &Wake) {
         self.with(about, |it| it.event = it.event.filter(|_| it.event != wake.event()));
+    }
+
+    /// Whether this is not yet named as left behind by that object. A deletion that is tried again does not name it again.
+    pub(super) fn is_newly_left(&self, about: &About, note: &str) -> bool {
+        self.with(about, |it| {
+            if it.left_behind.len() >= MOST_LEFT {
+                it.left_behind.clear();
+            }
+            it.left_behind.insert(note.to_owned())
+        })
     }
 
     pub(super) fn with<T>(&self, about: &About, look: impl FnOnce(&mut Remembered) -> T) -> T {
@@ -153,6 +170,15 @@ mod tests {
         fail("a");
         memory.succeeded(&about("a"));
         assert_eq!(fail("a"), first);
+    }
+
+    #[test]
+    fn note_is_new_once_for_each_object() {
+        let memory = Memory::default();
+        assert!(memory.is_newly_left(&about("a"), "key alpha"));
+        assert!(!memory.is_newly_left(&about("a"), "key alpha"));
+        assert!(memory.is_newly_left(&about("a"), "key beta"));
+        assert!(memory.is_newly_left(&about("b"), "key alpha"));
     }
 
     #[test]

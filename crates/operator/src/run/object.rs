@@ -152,8 +152,7 @@ async fn reconcile<K: Kind>(
         write_status(&manifest, next, &Map::new(), shared).await?;
         return Ok(Action::await_change());
     }
-    let deletes = manifest.policy().deletion_policy() == DeletionPolicy::Delete;
-    if deletes && !has_finalizer(&manifest, finalizer::FINALIZER) {
+    if is_owing::<K>(&manifest) && !has_finalizer(&manifest, finalizer::FINALIZER) {
         let written = set_finalizer(&manifest, finalizer::FINALIZER, true, shared).await?;
         wake = wake.of_written(&manifest, &written);
         manifest = written;
@@ -205,7 +204,10 @@ async fn conclude<K: Kind>(
     if let Some(assessment) = &assessment {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);
     }
-    written?;
+    let written = written?;
+    if has_finalizer(&written, finalizer::FINALIZER) && !is_owing::<K>(&written) {
+        set_finalizer(&written, finalizer::FINALIZER, false, shared).await?;
+    }
     let empty = engine::Plan::<()>::empty().view("");
     let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
     ended(&about, &report.outcome, &status::message(&report.outcome, plan), started.elapsed(), shared);
@@ -218,6 +220,11 @@ async fn conclude<K: Kind>(
     let waits = matches!(report.outcome, Outcome::Waiting(_));
     let interval = if waits { interval.min(SAFETY_NET) } else { interval };
     Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
+}
+
+/// Whether the deletion of a manifest has to take something back, so that a finalizer is needed.
+fn is_owing<K: Kind>(manifest: &K::Manifest) -> bool {
+    manifest.policy().deletion_policy() == DeletionPolicy::Delete || K::owes(manifest)
 }
 
 /// Counts a pass and tells how it ended.

@@ -9,7 +9,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{Shared, events::Words};
+use super::{Shared, events::Words, pass::About};
 
 pub(super) fn patches() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
@@ -49,15 +49,19 @@ pub(super) async fn publish_surely(
     shared.events.publish_surely(&about.object_ref(&()), words, shared.own_pod.as_ref()).await;
 }
 
-/// Names what could not be taken away: in a log line, in a metric, and in an Event.
+/// Names what could not be taken away: in a log line, in a metric, and in an Event. A deletion that is tried again repeats
+/// none of them; the Event is sent again, should it have been refused, and is a series otherwise.
 pub(super) async fn leave_behind(
     object: &impl Resource<DynamicType = ()>,
     reason: &'static str,
     note: &str,
     shared: &Shared,
 ) {
-    tracing::warn!(reason, "{note}");
-    shared.metrics.left_behind(object.object_ref(&()).kind.unwrap_or_default().into());
+    let about = About::of(object);
+    if shared.memory.is_newly_left(&about, note) {
+        tracing::warn!(reason, "{note}");
+        shared.metrics.left_behind(about.kind);
+    }
     let words = Words { type_: EventType::Warning, reason: "LeftBehind", action: "Delete", note };
     publish_surely(object, words, shared).await;
 }

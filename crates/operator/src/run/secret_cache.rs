@@ -70,6 +70,21 @@ impl SecretCache {
         self.metadata.get(namespace, name)
     }
 
+    /// Calls `see` for every Secret, and again for each that is created or changed, for as long as it is polled.
+    pub(super) async fn each(&self, see: impl Fn(&ObjectMeta) + Send) {
+        let mut changes = std::pin::pin!(received(self.changes.subscribe()));
+        self.metadata.listed().await;
+        self.metadata.all().iter().for_each(|it| see(it));
+        while let Some(changed) = changes.next().await {
+            match changed {
+                Some(Changed { namespace, name, .. }) => {
+                    self.metadata.get(&namespace, &name).iter().for_each(|it| see(it));
+                }
+                None => self.metadata.all().iter().for_each(|it| see(it)),
+            }
+        }
+    }
+
     /// What the last read of a key Secret found, if the Secret has not changed since.
     pub(super) async fn last_read(
         &self,

@@ -177,8 +177,8 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
     let build = build();
     let notice = |reason, message: &str| Notice { reason, message: message.to_owned() };
     let complete = |notices: Option<Vec<Notice>>| {
-        let standing = Err(Waiting { reason: reason::PROGRESSING, message: "0 of 1 pods".to_owned() });
-        let workload = Workload { standing, ready_replicas: None, database_version: None, notices };
+        let waiting = Waiting { reason: reason::PROGRESSING, message: "0 of 1 pods".to_owned() };
+        let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = Findings {
             access: Ok(&build),
             given: None,
@@ -214,6 +214,7 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
         ready_replicas: Some(1),
         database_version: Some(started.to_owned()),
         notices: None,
+        workspace_namespaces: None,
     };
     let (build, now) = (build(), Timestamp::from_second(1).unwrap());
     let known = |status: Option<CoderControlPlaneStatus>, started: &str| {
@@ -352,8 +353,8 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
 fn missing_database_is_reported_whatever_else_is_wrong() {
     let build = build();
     let configured = |notices: Option<Vec<Notice>>| {
-        let standing = Err(Waiting { reason: reason::ROLLOUT_STUCK, message: "0 of 1 pods".to_owned() });
-        let workload = Workload { standing, ready_replicas: None, database_version: None, notices };
+        let waiting = Waiting { reason: reason::ROLLOUT_STUCK, message: "0 of 1 pods".to_owned() };
+        let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = Findings {
             access: Ok(&build),
             given: None,

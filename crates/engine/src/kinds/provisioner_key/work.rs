@@ -1,14 +1,20 @@
 //! The IO of a key that is only kept in a Secret: looking, doing what is due, and the end.
 
+use std::{
+    cmp::Reverse,
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
 use uuid::Uuid;
 
-use super::desk;
+use super::{desk, in_words};
 use crate::{
     outcome::Trouble,
     provisioner_keys::{
-        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, Place, Record,
-        Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke, desk::SecretsOf,
-        drive::is_anothers, end,
+        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, LiveKey, Names,
+        Place, Record, Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke,
+        desk::SecretsOf, drive::is_anothers, end,
     },
     world::World,
 };
@@ -20,6 +26,8 @@ pub(super) struct Job {
     pub(super) wanted: Wanted,
     /// What the status says.
     pub(super) mirror: Record,
+    /// What a deletion has tried and not taken away, in words.
+    pub(super) left: Mutex<Option<String>>,
 }
 
 impl Job {
@@ -65,42 +73,74 @@ impl Job {
         }
     }
 
-    /// The keys that are ours, and the Secrets that hold them or did. Names are those of the record and of the status,
-    /// whatever the manifest says by now.
-    pub(super) async fn ours(&self, world: &World) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
-        let desk = desk(world)?;
+    /// Names what a deletion has tried and not taken away. `None` before it has tried.
+    pub(super) fn left(&self) -> Option<String> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Every copy of the record, and the Secrets that hold one. Names are those of the record and of the status, whatever the
+    /// manifest says by now.
+    async fn copies(&self, desk: &dyn Desk) -> Result<Copies, Trouble> {
         let store = SecretsOf(desk.secrets(&self.holder));
-        let (names, mirror) = (&self.wanted.names, &self.mirror);
-        let (mut secrets, mut records) = (Vec::new(), Vec::new());
-        let elsewhere = mirror.secret.iter().filter(|it| **it != self.wanted.secret);
+        let mut copies = self.known(desk);
+        let elsewhere = self.mirror.secret.iter().filter(|it| **it != self.wanted.secret);
         for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
             let found = store.read(place).await?.and_then(|it| it.record);
-            if let Some(found) = found.filter(|it| it.holder == names.uid) {
-                secrets.push(place.clone());
-                records.push(found);
+            if let Some(found) = found.filter(|it| it.holder == self.wanted.names.uid) {
+                copies.in_secrets.push((place.clone(), found.clone()));
+                copies.records.push(found);
             }
         }
-        records.push(mirror.clone());
+        copies.records.sort_by_key(|it| Reverse(it.rank()));
+        Ok(copies)
+    }
+
+    /// The copies of the record that need no request.
+    fn known(&self, desk: &dyn Desk) -> Copies {
+        let mut records = vec![self.mirror.clone()];
         records.extend(desk.last_record(&self.holder));
-        records.sort_by_key(|it| std::cmp::Reverse(it.rank()));
-        let current = records.iter().find_map(|it| it.current.as_ref());
+        records.sort_by_key(|it| Reverse(it.rank()));
+        Copies { records, in_secrets: Vec::new() }
+    }
+
+    /// The names of the keys that a deletion revokes, as far as a record has them.
+    pub(super) async fn names_of_ours(&self, retains: bool, desk: &dyn Desk) -> Vec<String> {
+        let copies = match self.copies(desk).await {
+            Ok(copies) => copies,
+            Err(_) => self.known(desk),
+        };
+        names(&copies.keys(&self.wanted.names, retains, None))
+    }
+
+    /// The keys that a deletion revokes, and the Secrets that it takes away. One that retains leaves the current key and its
+    /// Secret.
+    pub(super) async fn ours(
+        &self,
+        retains: bool,
+        world: &World,
+    ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
+        let desk = desk(world)?;
+        let copies = self.copies(desk).await?;
+        let current = copies.current();
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
-            Some(organization) => world.list(organization, false, desk.now()).await?.keys,
-            None => Vec::new(),
+            Some(organization) if !retains => world.list(organization, false, desk.now()).await?.keys,
+            _ => Vec::new(),
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
         let mut keys = Vec::new();
-        for retiring in end(&Ending { names, records: &records, listed }) {
+        for retiring in copies.keys(&self.wanted.names, retains, listed) {
             if !self.is_anothers(&retiring, desk).await? {
                 keys.push(retiring);
             }
         }
+        let secrets = copies.in_secrets.into_iter().filter(|_| !retains).map(|(place, _)| place).collect();
         Ok((keys, secrets))
     }
 
-    /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there.
+    /// Revokes keys, and then takes away the Secrets: while there is something left to do, the record has to be there. A key
+    /// that cannot be revoked holds up no other.
     pub(super) async fn end(
         &self,
         keys: &[Retiring],
@@ -108,23 +148,31 @@ impl Job {
         world: &World,
     ) -> Result<(), Trouble> {
         let desk = desk(world)?;
+        let (mut left, mut failed) = (Vec::new(), None);
         for retiring in keys {
-            let Held { name, place, .. } = &retiring.held;
-            let done = if self.is_anothers(retiring, desk).await? {
-                Revoked::NotOurs
-            } else if self.is_here(place) {
-                revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await?
-            } else {
-                Revoked::OutOfReach
-            };
-            desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
-            if done == Revoked::OutOfReach {
-                desk.left(&self.holder, &retiring.held).await;
+            match self.revoke(retiring, world, desk).await {
+                Ok(done) => {
+                    desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
+                    if done == Revoked::OutOfReach {
+                        desk.left(&self.holder, &retiring.held).await;
+                    }
+                }
+                Err(trouble) => {
+                    left.push(retiring);
+                    failed.get_or_insert(trouble);
+                }
             }
+        }
+        if let Some(trouble) = failed {
+            self.leave(in_words(&names(left)));
+            return Err(trouble);
         }
         let store = SecretsOf(desk.secrets(&self.holder));
         for place in secrets {
-            store.remove(place).await?;
+            if let Err(trouble) = store.remove(place).await {
+                self.leave(Some(format!("Secret {}", place.name)));
+                return Err(trouble);
+            }
         }
         if let Some(last) = desk.last_record(&self.holder) {
             // Nothing is held any more: a deletion that is asked for again finds nothing to do.
@@ -132,6 +180,21 @@ impl Job {
             desk.keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
         }
         Ok(())
+    }
+
+    fn leave(&self, words: Option<String>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    async fn revoke(&self, retiring: &Retiring, world: &World, desk: &dyn Desk) -> Result<Revoked, Trouble> {
+        let Held { name, place, .. } = &retiring.held;
+        if self.is_anothers(retiring, desk).await? {
+            return Ok(Revoked::NotOurs);
+        }
+        if !self.is_here(place) {
+            return Ok(Revoked::OutOfReach);
+        }
+        revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await
     }
 
     async fn is_anothers(&self, retiring: &Retiring, desk: &dyn Desk) -> Result<bool, Trouble> {
@@ -143,6 +206,38 @@ impl Job {
     fn is_here(&self, place: &Place) -> bool {
         place.deployment_id.is_none_or(|it: Uuid| Some(it) == self.wanted.place.deployment_id)
     }
+}
+
+/// Every copy of a record that could be read.
+struct Copies {
+    /// All of them, the newest first.
+    records: Vec<Record>,
+    /// Those that stand beside a value.
+    in_secrets: Vec<(SecretPlace, Record)>,
+}
+
+impl Copies {
+    /// The key in use.
+    fn current(&self) -> Option<&Held> {
+        self.records.iter().find_map(|it| it.current.as_ref())
+    }
+
+    /// The keys that a deletion revokes. One that retains leaves the key in use, and every key whose value a Secret holds.
+    fn keys(&self, names: &Names, retains: bool, listed: Option<(&[LiveKey], &Place)>) -> Vec<Retiring> {
+        let mut keys = end(&Ending { names, records: &self.records, listed });
+        if retains {
+            let values = self.in_secrets.iter().filter_map(|(_, it)| it.current.as_ref());
+            let kept: Vec<&Held> = self.current().into_iter().chain(values).collect();
+            keys.retain(|it| !kept.iter().any(|held| held.is_called(&it.held.name, it.held.organization_id)));
+        }
+        keys
+    }
+}
+
+/// The names of keys, each once.
+fn names<'a>(keys: impl IntoIterator<Item = &'a Retiring>) -> Vec<String> {
+    let names: BTreeSet<&str> = keys.into_iter().map(|it| it.held.name.as_str()).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// What is around the keys of one object.
@@ -182,4 +277,44 @@ impl Surroundings for Around<'_> {
     }
 
     fn told(&self, _: &Told<'_>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn held(name: &str) -> Held {
+        Held { name: name.to_owned(), is_ours: true, ..Held::default() }
+    }
+
+    fn record(epoch: u64, current: &str, retiring: &[&str]) -> Record {
+        let since = Timestamp::UNIX_EPOCH;
+        let retiring = retiring.iter().map(|it| Retiring { held: held(it), since, lost: false });
+        Record {
+            epoch: Some(epoch),
+            current: Some(held(current)),
+            retiring: retiring.collect(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn deletion_that_retains_leaves_the_current_key_and_every_value_in_a_secret() {
+        let names = Names::new("alpha", "uid");
+        let place = SecretPlace { name: "secret".to_owned(), key: "key".to_owned() };
+        let newest = record(2, "alpha-2", &["alpha-0", "alpha-1"]);
+        let revoked = |in_secret: &Record, retains: bool| {
+            let copies = Copies {
+                records: vec![newest.clone(), in_secret.clone()],
+                in_secrets: vec![(place.clone(), in_secret.clone())],
+            };
+            self::names(&copies.keys(&names, retains, None))
+        };
+        assert_eq!(revoked(&newest, true), ["alpha-0", "alpha-1"]);
+        assert_eq!(revoked(&newest, false), ["alpha-0", "alpha-1", "alpha-2"]);
+        let older = record(1, "alpha-1", &["alpha-0"]);
+        assert_eq!(revoked(&older, true), ["alpha-0"], "a restored Secret holds the value of alpha-1");
+    }
 }

@@ -12,13 +12,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    admin_job, check_identity, name_of, same_deployment,
-    vault::{self, Contents, TokenSecret},
+    check_identity,
+    deletion::{Cleanup, Failure},
+    name_of, same_deployment,
+    vault::{Contents, TokenSecret},
 };
 use crate::run::{
     Shared,
     planes::{Minted, Origin, Pause, Plane},
-    record::leave_behind,
 };
 
 /// How soon a token that could not be minted is tried again.
@@ -121,48 +122,32 @@ pub(super) fn still_good(
     }
 }
 
-/// Gives up every token that we minted for a control plane that goes, with the last of them. What cannot be given up is
-/// named; it dies within a day. The error is that the Secret with them could not be read or let go.
-pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) -> Result<(), Waiting> {
-    let contents = match TokenSecret::open(plane, shared).await {
-        Ok((_, contents)) => contents,
-        // There is nothing of ours in it.
-        Err(waiting) if waiting.reason == reason::NOT_OURS => Contents::default(),
-        Err(waiting) => return Err(waiting),
+/// Revokes every token that we minted for a control plane that is deleted, with the last of them. The accounts stay.
+pub(super) async fn end(
+    plane: &CoderControlPlane,
+    contents: &Contents,
+    reached: Result<&Plane, &Failure>,
+    cleanup: &mut Cleanup,
+) {
+    let Contents { token: Some(token), record } = contents else { return };
+    let revoked = match reached {
+        Ok(known) => revoke_all(known, token, record, plane).await.map_err(Failure::from),
+        Err(failure) => Err(failure.clone()),
     };
-    if plane.spec.external.is_none() {
-        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
-        admin_job::leave(plane, account, shared).await?;
+    if let Err(failure) = revoked {
+        cleanup.fail("the operator's token, which expires within a day,", failure);
     }
-    if let Some(token) = contents.token {
-        let revoked = if let Some(known) = shared.planes.last_known(&name_of(plane)) {
-            revoke_all(&known, &token, &contents.record, plane).await
-        } else {
-            let message = "the deployment cannot be reached any more".to_owned();
-            Err(Waiting { reason: reason::UNREACHABLE, message })
-        };
-        if let Some(account) = contents.record.account.as_ref().filter(|it| it.id.is_some()) {
-            let note = format!(
-                "the account {} stays in Coder without a token, and nobody knows its password: delete it there if the \
-                 deployment lives on",
-                account.username
-            );
-            leave_behind(plane, reason::DELETING, &note, shared).await;
-        }
-        for former in &contents.record.former {
-            let note =
-                format!("{}, stays in Coder: delete it there if the deployment lives on", former.words());
-            leave_behind(plane, reason::DELETING, &note, shared).await;
-        }
-        if let Err(why) = revoked {
-            let note = format!("a token of ours is left, and dies within a day: {}", why.message);
-            leave_behind(plane, why.reason, &note, shared).await;
-        }
+    if let Some(account) = record.account.as_ref().filter(|it| it.id.is_some()) {
+        cleanup.stays(format!(
+            "the account {} stays in Coder without a token, and nobody knows its password: delete it there if the \
+             deployment lives on",
+            account.username
+        ));
     }
-    vault::release_all(plane, shared).await.map_err(|error| Waiting {
-        reason: reason::SECRET_NOT_WRITTEN,
-        message: format!("the Secret with our token cannot be let go: {error}"),
-    })
+    for former in &record.former {
+        cleanup
+            .stays(format!("{}, stays in Coder: delete it there if the deployment lives on", former.words()));
+    }
 }
 
 /// Revokes the tokens of ours with the one that is kept, if it is this deployment's.

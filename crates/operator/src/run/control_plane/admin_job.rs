@@ -110,20 +110,21 @@ impl<'a> AdminJob<'a> {
     /// Takes the Job and its Secret away, once there is a way in or none is wanted. `account` is the one that we have: another
     /// one that the Job may have made is named.
     pub(super) async fn clear(&self, account: Option<&str>) -> Result<(), Waiting> {
-        self.name_what_is_left(account).await;
+        if let Some(note) = self.left(account) {
+            leave_behind(self.plane, reason::ACCESS_DISABLED, &note, self.shared).await;
+        }
         self.delete(self.job.as_ref()).await?;
         self.delete(self.secret.as_ref()).await
     }
 
-    async fn name_what_is_left(&self, account: Option<&str>) {
+    /// Names an account that the Job may have made and that is not the one that we have.
+    fn left(&self, account: Option<&str>) -> Option<String> {
         let made = self.secret.as_ref().filter(|it| is_owned(*it, self.plane)).and_then(admin_job::account);
-        if let Some((username, _)) = made.filter(|(username, _)| Some(username.as_str()) != account) {
-            let note = format!(
-                "the account {username}, if Job {} has made it: delete it in Coder. Nobody knows its password",
-                admin_job_name(self.plane)
-            );
-            leave_behind(self.plane, reason::ACCESS_DISABLED, &note, self.shared).await;
-        }
+        let (username, _) = made.filter(|(username, _)| Some(username.as_str()) != account)?;
+        Some(format!(
+            "the account {username}, if Job {} has made it: delete it in Coder. Nobody knows its password",
+            admin_job_name(self.plane)
+        ))
     }
 
     async fn stands(&self) -> Result<access::Job, Waiting> {
@@ -213,17 +214,16 @@ impl<'a> AdminJob<'a> {
     }
 }
 
-/// Names an account that a Job may have made for a control plane that goes; the Job and its Secret go with it.
-pub(super) async fn leave(
+/// Names an account that a Job may have made for a control plane that is deleted; the Job and its Secret go with it.
+pub(super) async fn left(
     plane: &CoderControlPlane,
     account: Option<&str>,
     shared: &Shared,
-) -> Result<(), Waiting> {
+) -> Result<Option<String>, Waiting> {
     let secret = find::<Secret>(plane, shared).await?;
     let standing = access::Job::NotPossible;
     let found = AdminJob { plane, shared, wanted: None, secret, job: None, standing };
-    found.name_what_is_left(account).await;
-    Ok(())
+    Ok(found.left(account))
 }
 
 /// Refuses a Job whose pod would be given a Secret of the operator's, other than the Job's own.

@@ -14,6 +14,8 @@ use crate::run::{planes::PlaneName, provisioner::patience, record::has_finalizer
 
 /// How long a deletion may wait for somebody else.
 pub(in crate::run) const DEADLINE: Duration = Duration::from_mins(15);
+/// However long others were waited for, a deployment that does not answer is asked again for this long.
+pub(in crate::run) const LAST_TRIES: Duration = Duration::from_mins(4);
 /// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 

@@ -1,14 +1,14 @@
 //! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
 
-use api::{CoderControlPlane, LicenseDeletionPolicy};
+use api::{CoderControlPlane, LicenseDeletionPolicy, reason};
 use client::{Client, licenses::License};
 use engine::{
-    Lookup as _, Plan, Step, Trouble,
+    Lookup as _, Plan, Step, Trouble, Waiting,
     control_plane::{
         entitlements::Summary,
         license::{
             self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
-            apply::intend,
+            apply::intend, record::Uploaded,
         },
         report::{Licensing, Unread},
     },
@@ -19,12 +19,13 @@ use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::name_of;
+use super::deletion::{Cleanup, Failure};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        record::{leave_behind, mark, publish},
+        planes::Plane,
+        record::{mark, publish},
     },
 };
 
@@ -70,35 +71,47 @@ pub(super) async fn keep(
     }
 }
 
-/// Takes away what we installed, where that is the policy. What cannot be taken away is named.
-pub(super) async fn end(plane: &CoderControlPlane, shared: &Shared) {
+/// The record of licences that the deletion of a control plane has to take back. `None` where it takes back none.
+pub(super) fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
     let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
-    let record = recorded(plane);
-    let known = shared.planes.last_known(&name_of(plane));
-    if !deletes || record.uploaded.is_empty() {
-        return;
-    }
-    let Some(known) = known else {
-        let note = "licences that we installed are left: the deployment cannot be reached any more";
-        leave_behind(plane, api::reason::UNREACHABLE, note, shared).await;
-        return;
+    Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
+}
+
+/// Deletes the licences that we installed, each by itself.
+pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>, cleanup: &mut Cleanup) {
+    let known = match reached {
+        Ok(known) => known,
+        Err(failure) => return cleanup.fail(named(&record), failure.clone()),
     };
     let (client, deployment, now) = (known.client(), known.deployment(), Timestamp::now());
-    let taken = async {
-        super::same_deployment(client, deployment).await?;
-        let live = client.list_licenses().await?;
-        let mut record = record.settled(deployment, &[], &live, true);
-        let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
-        for step in license::plan_end(&observed, true).steps {
-            license::apply(&step.effect, &[], client, &mut record).await?;
-        }
-        Ok::<(), Trouble>(())
-    };
-    if let Err(trouble) = taken.await {
-        let waiting = trouble.into_waiting();
-        let note = format!("a licence that we installed is left: {}", waiting.message);
-        leave_behind(plane, waiting.reason, &note, shared).await;
+    if record.deployment_id.is_some_and(|it| it != deployment) {
+        let message = "another deployment answers there now".to_owned();
+        return cleanup.fail(named(&record), Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
     }
+    let read = async {
+        super::same_deployment(client, deployment).await?;
+        Ok::<_, Trouble>(client.list_licenses().await?)
+    };
+    let live = match read.await {
+        Ok(live) => live,
+        Err(trouble) => return cleanup.fail(named(&record), trouble),
+    };
+    let mut record = record.settled(deployment, &[], &live, true);
+    let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
+    for step in license::plan_end(&observed, true).steps {
+        if let Err(trouble) = license::apply(&step.effect, &[], client, &mut record).await
+            && let LicenseEffect::Delete { id, .. } = &step.effect
+        {
+            cleanup.fail(format!("licence {id}"), trouble);
+        }
+    }
+}
+
+/// The licences of a record, by the ids that Coder has given them.
+fn named(record: &LicenseRecord) -> String {
+    let name = |it: &Uploaded| it.id.map_or_else(|| format!("of {}", it.slot), |id| id.to_string());
+    let names: Vec<String> = record.uploaded.iter().map(name).collect();
+    format!("licence {}", names.join(", "))
 }
 
 fn recorded(plane: &CoderControlPlane) -> LicenseRecord {

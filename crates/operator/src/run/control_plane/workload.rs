@@ -11,7 +11,7 @@ use engine::{
         consents, desire,
         references::{Reference, Source, references},
         report::Workload,
-        selector, version, workspace_selector,
+        selector, version,
     },
     objects::{Key, Live, Notice, rollout::Rollout},
 };
@@ -20,7 +20,7 @@ use kube::{Api, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
-use super::vault::TokenSecret;
+use super::{vault::TokenSecret, workspace_roles};
 use crate::{
     cluster::Cluster,
     run::{
@@ -33,10 +33,12 @@ use crate::{
 const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRoute");
 
 /// Makes the objects what the manifest says, and tells what became of them.
-pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<Workload, kube::Error> {
+pub(super) async fn keep(plane: &mut CoderControlPlane, shared: &Shared) -> Result<Workload, kube::Error> {
     let routes = routes(plane, shared).await?;
     let has_gateway = routes.is_some();
-    let mut live = live(plane, shared).await?;
+    let roles = workspace_roles::list(plane, shared).await?;
+    let (unlisted, mut namespaces) = (roles.notices().collect::<Vec<_>>(), roles.namespaces(plane));
+    let mut live = live(plane, roles.live, shared).await?;
     live.extend(routes.into_iter().flatten());
     let facts = match facts(plane, &live, has_gateway, shared).await {
         Ok(facts) => facts,
@@ -49,9 +51,32 @@ pub(super) async fn keep(plane: &CoderControlPlane, shared: &Shared) -> Result<W
             return Ok(Workload::stopped(Waiting { reason: reason::INVALID, message }));
         }
     };
-    let (name, pods) = (plane.name_any(), selector(plane));
-    let (seen, refused) = objects::keep(plane, (&name, &pods), &desired.children, live, shared).await?;
-    Ok(outcome(plane, &desired, refused, &seen))
+    let (name, pods, own) = (plane.name_any(), selector(plane), plane.namespace().unwrap_or_default());
+    let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
+    namespaces.extend(declared.cloned());
+    workspace_roles::record(plane, &namespaces, shared).await?;
+    let (seen, mut refused) = objects::keep(&*plane, (&name, &pods), &desired.children, live, shared).await?;
+    refused.extend(unlisted);
+    let workspace_namespaces = Some(namespaces.into_iter().collect());
+    Ok(Workload { workspace_namespaces, ..outcome(plane, &desired, refused, &seen) })
+}
+
+/// The objects of a control plane that was managed and runs elsewhere now: nobody keeps them any more, and they stay, since the
+/// Coder elsewhere may still be the one that they are for.
+pub(super) async fn unmanaged(
+    plane: &CoderControlPlane,
+    shared: &Shared,
+) -> Result<Vec<String>, kube::Error> {
+    let mut found = live(plane, workspace_roles::list(plane, shared).await?.live, shared).await?;
+    found.extend(routes(plane, shared).await?.into_iter().flatten());
+    let uid = plane.uid().unwrap_or_default();
+    let is_owned = |it: &Live| {
+        let owners = it.object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.into_iter().any(|owner| owner["uid"] == uid.as_str())
+    };
+    let elsewhere = workspace_roles::held(plane, &found);
+    let owned = found.iter().filter(|it| is_owned(it)).map(|it| it.key.to_string());
+    Ok(owned.chain(elsewhere.into_iter().map(|(key, _)| key.to_string())).collect())
 }
 
 /// How it stands after the writes.
@@ -84,6 +109,7 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, s
         ready_replicas: seen.ready(),
         database_version: version::newest(known, None, started.iter().map(String::as_str)),
         notices: Some(notices),
+        workspace_namespaces: None,
     }
 }
 
@@ -202,15 +228,13 @@ async fn routes(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<Vec
     }
 }
 
-/// Every object that has our labels and is of a kind that every cluster knows.
-async fn live(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Live>, kube::Error> {
-    let (namespace, here, elsewhere) = (plane.namespace(), selector(plane), workspace_selector(plane));
-    let roles: Vec<_> = KINDS.into_iter().filter(|(_, _, kind)| kind.starts_with("Role")).collect();
-    let (here, elsewhere) = futures::try_join!(
-        labelled(&KINDS, namespace.as_deref(), &here, shared),
-        labelled(&roles, None, &elsewhere, shared)
-    )?;
-    let found: BTreeMap<Key, Live> =
-        here.into_iter().chain(elsewhere).map(|it| (it.key.clone(), it)).collect();
+/// Every object that has our labels and is of a kind that every cluster knows, with the Roles for workspaces.
+async fn live(
+    plane: &CoderControlPlane,
+    roles: Vec<Live>,
+    shared: &Shared,
+) -> Result<Vec<Live>, kube::Error> {
+    let here = labelled(&KINDS, plane.namespace().as_deref(), &selector(plane), shared).await?;
+    let found: BTreeMap<Key, Live> = here.into_iter().chain(roles).map(|it| (it.key.clone(), it)).collect();
     Ok(found.into_values().collect())
 }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use api::{AppState, Mode, Status};
+use api::{AppState, Mode, Status, finalizer};
 use engine::{
     Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World,
     ownership::{Claim, keeper_by_id, keeper_by_name},
@@ -22,7 +22,7 @@ use crate::run::{
     Shared,
     pass::About,
     planes::Plane,
-    record::mark,
+    record::{has_finalizer, mark, set_finalizer},
     trigger,
     wake::{PERIODIC, Wake},
 };
@@ -137,6 +137,10 @@ async fn attempt<K: Kind>(
     if is_to_apply(&assessment) {
         if let Some(contended) = contended::<K>(object, &assessment, context) {
             return Ok((Some(assessment), waits(contended)));
+        }
+        if object.is_owing() && !has_finalizer(&object.manifest, finalizer::FINALIZER) {
+            let held = set_finalizer(&object.manifest, finalizer::FINALIZER, true, &context.shared).await?;
+            *object.manifest.meta_mut() = held.meta().clone();
         }
         begin(object, &assessment, &context.shared).await?;
     }

@@ -26,7 +26,10 @@ pub(super) async fn delete<K: Kind>(
     let (age, is_forced) = leaving(&manifest);
     let mut object = Object::<K>::new(manifest);
     let taken = take_away(&mut object, context).await;
-    let remains = K::remains(&object.manifest);
+    let remains = match object.left() {
+        Some(left) => left,
+        None => K::remains(&object.manifest, &*shared.desk).await,
+    };
     let left = match taken {
         Ok(outcome) => {
             shared.metrics.reconciled(about.kind.clone(), outcome.reason(), started.elapsed());
@@ -88,11 +91,19 @@ fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String
 async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Result<Outcome, Obstacle> {
     let (manifest, shared) = (&object.manifest, &context.shared);
     let (policy, status) = (manifest.policy(), manifest.status().cloned().unwrap_or_default());
-    if policy.deletion_policy() != DeletionPolicy::Delete || policy.mode() != Mode::Enforce {
+    let deletes = policy.deletion_policy() == DeletionPolicy::Delete;
+    if !deletes && !K::owes(manifest) {
         return Ok(Outcome::Equal);
     }
+    if policy.mode() != Mode::Enforce {
+        if !K::owes(manifest) {
+            return Ok(Outcome::Equal);
+        }
+        let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
+        return Err(Obstacle::Gone(Waiting { reason: reason::OBSERVED, message }));
+    }
     match status.id {
-        Some(id) if is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
+        Some(id) if deletes && is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
         Some(_) => {}
         None if K::has_traces(manifest) => {}
         // There is nothing to take away, so there is nobody to wait for.

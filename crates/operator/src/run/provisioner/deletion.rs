@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderProvisioner, finalizer, reason};
+use api::{CoderProvisioner, annotation, finalizer, reason};
 use engine::{
     Trouble, Waiting,
     provisioner::{
@@ -39,8 +39,8 @@ use super::{
 };
 use crate::run::{
     Shared,
-    control_plane::departure::{DEADLINE, leaving},
-    letting_go::{is_terminating, plane},
+    control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
+    letting_go::{answer, is_terminating, plane},
     pass::{About, Ending as PassEnding},
     planes::Plane,
     record::{has_finalizer, leave_behind, set_finalizer},
@@ -51,8 +51,6 @@ use crate::run::{
 const SOON: Duration = Duration::from_secs(2);
 /// Beyond their grace period pods are not waited for.
 const BEYOND_GRACE: Duration = Duration::from_mins(1);
-/// However long the pods took, a deployment that does not answer is asked again for this long.
-const LAST_TRIES: Duration = Duration::from_mins(4);
 
 pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
@@ -62,19 +60,34 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     }
     let (age, is_forced) = leaving(provisioner);
     let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
-    let pods = daemons_left(provisioner, shared).await?;
+    let Daemons { pods, refusals } = delete_daemons(provisioner, shared).await;
     let grace = longest_grace(provisioner, &pods);
     let patience = Patience::of(grace);
+    if let Some(refusal) = refusals.first()
+        && !is_urgent
+        && age < patience.cluster
+    {
+        let waiting = refusal.waiting(patience.cluster);
+        let ending = PassEnding {
+            reason: waiting.reason,
+            message: &waiting.message,
+            is_ready: false,
+            is_trouble: true,
+        };
+        shared.passes.ended(&about, ending, started.elapsed());
+        say(provisioner, waiting, grace, context).await?;
+        return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+    }
     if let Some(waiting) = waits_for(&pods)
         && !is_urgent
-        && age < patience.with_pods
+        && age < patience.pods
     {
         say(provisioner, waiting, grace, context).await?;
         return Ok(Action::requeue(SOON));
     }
     let names = Names::new(provisioner.key_name(), &about.uid);
     let around = Around::new(provisioner.clone(), &names, shared);
-    let is_last = is_urgent || age > patience.with_coderd;
+    let is_last = is_urgent || age > patience.coderd;
     let done = revoke_all(provisioner, &names, &around, is_last, context).await;
     around.publish();
     if let Err((waiting, keys)) = done {
@@ -89,6 +102,9 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
         let note = format!("{keys} left behind: {}", waiting.message);
         leave_behind(provisioner, waiting.reason, &note, shared).await;
     }
+    for Refusal { reason, left, .. } in &refusals {
+        leave_behind(provisioner, reason, left, shared).await;
+    }
     set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
     shared.passes.forget(&about);
     // Control planes may be waiting for just this.
@@ -98,7 +114,7 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
 
 /// How long the deletion of a provisioner may take.
 pub(in crate::run) fn patience(provisioner: &CoderProvisioner) -> Duration {
-    Patience::of(longest_grace(provisioner, &[])).with_coderd + BEYOND_GRACE
+    Patience::of(longest_grace(provisioner, &[])).coderd + BEYOND_GRACE
 }
 
 /// How many seconds the pods have to end: what is declared, what those have that are there, and what those had that are gone.
@@ -110,14 +126,17 @@ fn longest_grace(provisioner: &CoderProvisioner, pods: &[Pod]) -> i64 {
 
 /// How long what is being deleted is waited for, from the beginning.
 struct Patience {
-    with_pods: Duration,
-    with_coderd: Duration,
+    pods: Duration,
+    /// An API server that does not delete the daemons.
+    cluster: Duration,
+    coderd: Duration,
 }
 
 impl Patience {
     fn of(grace: i64) -> Self {
-        let with_pods = Duration::from_secs(u64::try_from(grace).unwrap_or_default()) + BEYOND_GRACE;
-        Self { with_pods, with_coderd: DEADLINE.max(with_pods + LAST_TRIES) }
+        let pods = Duration::from_secs(u64::try_from(grace).unwrap_or_default()) + BEYOND_GRACE;
+        let cluster = pods.max(DEADLINE.saturating_sub(LAST_TRIES));
+        Self { pods, cluster, coderd: cluster + LAST_TRIES }
     }
 }
 
@@ -135,26 +154,83 @@ async fn say(
     write_status(provisioner, provisioner.status.as_ref(), next, &context.shared).await.map(drop)
 }
 
-/// Takes the daemons away. Gives the pods that are still there.
-async fn daemons_left(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
+/// What is left of the daemons of a provisioner that is being deleted.
+#[derive(Default)]
+struct Daemons {
+    pods: Vec<Pod>,
+    refusals: Vec<Refusal>,
+}
+
+/// A request that the API server refused or did not answer.
+struct Refusal {
+    reason: &'static str,
+    /// What failed, with the API server's words.
+    failed: String,
+    /// What is left behind if nobody waits any longer.
+    left: String,
+}
+
+impl Refusal {
+    fn new(object: &str, failed: &str, is_there: bool, error: &kube::Error) -> Self {
+        let is_refused =
+            matches!(error, kube::Error::Api(status) if [400, 403, 405, 422].contains(&status.code));
+        let reason = if is_refused { reason::NOT_APPLIED } else { reason::DELETING };
+        let is = if is_there { "is" } else { "may be" };
+        let failed = format!("{object} cannot be {failed}: {}", answer(error));
+        Self { reason, left: format!("{object} {is} left behind: {failed}"), failed }
+    }
+
+    /// Why the deletion waits, and what to do.
+    fn waiting(&self, patience: Duration) -> Waiting {
+        let message = format!(
+            "{}. The key is not revoked while daemons may use it. Correct the cause; the deletion is retried for {} minutes. \
+             Set the annotation {} to \"true\" to revoke the key at once and leave the daemons",
+            self.failed,
+            patience.as_secs() / 60,
+            annotation::FORCE_FINALIZE
+        );
+        Waiting { reason: self.reason, message }
+    }
+}
+
+/// Deletes the Deployments. Returns the pods that are still there, and what the API server did not do.
+async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daemons {
     let namespace = provisioner.namespace().unwrap_or_default();
     let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    let is_ours = |it: &Deployment| {
-        it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
-    };
+    let mut left = Daemons::default();
     for name in
         [Some(names::workload(provisioner)), names::former_workload(provisioner)].into_iter().flatten()
     {
-        let found = deployments.get_opt(&name).await?.filter(is_ours);
-        let Some(deployment) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else { continue };
-        let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
-        let params = DeleteParams { preconditions, ..DeleteParams::background() };
-        match deployments.delete(&deployment.name_any(), &params).await {
-            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
-            done => drop(done?),
-        }
+        left.refusals.extend(delete_deployment(&name, provisioner, &deployments).await.err());
     }
-    list_pods(provisioner, shared).await
+    match list_pods(provisioner, shared).await {
+        Ok(pods) => left.pods = pods,
+        Err(error) => left.refusals.push(Refusal::new("the daemons' pods", "listed", false, &error)),
+    }
+    left
+}
+
+/// Deletes the Deployment of that name, if the provisioner owns it.
+async fn delete_deployment(
+    name: &str,
+    provisioner: &CoderProvisioner,
+    deployments: &Api<Deployment>,
+) -> Result<(), Refusal> {
+    let object = format!("Deployment {name}");
+    let found = deployments.get_opt(name).await;
+    let found = found.map_err(|error| Refusal::new(&object, "read", false, &error))?;
+    let is_ours = |it: &Deployment| {
+        it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
+    };
+    let is_going = |it: &Deployment| it.metadata.deletion_timestamp.is_some();
+    let Some(deployment) = found.filter(|it| is_ours(it) && !is_going(it)) else { return Ok(()) };
+    let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::background() };
+    match deployments.delete(name, &params).await {
+        // It is gone, or another object of that name has come since.
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        done => done.map(drop).map_err(|error| Refusal::new(&object, "deleted", true, &error)),
+    }
 }
 
 fn waits_for(pods: &[Pod]) -> Option<Waiting> {
@@ -311,9 +387,15 @@ mod tests {
         let known = json!({"terminationGracePeriodSeconds": 3600});
         assert_eq!(longest_grace(&provisioner(5, &known), &[]), 3600);
         let hour = Duration::from_hours(1);
-        assert_eq!(Patience::of(3600).with_pods, hour + BEYOND_GRACE);
-        assert_eq!(Patience::of(3600).with_coderd, hour + BEYOND_GRACE + LAST_TRIES);
-        assert_eq!(Patience::of(5).with_coderd, DEADLINE);
-        assert!(patience(&provisioner(5, &known)) > Patience::of(3600).with_coderd);
+        assert_eq!(Patience::of(3600).pods, hour + BEYOND_GRACE);
+        assert_eq!(Patience::of(3600).cluster, hour + BEYOND_GRACE);
+        assert_eq!(Patience::of(3600).coderd, hour + BEYOND_GRACE + LAST_TRIES);
+        assert_eq!(Patience::of(5).coderd, DEADLINE);
+        assert_eq!(
+            Patience::of(5).cluster,
+            DEADLINE.saturating_sub(LAST_TRIES),
+            "time is left to revoke the key"
+        );
+        assert!(patience(&provisioner(5, &known)) > Patience::of(3600).coderd);
     }
 }

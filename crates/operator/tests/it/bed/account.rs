@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{ResourceExt as _, api::DeleteParams};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use testbed::coderd::FIRST_USER_EMAIL;
 
 use super::{
     get, licensed,
+    operator::Operator,
     proxy::{Mood, Proxy},
-    stage::{CREDENTIALS, Stage, is_held_up, is_ready, plane, until, words},
+    stage::{CREDENTIALS, Stage, eventually, is_held_up, is_ready, plane, until, words},
 };
 
 async fn stage() -> Stage {
@@ -129,4 +133,94 @@ async fn a_token_that_cannot_be_minted_is_not_tried_again_at_once() {
     proxy.set(Mood::Passing);
     stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
     assert_eq!(tokens(&stage).await.len(), 1);
+}
+
+/// A control plane with an account, behind a proxy.
+async fn proxied(stage: Stage) -> (Stage, Proxy) {
+    let proxy = Proxy::start(&stage.coderd.owner.url).await;
+    let account = json!({"email": FIRST_USER_EMAIL, "password": stage.coderd.password});
+    stage.write_secret(CREDENTIALS, &account).await;
+    stage.apply(&plane("main", &proxy.url)).await;
+    (stage, proxy)
+}
+
+#[tokio::test]
+async fn token_is_revoked_though_coder_fails_for_a_while() {
+    let (stage, proxy) = proxied(Stage::bare(licensed().await).await).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Failing(reqwest::Method::DELETE, 500));
+    stage.delete("CoderControlPlane", "main").await;
+    let told = stage.wait::<CoderControlPlane>("main", "waiting", is_held_up("Unreachable")).await;
+    assert!(words(&told).contains("the operator's token"), "{}", words(&told));
+    let kept = stage.api::<Secret>().get("main-operator-token").await.unwrap();
+    assert_eq!(kept.finalizers(), ["coder.com/operator-token"], "it is needed for the next try");
+    assert_eq!(tokens(&stage).await.len(), 1);
+    proxy.set(Mood::Passing);
+    stage.gone(&ready).await;
+    assert_eq!(tokens(&stage).await, Vec::<String>::new());
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn namespace_goes_though_a_token_cannot_be_revoked() {
+    let (stage, proxy) = proxied(Stage::bare_cluster_wide(licensed().await).await).await;
+    stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Down);
+    stage.delete_namespace().await;
+    stage.operator.says(&["the operator's token", "is left behind"]).await;
+}
+
+#[tokio::test]
+async fn control_plane_without_a_token_of_ours_goes_though_coder_is_down() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Down);
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&ready).await;
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}
+
+/// Removes the finalizers of the control plane, as a person does who does not want to wait.
+async fn strip(stage: &Stage) {
+    let stripped = json!({"metadata": {"finalizers": null}});
+    let planes = stage.kind("CoderControlPlane");
+    planes.patch("main", &PatchParams::default(), &Patch::Merge(stripped)).await.unwrap();
+}
+
+async fn token_secret(stage: &Stage) -> Option<Secret> {
+    stage.api::<Secret>().get_opt("main-operator-token").await.unwrap()
+}
+
+#[tokio::test]
+async fn token_secret_goes_though_its_control_plane_went_while_nobody_looked() {
+    let mut stage = stage().await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    stage.operator.process.kill().unwrap();
+    stage.operator.ended().await;
+    strip(&stage).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&ready).await;
+    let is_going =
+        |it: &Option<Secret>| it.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+    eventually("deleted by Kubernetes", || token_secret(&stage), is_going).await;
+    stage.operator = Operator::start(&stage.namespace, &[]);
+    eventually("gone", || token_secret(&stage), Option::is_none).await;
+    let left = stage.left_behind().await;
+    assert!(left.len() == 1 && left[0].contains("Secret main-operator-token"), "{left:#?}");
+}
+
+#[tokio::test]
+async fn token_secret_goes_when_somebody_strips_a_control_plane_that_waits() {
+    let (stage, proxy) = proxied(Stage::bare(licensed().await).await).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "ready", is_ready).await;
+    proxy.set(Mood::Failing(reqwest::Method::DELETE, 500));
+    stage.api::<Secret>().delete("main-operator-token", &DeleteParams::default()).await.unwrap();
+    stage.delete("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "waiting", is_held_up("Unreachable")).await;
+    assert!(token_secret(&stage).await.is_some(), "it is needed for the next try");
+    strip(&stage).await;
+    stage.gone(&ready).await;
+    eventually("gone", || token_secret(&stage), Option::is_none).await;
 }

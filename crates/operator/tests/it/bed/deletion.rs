@@ -217,3 +217,21 @@ async fn what_may_have_been_made_before_a_crash_is_named_when_its_manifest_goes(
     stage.gone(&unknown).await;
     stage.operator.says(&["group default/unknown is left behind"]).await;
 }
+
+#[tokio::test]
+async fn object_that_is_renamed_before_its_deletion_is_named_by_its_id() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    let group = made(&stage, "a").await;
+    proxy.set(Mood::Down);
+    let mut renamed = going("a");
+    renamed["spec"]["name"] = json!("b");
+    stage.apply(&renamed).await;
+    stage.delete("CoderGroup", "a").await;
+    stage.annotate("CoderGroup", "a", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&group).await;
+    let left = stage.left_behind().await;
+    let id = group["status"]["id"].as_str().unwrap();
+    assert!(left.len() == 1 && left[0].contains(id), "{left:#?}");
+}

@@ -11,7 +11,7 @@ use super::{
     get,
     operator::Operator,
     proxy::{Mood, Proxy},
-    stage::{Stage, group, install, is_held_up, is_ready, plane, says, until},
+    stage::{Stage, group, install, is_held_up, is_ready, plane, says, until, words},
 };
 
 /// A stage without a licence, and a manifest that names one.
@@ -20,9 +20,14 @@ async fn stage() -> (Stage, Value) {
     let url = coderd.owner.url.clone();
     let stage = Stage::bare(coderd).await;
     stage.write_token(&stage.coderd.owner.token).await;
-    let mut plane = plane("main", &url);
+    (stage, with_licence(&url))
+}
+
+/// A manifest that names a licence.
+fn with_licence(url: &str) -> Value {
+    let mut plane = plane("main", url);
     plane["spec"]["licenseSecretRef"] = json!({"name": "license"});
-    (stage, plane)
+    plane
 }
 
 async fn sign(stage: &Stage, wanted: &Value) -> String {
@@ -253,4 +258,59 @@ async fn a_licence_that_coder_does_not_take_is_told_in_its_words_and_not_sent_ag
     stage.api::<Secret>().delete("license", &DeleteParams::default()).await.unwrap();
     stage.wait::<CoderControlPlane>("main", "without", license_says("False", "SecretMissing")).await;
     assert_eq!(installed(&stage).await.len(), 1);
+}
+
+#[tokio::test]
+async fn licence_is_deleted_though_coder_fails_for_a_while() {
+    let (stage, _) = stage().await;
+    let proxy = Proxy::start(&stage.coderd.owner.url).await;
+    let mut plane = with_licence(&proxy.url);
+    plane["spec"]["licenseDeletionPolicy"] = json!("Delete");
+    let license = sign(&stage, &json!({"feature_set": "premium"})).await;
+    stage.write_secret("license", &json!({"license": license})).await;
+    stage.apply(&plane).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "licensed", is_ready).await;
+    let id = installed(&stage).await[0];
+    for status in [500, 403] {
+        proxy.set(Mood::Failing(reqwest::Method::DELETE, status));
+        if status == 500 {
+            stage.delete("CoderControlPlane", "main").await;
+        }
+        let reason = if status == 500 { "Unreachable" } else { "Forbidden" };
+        let told = stage.wait::<CoderControlPlane>("main", "waiting", is_held_up(reason)).await;
+        for part in [format!("licence {id} is not deleted yet").as_str(), "coder.com/force-finalize"] {
+            assert!(words(&told).contains(part), "{part}: {}", words(&told));
+        }
+    }
+    assert_eq!(installed(&stage).await, [id]);
+    proxy.set(Mood::Passing);
+    stage.gone(&ready).await;
+    assert_eq!(installed(&stage).await, [0; 0]);
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn licence_that_cannot_be_deleted_is_named_once() {
+    let (stage, _) = stage().await;
+    let proxy = Proxy::start(&stage.coderd.owner.url).await;
+    let mut plane = with_licence(&proxy.url);
+    plane["spec"]["licenseDeletionPolicy"] = json!("Delete");
+    let license = sign(&stage, &json!({"feature_set": "premium"})).await;
+    stage.write_secret("license", &json!({"license": license})).await;
+    stage.apply(&plane).await;
+    let ready = stage.wait::<CoderControlPlane>("main", "licensed", is_ready).await;
+    let id = installed(&stage).await[0];
+    proxy.set(Mood::Down);
+    stage.delete("CoderControlPlane", "main").await;
+    stage.wait::<CoderControlPlane>("main", "waiting", is_held_up("Unreachable")).await;
+    let asked = proxy.requests().len();
+    until("tried again", || proxy.requests().len() >= asked + 2).await;
+    assert_eq!(stage.left_behind().await, [""; 0], "the deletion is not over");
+    stage.annotate("CoderControlPlane", "main", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&ready).await;
+    let left = stage.left_behind().await;
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert!(left[0].starts_with(&format!("licence {id} is left behind")), "{left:#?}");
+    let counted = "coder_operator_left_behind_total{kind=\"CoderControlPlane\"} 1";
+    stage.operator.shows("named once", |it| it.contains(counted)).await;
 }

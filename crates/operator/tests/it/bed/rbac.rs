@@ -7,11 +7,12 @@ use engine::rbac::{Form, rules};
 use k8s_openapi::api::{
     authorization::v1::SelfSubjectRulesReview,
     core::v1::Namespace,
-    rbac::v1::{PolicyRule, Role},
+    events::v1::Event,
+    rbac::v1::{PolicyRule, Role, RoleBinding},
 };
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testbed::{Bed, Options};
@@ -20,7 +21,7 @@ use super::{
     licensed,
     operator::Operator,
     service_account::{Account, Bound, OTHERS, apply, documents, is_allowed, wait_until_allowed},
-    stage::{self, Stage, group, install, is_ready, says},
+    stage::{self, Stage, eventually, group, install, is_held_up, is_ready, says},
 };
 
 /// Single rights: group, resource, name of the object, verb.
@@ -175,6 +176,78 @@ async fn operator_of_one_namespace_reports_rights_it_lacks_in_another() {
     let granted = workspace_roles(&stage.client, &workspaces).await;
     assert_eq!(granted.len(), 1);
     assert!(rights(granted[0].rules.iter().flatten()).iter().any(|it| it.1 == "pods" && it.3 == "create"));
+
+    // A namespace that is no longer declared loses them, and so does one whose control plane is deleted.
+    let mut manifest = plane(&workspaces);
+    manifest["spec"]["rbac"] = json!({});
+    stage.apply(&manifest).await;
+    let is_forgotten = |it: &Value| it["status"]["workspaceNamespaces"].is_null();
+    stage.wait::<CoderControlPlane>("own", "without workspaces elsewhere", is_forgotten).await;
+    assert_eq!(workspace_roles(&stage.client, &workspaces).await, []);
+    stage.apply(&plane(&workspaces)).await;
+    eventually("granted", || workspace_roles(&stage.client, &workspaces), |it| it.len() == 1).await;
+    let own = stage.wait::<CoderControlPlane>("own", "there", |_| true).await;
+    assert_eq!(own["status"]["workspaceNamespaces"], json!([workspaces]));
+    stage.delete("CoderControlPlane", "own").await;
+    stage.gone(&own).await;
+    assert_eq!(workspace_roles(&stage.client, &workspaces).await, []);
+    let bindings = Api::<RoleBinding>::namespaced(stage.client.clone(), &workspaces);
+    assert_eq!(bindings.list(&ListParams::default().labels(OTHERS)).await.unwrap().items, []);
+    assert_eq!(stage.left_behind().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn roles_of_a_control_plane_that_becomes_external_are_named_and_go_with_it() {
+    let stage = Stage::bare(licensed().await).await;
+    let workspaces = testbed::shared().unwrap().namespace("there").await.unwrap();
+    consent(&stage.client, &workspaces, &stage.namespace).await;
+    Account::of_operator(&stage.namespace, Bound::Role).serve_workspaces(&stage.client, &workspaces).await;
+    stage.apply(&plane(&workspaces)).await;
+    stage.wait::<CoderControlPlane>("own", "complete", |it| says(it, "Complete", "True", "UpToDate")).await;
+
+    stage.write_token(&stage.coderd.owner.token).await;
+    stage.apply(&stage::plane("own", &stage.coderd.owner.url)).await;
+    let external = stage.wait::<CoderControlPlane>("own", "external", is_ready).await;
+    let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let named = events.iter().filter(|it| it.reason.as_deref() == Some("NoLongerManaged"));
+    let notes: Vec<&str> = named.filter_map(|it| it.note.as_deref()).collect();
+    assert_eq!(notes.len(), 1, "{notes:#?}");
+    for object in [format!("Deployment {}/own", stage.namespace), format!("Role {workspaces}/")] {
+        assert!(notes[0].contains(&object), "{object}: {notes:#?}");
+    }
+    assert_eq!(workspace_roles(&stage.client, &workspaces).await.len(), 1, "coderd may still use it");
+
+    stage.delete("CoderControlPlane", "own").await;
+    stage.gone(&external).await;
+    assert_eq!(workspace_roles(&stage.client, &workspaces).await, []);
+}
+
+#[tokio::test]
+async fn role_that_cannot_be_deleted_is_reported_and_named() {
+    let stage = Stage::bare(licensed().await).await;
+    let workspaces = testbed::shared().unwrap().namespace("there").await.unwrap();
+    consent(&stage.client, &workspaces, &stage.namespace).await;
+    let account = Account::of_operator(&stage.namespace, Bound::Role);
+    account.serve_workspaces(&stage.client, &workspaces).await;
+    stage.apply(&plane(&workspaces)).await;
+    stage.wait::<CoderControlPlane>("own", "complete", |it| says(it, "Complete", "True", "UpToDate")).await;
+    let bindings = Api::<RoleBinding>::namespaced(stage.client.clone(), &workspaces);
+    // The operator's own rights there, and not those of the workspaces.
+    let of_operator = ListParams::default().labels(&format!("!{}", api::label::CONTROL_PLANE));
+    bindings.delete_collection(&DeleteParams::default(), &of_operator).await.unwrap();
+    let as_operator = client_of(&account, &stage.client).await;
+    let list = ("rbac.authorization.k8s.io", "roles", "list");
+    eventually("forbidden", || is_allowed(&as_operator, &workspaces, list), |it| !it).await;
+
+    stage.delete("CoderControlPlane", "own").await;
+    let told = stage.wait::<CoderControlPlane>("own", "refused", is_held_up("NotPermitted")).await;
+    for part in [workspaces.as_str(), "deploy/rbac/workspaces.yaml", "coder.com/force-finalize"] {
+        assert!(stage::words(&told).contains(part), "{part}: {}", stage::words(&told));
+    }
+    stage.annotate("CoderControlPlane", "own", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&told).await;
+    let left = stage.left_behind().await;
+    assert!(left.iter().any(|it| it.contains(&workspaces)), "{left:#?}");
 }
 
 /// Requests of an account that the API server refused.
@@ -221,5 +294,6 @@ async fn operator_for_all_namespaces_needs_nothing_but_the_cluster_role() {
         stage.namespace = namespace;
         stage.delete_namespace().await;
     }
+    assert_eq!(workspace_roles(&stage.client, &workspaces).await, []);
     assert_eq!(refused(&bed.info().audit_log, &account.user()), Vec::<Value>::new());
 }

@@ -10,7 +10,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
     runtime::{
         conditions::is_crd_established,
         wait::{await_condition, conditions::is_deleted},
@@ -56,10 +59,15 @@ impl Stage {
 
     /// The same with an operator whose rights outlive the namespace, for tests that delete it.
     pub(super) async fn cluster_wide(coderd: Coderd, url: &str) -> Self {
-        let stage = Self::with(coderd, |namespace| Operator::start_cluster_wide(namespace, Vec::new())).await;
+        let stage = Self::bare_cluster_wide(coderd).await;
         stage.write_token(&stage.coderd.owner.token).await;
         stage.apply(&plane("main", url)).await;
         stage
+    }
+
+    /// The same without a control plane and without a token.
+    pub(super) async fn bare_cluster_wide(coderd: Coderd) -> Self {
+        Self::with(coderd, |namespace| Operator::start_cluster_wide(namespace, Vec::new())).await
     }
 
     /// Without a control plane and without a token.
@@ -161,6 +169,14 @@ impl<C> Stage<C> {
         if timeout(LIMIT, gone).await.is_err() {
             unreachable!("the namespace did not go: {:#?}", self.operator.said())
         }
+    }
+
+    /// The notes of the Events about what deletions left behind.
+    pub(super) async fn left_behind(&self) -> Vec<String> {
+        let events = self.api::<k8s_openapi::api::events::v1::Event>();
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let left = events.into_iter().filter(|it| it.reason.as_deref() == Some("LeftBehind"));
+        left.filter_map(|it| it.note).collect()
     }
 
     /// Begins to watch an object. What it says for a moment only is not missed, if the watch begins before the cause.

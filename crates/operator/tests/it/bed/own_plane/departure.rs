@@ -76,3 +76,19 @@ async fn a_namespace_with_a_coder_of_ours_goes_and_leaves_no_process() {
     stage.delete_namespace().await;
     assert!(!std::path::Path::new("/proc").join(&process).exists(), "its process is gone too");
 }
+
+#[tokio::test]
+async fn coder_without_pods_goes_at_once_and_its_token_is_named() {
+    let stage = stage().await;
+    let mut manifest = shipped();
+    ready(&stage, &manifest).await;
+    manifest["spec"]["replicas"] = json!(0);
+    stage.apply(&manifest).await;
+    eventually("without pods", || running(&stage, "main"), Vec::is_empty).await;
+    let plane = stage.wait::<CoderControlPlane>("main", "there", |_| true).await;
+    stage.delete("CoderControlPlane", "main").await;
+    stage.gone(&plane).await;
+    let left = stage.left_behind().await;
+    assert!(left.iter().any(|it| it.starts_with("the operator's token")), "{left:#?}");
+    assert_eq!(ask(&stage, OUR_TOKENS).await, "1", "nobody could be asked");
+}

@@ -18,63 +18,86 @@ use super::{
         licensed,
         operator::writes,
         service_account::OTHERS,
-        stage::{LIMIT, Stage, is_held_up, is_ready, says, words},
+        stage::{Stage, eventually, is_held_up, is_ready, says, words},
     },
+    keys, provisioner,
     scene::idle,
 };
 
 const WORDS: &str = "this namespace has no Roles";
+const STAYS: &str = "Deployments of this namespace stay";
 
 /// A policy for the namespace of the test and no other: the API server is everybody's.
-struct Ban<'a>(&'a Stage);
+struct Ban<'a> {
+    stage: &'a Stage,
+    name: String,
+    words: &'static str,
+    /// The rule of what is forbidden.
+    forbidden: Value,
+}
 
-impl Ban<'_> {
-    fn policies(&self) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>) {
-        (Api::all(self.0.client.clone()), Api::all(self.0.client.clone()))
+impl<'a> Ban<'a> {
+    fn of_roles(stage: &'a Stage) -> Self {
+        let forbidden = json!({"apiGroups": ["rbac.authorization.k8s.io"], "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["roles"]});
+        Self { stage, name: format!("no-roles-in-{}", stage.namespace), words: WORDS, forbidden }
     }
 
-    /// Forbids Roles, and waits until they are.
-    async fn begin(&self) {
-        let name = format!("no-roles-in-{}", self.0.namespace);
-        let here = json!({"matchLabels": {"kubernetes.io/metadata.name": self.0.namespace}});
-        let roles = json!({"namespaceSelector": here, "resourceRules": [{"apiGroups": ["rbac.authorization.k8s.io"],
-            "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["roles"]}]});
-        let policy = json!({"metadata": {"name": name}, "spec": {"failurePolicy": "Fail", "matchConstraints": roles,
-            "validations": [{"expression": "false", "message": WORDS}]}});
+    fn of_deletions(stage: &'a Stage) -> Self {
+        let forbidden = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["DELETE"],
+            "resources": ["deployments"]});
+        Self { stage, name: format!("no-deletions-in-{}", stage.namespace), words: STAYS, forbidden }
+    }
+
+    fn policies(&self) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>) {
+        (Api::all(self.stage.client.clone()), Api::all(self.stage.client.clone()))
+    }
+
+    /// Forbids it, and waits until the API server knows.
+    async fn begin<F: Future<Output = bool>>(&self, takes: impl Fn() -> F) {
+        let Self { name, words, forbidden, .. } = self;
+        let here = json!({"matchLabels": {"kubernetes.io/metadata.name": self.stage.namespace}});
+        let constraints = json!({"namespaceSelector": here, "resourceRules": [forbidden]});
+        let policy = json!({"metadata": {"name": name}, "spec": {"failurePolicy": "Fail",
+            "matchConstraints": constraints, "validations": [{"expression": "false", "message": words}]}});
         let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"],
             "matchResources": {"namespaceSelector": here}}});
         let (policies, bindings) = self.policies();
         policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
         bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-        self.until(false).await;
+        eventually("forbidden", takes, |takes| !takes).await;
     }
 
-    async fn end(&self) {
-        let name = format!("no-roles-in-{}", self.0.namespace);
+    async fn end<F: Future<Output = bool>>(&self, takes: impl Fn() -> F) {
         let (policies, bindings) = self.policies();
-        bindings.delete(&name, &DeleteParams::default()).await.unwrap();
-        policies.delete(&name, &DeleteParams::default()).await.unwrap();
-        self.until(true).await;
+        bindings.delete(&self.name, &DeleteParams::default()).await.unwrap();
+        policies.delete(&self.name, &DeleteParams::default()).await.unwrap();
+        eventually("allowed again", takes, |takes| *takes).await;
     }
+}
 
-    /// Asks the API server until it takes a Role here, or takes none.
-    async fn until(&self, takes: bool) {
-        let name = Some("asked".to_owned());
-        let role = Role { metadata: ObjectMeta { name, ..ObjectMeta::default() }, ..Role::default() };
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        let since = std::time::Instant::now();
-        while self.0.api::<Role>().create(&params, &role).await.is_ok() != takes {
-            assert!(since.elapsed() < LIMIT, "the policy is not what it should be");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
+/// Whether the API server takes a Role.
+async fn takes_roles(stage: &Stage) -> bool {
+    let name = Some("asked".to_owned());
+    let role = Role { metadata: ObjectMeta { name, ..ObjectMeta::default() }, ..Role::default() };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    stage.api::<Role>().create(&params, &role).await.is_ok()
+}
+
+/// Whether the API server would delete that Deployment, or has done so.
+async fn deletes(stage: &Stage, deployment: &str) -> bool {
+    let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    match stage.api::<Deployment>().delete(deployment, &params).await {
+        Err(kube::Error::Api(status)) => status.code == 404,
+        done => done.is_ok(),
     }
 }
 
 #[tokio::test]
 async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_comes_when_it_may() {
     let stage = Stage::new(licensed().await).await;
-    let ban = Ban(&stage);
-    ban.begin().await;
+    let ban = Ban::of_roles(&stage);
+    ban.begin(|| takes_roles(&stage)).await;
     stage.apply(&idle(&json!({}))).await;
     let told = stage.wait::<CoderProvisioner>("alpha", "refused", is_held_up("NotApplied")).await;
     assert!(says(&told, "DeploymentReady", "False", "NotApplied"), "{told:#}");
@@ -106,8 +129,46 @@ async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_co
     assert!((4..=4 + due).contains(&tries.len()), "{} tries", tries.len());
     assert_eq!(others.len(), 4, "the echo of each annotation and nothing else: {others:#?}");
 
-    ban.end().await;
+    ban.end(|| takes_roles(&stage)).await;
     stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
     assert_eq!(stage.api::<Role>().list(&all).await.unwrap().items.len(), 1);
     assert_eq!(stage.api::<RoleBinding>().list(&all).await.unwrap().items.len(), 1);
+}
+
+#[tokio::test]
+async fn deletion_that_a_policy_refuses_is_reported_and_can_be_forced() {
+    let stage = Stage::new(licensed().await).await;
+    let mut made = Vec::new();
+    for name in ["alpha", "beta"] {
+        stage.apply(&provisioner(name, &json!({"replicas": 0}))).await;
+        made.push(stage.wait::<CoderProvisioner>(name, "ready", is_ready).await);
+    }
+    let ban = Ban::of_deletions(&stage);
+    ban.begin(|| deletes(&stage, "provisioner-alpha")).await;
+    for name in ["alpha", "beta"] {
+        stage.delete("CoderProvisioner", name).await;
+        let told = stage.wait::<CoderProvisioner>(name, "refused", is_held_up("NotApplied")).await;
+        let deployment = format!("Deployment provisioner-{name} cannot be deleted");
+        for part in [deployment.as_str(), STAYS, "coder.com/force-finalize"] {
+            assert!(words(&told).contains(part), "{part}: {}", words(&told));
+        }
+    }
+    let mut held = keys(&stage.coderd).await;
+    held.sort();
+    assert_eq!(held, ["alpha", "beta"], "daemons may use them");
+
+    stage.annotate("CoderProvisioner", "beta", api::annotation::FORCE_FINALIZE, Some("true")).await;
+    stage.gone(&made[1]).await;
+    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
+    let left = stage.left_behind().await;
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert!(left[0].starts_with("Deployment provisioner-beta is left behind"), "{left:#?}");
+    assert!(left[0].contains(STAYS), "{left:#?}");
+    let counted = "coder_operator_left_behind_total{kind=\"CoderProvisioner\"} 1";
+    stage.operator.shows("named once", |it| it.contains(counted)).await;
+
+    ban.end(|| deletes(&stage, "provisioner-alpha")).await;
+    stage.gone(&made[0]).await;
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
+    assert_eq!(stage.left_behind().await, left, "nothing else is left");
 }

@@ -1,0 +1,276 @@
+//! Deletes a control plane: after everything that needs it, and with everything that the operator made in its deployment.
+//!
+//! The deletion is retried until its deadline. Whatever is left then is named once, in the reconcile that removes the
+//! finalizer.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{CoderControlPlane, annotation, finalizer, reason};
+use engine::{Outcome, Trouble, Waiting, conditions::Truth, control_plane::report, status};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, ResourceExt as _, runtime::controller::Action};
+use tokio::time::Instant;
+
+use super::{
+    access,
+    departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
+    forget, licensing, name_of,
+    vault::{self, Contents, TokenSecret},
+    workspace_roles, write_status,
+};
+use crate::run::{
+    Shared,
+    letting_go::{Obstacle, answer, is_terminating, plane as reach},
+    pass::{About, Ending},
+    planes::Plane,
+    record::{has_finalizer, leave_behind, set_finalizer},
+};
+
+/// Reasons for which nothing of ours is at that address any more.
+const FINAL: [&str; 2] = [reason::DEPLOYMENT_CHANGED, reason::ORIGIN_CHANGED];
+
+/// Why something was not taken back.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) waiting: Waiting,
+    /// Whether a retry cannot help.
+    is_final: bool,
+}
+
+impl From<Waiting> for Failure {
+    fn from(waiting: Waiting) -> Self {
+        Self { is_final: FINAL.contains(&waiting.reason), waiting }
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        trouble.into_waiting().into()
+    }
+}
+
+/// Something of ours that a cleanup did not take back.
+#[derive(Debug)]
+struct Remainder {
+    /// Its name, as the subject of a sentence.
+    name: String,
+    failure: Failure,
+}
+
+/// What a cleanup did not take back.
+#[derive(Debug, Default)]
+pub(super) struct Cleanup {
+    remainders: Vec<Remainder>,
+    /// What stays on purpose and has to be named.
+    stays: Vec<String>,
+}
+
+impl Cleanup {
+    /// Adds what was not taken back.
+    pub(super) fn fail(&mut self, name: impl Into<String>, failure: impl Into<Failure>) {
+        self.remainders.push(Remainder { name: name.into(), failure: failure.into() });
+    }
+
+    /// Adds what stays on purpose, as a sentence.
+    pub(super) fn stays(&mut self, note: String) {
+        self.stays.push(note);
+    }
+
+    /// Says whether a deployment that did not do what was asked may do it later.
+    fn settle(&mut self, may_answer: bool, from: usize) {
+        for remainder in self.remainders.iter_mut().skip(from).filter(|_| !may_answer) {
+            remainder.failure.is_final = true;
+        }
+    }
+
+    /// What a retry may take back.
+    fn pending(&self) -> Option<&Remainder> {
+        self.remainders.iter().find(|it| !it.failure.is_final)
+    }
+
+    async fn name(&self, plane: &CoderControlPlane, shared: &Shared) {
+        for note in &self.stays {
+            leave_behind(plane, reason::DELETING, note, shared).await;
+        }
+        for Remainder { name, failure: Failure { waiting, .. } } in &self.remainders {
+            let note = format!("{name} is left behind: {}", waiting.message);
+            leave_behind(plane, waiting.reason, &note, shared).await;
+        }
+    }
+}
+
+pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
+    let (name, about) = (name_of(plane), About::of(plane));
+    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
+        shared.passes.forget(&about);
+        forget(&name, shared);
+        return Ok(Action::await_change());
+    }
+    // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
+    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
+    let now = planes.get_opt(&name.1).await?;
+    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
+    else {
+        return Ok(Action::await_change());
+    };
+    let plane = &plane;
+    shared.planes.block(&name, reason::DELETING, true);
+    let (age, is_forced) = leaving(plane);
+    let mut cleanup = Cleanup::default();
+    let dependents = match departure::dependents(&shared.client, &name).await {
+        Ok(dependents) => dependents,
+        // Whoever says that it should go, or has waited long enough, is not held up by a list.
+        Err(error) if is_forced || age >= DEADLINE => {
+            cleanup.stays(format!("nobody knows what still belongs to it: {}", answer(&error)));
+            Vec::new()
+        }
+        Err(error) => {
+            let message = format!("what still belongs to it cannot be listed: {}", answer(&error));
+            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
+        }
+    };
+    match departure::decide(&dependents, age, is_forced) {
+        Departure::Wait(awaited) => {
+            let message = format!("waits until these are deleted: {}", shortened(&awaited));
+            // Each of them tells when it is gone; to look again is for those that do not.
+            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
+        }
+        Departure::Go(left) if left.is_empty() => {}
+        Departure::Go(left) => {
+            cleanup.stays(format!("it goes before what belongs to it: {}", shortened(&left)));
+        }
+    }
+    let is_last = is_forced || is_over(&about, age, shared) || is_terminating(&name.0, shared).await;
+    clean_up(plane, &mut cleanup, is_last, shared).await;
+    if let Some(pending) = cleanup.pending().filter(|_| !is_last) {
+        return retry(plane, pending, shared).await;
+    }
+    cleanup.name(plane, shared).await;
+    set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
+    shared.passes.forget(&about);
+    forget(&name, shared);
+    Ok(Action::await_change())
+}
+
+/// Whether the cleanup has had its time. One that began late, after its dependents, is retried for a while all the same.
+fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
+    let now = Instant::now();
+    let since = shared.memory.with(about, |it| *it.cleanup_since.get_or_insert(now));
+    age >= DEADLINE && now.duration_since(since) >= LAST_TRIES
+}
+
+/// Takes back what the operator made: the licences, then the tokens that are needed for that, then the Secrets with the
+/// tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
+async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
+    let licenses = licensing::owed(plane);
+    let contents = match TokenSecret::open(plane, shared).await {
+        Ok((_, contents)) => contents,
+        // There is nothing of ours in it.
+        Err(waiting) if waiting.reason == reason::NOT_OURS => Contents::default(),
+        Err(waiting) => {
+            cleanup.fail("the operator's token", waiting);
+            Contents::default()
+        }
+    };
+    if licenses.is_some() || contents.token.is_some() {
+        let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
+        let from = cleanup.remainders.len();
+        if let Some(record) = licenses {
+            licensing::end(record, reached.as_deref(), cleanup).await;
+            cleanup.settle(may_answer, from);
+        }
+        if is_last || cleanup.pending().is_none() {
+            access::end(plane, &contents, reached.as_deref(), cleanup).await;
+            cleanup.settle(may_answer, from);
+        }
+    }
+    if plane.spec.external.is_none() {
+        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
+        match super::admin_job::left(plane, account, shared).await {
+            Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
+            Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
+        }
+    }
+    workspace_roles::withdraw(plane, cleanup, shared).await;
+    if is_last || cleanup.pending().is_none() {
+        // The finalizers of the Secrets go last: with the token in them a retry gets in.
+        if let Err(error) = vault::release_all(plane, shared).await {
+            let message = format!("its finalizer cannot be removed: {}", answer(&error));
+            cleanup.fail("the token Secret", Waiting { reason: reason::SECRET_NOT_WRITTEN, message });
+        }
+    }
+}
+
+/// The deployment, with credentials that it takes.
+async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Plane>, Failure> {
+    match reach(&name_of(plane), shared).await {
+        Ok(reached) => Ok(reached),
+        Err(Obstacle::Gone(waiting)) => Err(Failure { waiting, is_final: true }),
+        Err(Obstacle::NotNow(outcome)) => {
+            let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let waiting = match outcome {
+                Outcome::Waiting(waiting) => waiting,
+                outcome => Waiting { reason: outcome.reason(), message },
+            };
+            Err(waiting.into())
+        }
+    }
+}
+
+/// Whether pods of the control plane may still answer, or answer again. `true` for one that runs elsewhere.
+async fn has_pods(plane: &CoderControlPlane, shared: &Shared) -> bool {
+    if plane.spec.external.is_some() {
+        return true;
+    }
+    let deployments =
+        Api::<Deployment>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
+    match deployments.get_opt(&plane.name_any()).await {
+        Ok(Some(found)) => {
+            let replicas = found.spec.and_then(|it| it.replicas);
+            found.metadata.deletion_timestamp.is_none() && replicas != Some(0)
+        }
+        Ok(None) => false,
+        Err(error) => {
+            tracing::warn!("cannot determine whether the Deployment has pods: {}", answer(&error));
+            true
+        }
+    }
+}
+
+/// Reports what is not taken back yet, and tries again later.
+async fn retry(
+    plane: &CoderControlPlane,
+    pending: &Remainder,
+    shared: &Shared,
+) -> Result<Action, kube::Error> {
+    let (about, Waiting { reason, message }) = (About::of(plane), &pending.failure.waiting);
+    if *reason == reason::UNAUTHORIZED {
+        // What is declared may have other credentials by now.
+        shared.planes.drop_client(&name_of(plane));
+    }
+    let message = format!(
+        "{} is not deleted yet: {message}. The deletion is retried for {} minutes; set the annotation {} to \"true\" to give \
+         up at once and leave that behind",
+        pending.name,
+        DEADLINE.as_secs() / 60,
+        annotation::FORCE_FINALIZE
+    );
+    let ending = Ending { reason, message: &message, is_ready: false, is_trouble: true };
+    shared.passes.ended(&about, ending, Duration::ZERO);
+    stay(plane, &Waiting { reason, message }, shared).await
+}
+
+/// Says why a control plane that is being deleted is still there, and looks again later.
+async fn stay(plane: &CoderControlPlane, why: &Waiting, shared: &Shared) -> Result<Action, kube::Error> {
+    let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
+    write_status(plane, next, shared).await?;
+    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
+}
+
+/// A list as far as a person reads it.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}
