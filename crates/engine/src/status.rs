@@ -9,6 +9,7 @@ use client::Class;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::{
     conditions::{Conditions, Truth},
@@ -30,6 +31,8 @@ pub struct Pass<'a> {
     pub outcome: &'a Outcome,
     /// The id to record, where there is one.
     pub id: Option<String>,
+    /// The deployment that was reconciled with.
+    pub deployment: Option<Uuid>,
     /// Whether something was written.
     pub changed: bool,
     /// The value of the annotation that asked for this pass.
@@ -39,13 +42,18 @@ pub struct Pass<'a> {
 
 /// The status after a pass. It equals the one before when nothing is different.
 pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
-    let Pass { generation, contact, plan, target, outcome, id, changed, requested, now } = pass;
+    let Pass { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } = pass;
     let before = before.cloned().unwrap_or_default();
     let pending = !outcome.is_ready() && !plan.is_empty();
     let differs = pending && *contact == Some(Contact::Held);
     Status {
         observed_generation: *generation,
         conditions: conditions(&before.conditions, pass, differs),
+        remote_deployment_id: if id.is_some() {
+            deployment.map(|it| it.to_string())
+        } else {
+            before.remote_deployment_id
+        },
         id: id.clone().or(before.id),
         // Only a pass that has looked knows that nothing came of it.
         creating: before

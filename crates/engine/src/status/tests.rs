@@ -21,6 +21,7 @@ fn held(plan: &PlanView) -> Pass<'_> {
         target: "group alpha/developers",
         outcome: &Outcome::Equal,
         id: Some("id".to_owned()),
+        deployment: Some(Uuid::nil()),
         changed: false,
         requested: None,
         now: Timestamp::UNIX_EPOCH,
@@ -144,4 +145,18 @@ fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
     assert_eq!(refused.creating, None);
     let unlooked = Pass { id: None, contact: None, outcome: &waiting, ..held(&empty) };
     assert_eq!(next(Some(&before), &unlooked).creating.as_deref(), Some("rest"));
+}
+
+#[test]
+fn deployment_of_the_remote_object_is_recorded_with_its_id() {
+    let empty = Plan::<()>::empty().view("t");
+    let first = pass(None, &Outcome::Applied, &empty, 1);
+    assert_eq!(first.remote_deployment_id, Some(Uuid::nil().to_string()));
+    let other = Some(Uuid::from_u128(1));
+    let unread = Pass { id: None, contact: None, deployment: other, ..held(&empty) };
+    assert_eq!(next(Some(&first), &unread).remote_deployment_id, first.remote_deployment_id);
+    let before = Status { remote_deployment_id: None, ..first.clone() };
+    assert_eq!(next(Some(&before), &held(&empty)), first, "a status from before the field");
+    let moved = next(Some(&first), &Pass { deployment: other, ..held(&empty) });
+    assert_eq!(moved.remote_deployment_id, other.map(|it| it.to_string()));
 }

@@ -113,6 +113,8 @@ impl Plane {
 #[derive(Default)]
 struct Entry {
     plane: Option<Arc<Plane>>,
+    /// The deployment that was last known to be behind it, also while there is no client.
+    deployment: Option<Uuid>,
     /// Why nothing but deletions may use it.
     blocked: Option<&'static str>,
     /// Whether its object cannot be decoded, so that nobody knows what it declares.
@@ -183,6 +185,19 @@ impl Planes {
     /// A control plane that was once usable and may be still, for deletions.
     pub(super) fn last_known(&self, name: &PlaneName) -> Option<Arc<Plane>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.plane.clone()
+    }
+
+    /// The deployment that was last known to be behind a control plane. `None` until one has been.
+    pub(super) fn deployment(&self, name: &PlaneName) -> Option<Uuid> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.deployment
+    }
+
+    /// Records the deployment that the status of a control plane names, unless another one has answered since.
+    pub(super) fn recall_deployment(&self, name: &PlaneName, recorded: Option<Uuid>) {
+        self.change(name, |entry| {
+            entry.deployment = entry.deployment.or(recorded);
+            false
+        });
     }
 
     /// The client of a control plane, if it is for the same place: with its connections, its budget and its circuit, and
@@ -285,6 +300,7 @@ impl Planes {
                 it.made_from.origin == plane.made_from.origin && it.deployment == plane.deployment
             };
             let is_known = entry.plane.as_ref().is_some_and(is_same);
+            entry.deployment = Some(plane.deployment);
             if !is_known {
                 entry.plane = Some(Arc::new(plane));
             }

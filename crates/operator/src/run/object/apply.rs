@@ -5,7 +5,6 @@ use std::{pin::pin, time::Duration};
 use api::{AppState, Mode, Status};
 use engine::{
     Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World,
-    ownership::{Claim, keeper_by_id, keeper_by_name},
     status,
 };
 use jiff::Timestamp;
@@ -14,7 +13,8 @@ use serde_json::{Map, json};
 use tokio::time::sleep;
 
 use super::{
-    Context, claims, kept_by,
+    Context,
+    claims::Claims,
     record_status::{with_status_as_it_is, write_status},
     waits,
 };
@@ -38,11 +38,10 @@ pub(super) async fn compare_and_apply<K: Kind>(
     wake: &Wake,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
-    let (mine, same_words, others) = claims::<K>(&object.manifest, &context.manifests);
-    if let Some(keeper) = keeper_by_name(&mine, &same_words) {
-        return Ok((None, kept_by(keeper)));
+    let claims = Claims::new::<K>(&object.manifest, Some(plane.deployment()), context);
+    if let Some(kept) = claims.kept_by_name() {
+        return Ok((None, kept));
     }
-    let claims = Claims { mine, others };
     let intent = intent(&object.manifest).cloned();
     let (world, assessment) = compare(object, plane, wake, context).await?;
     let done = attempt(object, assessment, &world, &claims, context).await?;
@@ -56,12 +55,6 @@ pub(super) async fn compare_and_apply<K: Kind>(
     let world = world.anew();
     let assessment = object.assess(&world, Door::Controller).await;
     attempt(object, assessment, &world, &claims, context).await
-}
-
-/// The claim of a manifest, and those of the other manifests of its control plane.
-struct Claims {
-    mine: Claim,
-    others: Vec<Claim>,
 }
 
 /// Compares on reads that are recent enough for what comes of it. A plan may be made from an older list, since every write
@@ -127,12 +120,12 @@ async fn attempt<K: Kind>(
     object: &mut Object<K>,
     mut assessment: Assessment,
     world: &World,
-    Claims { mine, others }: &Claims,
+    claims: &Claims,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
     let id = assessment.id.map(|it| it.to_string());
-    if let Some(keeper) = id.and_then(|id| keeper_by_id(&id, mine, others)) {
-        return Ok((None, kept_by(keeper)));
+    if let Some(kept) = id.and_then(|id| claims.kept_by_id(&id)) {
+        return Ok((None, kept));
     }
     if is_to_apply(&assessment) {
         if let Some(contended) = contended::<K>(object, &assessment, context) {

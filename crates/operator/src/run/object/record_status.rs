@@ -29,13 +29,14 @@ pub(super) async fn write_status<M: AppState>(
         }
     })?;
     let new_id = next.id.clone().filter(|_| next.id != manifest.status().and_then(|it| it.id.clone()));
+    let deployment = next.remote_deployment_id.clone();
     written.set_status(next);
     // With the version that was read: of two writers one is refused and compares again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
     let result = objects.replace_status(&written.name_any(), &writes(), &written).await;
     if let (Err(_), Some(id)) = (&result, new_id) {
         // The remote object was created or adopted: whatever happened to the manifest, its id must not be lost.
-        mark(manifest, &json!({"id": id}), shared).await?;
+        mark(manifest, &json!({"id": id, "remoteDeploymentID": deployment}), shared).await?;
     }
     result
 }
