@@ -29,6 +29,7 @@ mod retry;
 pub mod roles;
 pub mod routes;
 pub mod scrub;
+mod text;
 pub mod transport;
 pub mod users;
 

@@ -16,10 +16,13 @@ use crate::{
     decide::{Contact, Refusal},
     outcome::{Outcome, STALE, Trouble},
     plan::{Change, PlanView, StepView},
+    short::shortened,
 };
 
 /// How many steps and differences a status shows.
 const SHOWN: usize = 20;
+/// The longest value of a field that a status or an Event shows, in bytes. A plan's hash is over the whole value.
+const LONGEST_VALUE: usize = 1024;
 
 /// One pass over one object, as far as its status is concerned.
 #[derive(Debug)]
@@ -174,9 +177,15 @@ fn difference(change: &Change) -> Difference {
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
+        Value::String(text) => Some(shortened(text, LONGEST_VALUE)),
+        other => Some(shortened(&other.to_string(), LONGEST_VALUE)),
     }
+}
+
+/// A change as a line, for an Event and for the log: `quotaAllowance: 3 -> 20`.
+pub fn line(change: &Change) -> String {
+    let [before, after] = [&change.before, &change.after].map(|it| shortened(&it.to_string(), LONGEST_VALUE));
+    format!("{}: {before} -> {after}", change.field)
 }
 
 #[cfg(test)]

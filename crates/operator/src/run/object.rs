@@ -283,8 +283,7 @@ async fn tell<K: Kind>(
 ) {
     let steps = assessment.iter().flat_map(|it| &it.plan.steps).take(report.done);
     for step in steps {
-        let fields: Vec<String> =
-            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let fields: Vec<String> = step.changes.iter().map(status::line).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };
         let note = format!("{}: {fields}", step.reason);
         let words = words_of(step.action);

@@ -13,6 +13,7 @@ use engine::{
         report::{Licensing, Unread},
     },
     lookup::Unreadable,
+    status,
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
@@ -217,8 +218,7 @@ impl Desk<'_> {
             Done::Refused => return,
             Done::Deleted => ("LicenseRetired", "Delete"),
         };
-        let changes: Vec<String> =
-            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let changes: Vec<String> = step.changes.iter().map(status::line).collect();
         let note = format!("{}: {}", step.reason, changes.join(", "));
         tracing::info!(action = words.1, "{note}");
         publish(&*self.plane, EventType::Normal, words, &note, self.shared).await;

@@ -50,6 +50,8 @@ pub(crate) enum Mood {
     Failing(Method, u16),
     /// The next request of this method gets this status; then all are passed on.
     FailingOnce(Method, u16),
+    /// Answered with this JSON.
+    Body(String),
     /// Passed on, but the answers to writes are kept until the mood is another one.
     HoldingWrites,
 }
@@ -224,6 +226,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             }
             Ok(whole((status, headers, body)))
         }
+        Mood::Body(text) => Ok(said(200, "application/json", &text)),
         Mood::Failing(method, status) if method == seen.method => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
