@@ -17,7 +17,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
-use serde_json::json;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::name_of;
@@ -25,7 +25,7 @@ use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        record::{leave_behind, mark, publish},
+        record::{leave_behind, mark_with, publish},
     },
 };
 
@@ -150,6 +150,7 @@ impl Desk<'_> {
                         self.tell(step, &done).await;
                         if done == Done::Refused {
                             // It is not sent again, also where the manifest has changed since and this pass is for nothing.
+                            record = record.following(&recorded(self.plane));
                             self.write_down(&record).await?;
                         }
                     }
@@ -178,6 +179,7 @@ impl Desk<'_> {
             let note = announcement.message("the licence");
             publish(&*self.plane, EventType::Warning, words, &note, self.shared).await;
         }
+        let record = record.following(&recorded(self.plane));
         let licenses = Some(live.iter().map(|it| LicenseView::of(it, self.now)).collect());
         let applied = license::applied(&self.declared, live);
         let entitlements = Some(summary.clone());
@@ -189,21 +191,28 @@ impl Desk<'_> {
         Observed { deployment: self.deployment, live, record, errors, now: self.now }
     }
 
-    /// Writes down what is about to be done, before it is: after a crash that says whose a licence is.
+    /// Writes down what is about to be done, before it is: after a crash that says whose a licence is. It is written also where
+    /// it stands there already: of two operators that are about to do the same, one is refused.
     async fn intend(
         &mut self,
         plan: &Plan<LicenseEffect>,
         record: &mut LicenseRecord,
     ) -> Result<(), kube::Error> {
         intend(&plan.steps, record);
+        record.epoch = recorded(self.plane).epoch + 1;
         self.write_down(record).await
     }
 
-    /// Writes the record into the status, whatever else happens to the manifest meanwhile.
+    /// Writes the record into the status, whatever else happens to the manifest meanwhile. Fails with a conflict where another
+    /// operator has written a record since this one was read.
     async fn write_down(&mut self, record: &LicenseRecord) -> Result<(), kube::Error> {
-        if *record != recorded(self.plane) {
+        let before = recorded(self.plane);
+        if *record != before {
             let text = serde_json::to_string(record).unwrap_or_default();
-            let marked = mark(self.plane, &json!({"licenseRecord": text}), self.shared).await?;
+            let fields = Map::from_iter([("licenseRecord".to_owned(), Value::from(text))]);
+            let is_unchanged = |now: &CoderControlPlane| recorded(now) == before;
+            let fields = |now: &CoderControlPlane| is_unchanged(now).then(|| fields.clone());
+            let marked = mark_with(&*self.plane, &self.shared.client, fields).await?;
             // Everything else stays as it was looked at.
             self.plane.metadata.resource_version = marked.resource_version();
             self.plane.status = marked.status;

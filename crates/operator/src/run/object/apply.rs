@@ -4,8 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use api::{AppState, Mode, Status};
 use engine::{
-    Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World,
-    status,
+    Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World, status,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -22,7 +21,7 @@ use crate::run::{
     Shared,
     pass::About,
     planes::Plane,
-    record::mark,
+    record::mark_where,
     trigger,
     wake::{PERIODIC, Wake},
 };
@@ -164,7 +163,13 @@ async fn begin<K: Kind>(
             write_status(&object.manifest, Status { creating, ..first }, &Map::new(), shared).await?
         }
         None if is_recorded => return Ok(()),
-        None => mark(&object.manifest, &json!({"creating": assessment.rest}), shared).await?,
+        None => {
+            let fields = json!({"creating": assessment.rest});
+            let traces = |it: &K::Manifest| it.status().map(|it| (it.id.clone(), it.creating.clone()));
+            let read = traces(&object.manifest);
+            // What another operator has recorded since may be the object that is about to be created.
+            mark_where(&object.manifest, &fields, shared, |now| traces(now) == read).await?
+        }
     };
     take_status(&mut object.manifest, &written);
     Ok(())

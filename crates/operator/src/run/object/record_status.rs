@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::run::{
     Shared,
-    record::{mark, writes},
+    record::{mark_where, writes},
 };
 
 /// Writes the status if it changed, and returns the object that has it. Fails when the object changed since it was read; the id
@@ -36,7 +36,14 @@ pub(super) async fn write_status<M: AppState>(
     let result = objects.replace_status(&written.name_any(), &writes(), &written).await;
     if let (Err(_), Some(id)) = (&result, new_id) {
         // The remote object was created or adopted: whatever happened to the manifest, its id must not be lost.
-        mark(manifest, &json!({"id": id, "remoteDeploymentID": deployment}), shared).await?;
+        let (read, id) = (manifest.status().and_then(|it| it.id.clone()), Some(id));
+        let fields = json!({"id": id, "remoteDeploymentID": deployment});
+        // An id that another operator has recorded since belongs to a remote object, too.
+        mark_where(manifest, &fields, shared, |now: &M| {
+            let recorded = now.status().and_then(|it| it.id.clone());
+            recorded == read || recorded == id
+        })
+        .await?;
     }
     result
 }

@@ -52,6 +52,8 @@ pub(crate) enum Mood {
     FailingOnce(Method, u16),
     /// Answered with this JSON.
     Body(String),
+    /// Passed on, but the answer to the next request of this method is kept until [`Proxy::release`].
+    HoldingOnce(Method),
     /// Passed on, but the answers to writes are kept until the mood is another one.
     HoldingWrites,
 }
@@ -79,13 +81,16 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     /// The mood, and how paths end that it is for.
     mood: watch::Sender<(Mood, &'static str)>,
+    /// How many times answers that are kept were released.
+    released: watch::Sender<u32>,
 }
 
 impl Shared {
-    /// Whether nobody else has met the failure that is for one request only; it is over with that.
+    /// Whether this is the one request that the mood is for; the mood is over with that.
     fn is_first(&self, method: &Method, end: &'static str) -> bool {
         self.mood.send_if_modified(|(mood, on)| {
-            let is_on = *on == end && matches!(mood, Mood::FailingOnce(it, _) if it == method);
+            let is_once = matches!(mood, Mood::FailingOnce(it, _) | Mood::HoldingOnce(it) if it == method);
+            let is_on = *on == end && is_once;
             if is_on {
                 *mood = Mood::Passing;
             }
@@ -128,6 +133,7 @@ impl Proxy {
             coderd: Mutex::new(coderd.to_owned()),
             seen: Mutex::default(),
             mood: watch::Sender::new((Mood::Passing, "")),
+            released: watch::Sender::new(0),
         };
         Self { url, shared: Arc::new(shared) }
     }
@@ -148,6 +154,11 @@ impl Proxy {
     /// From now on, for requests whose path ends so; the others are passed on.
     pub(crate) fn set_on(&self, end: &'static str, mood: Mood) {
         self.shared.mood.send_replace((mood, end));
+    }
+
+    /// Lets the answer go that is kept.
+    pub(crate) fn release(&self) {
+        self.shared.released.send_modify(|it| *it += 1);
     }
 
     /// Passes on to another coderd from now on.
@@ -233,7 +244,13 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mood::FailingOnce(method, status) if method == seen.method && shared.is_first(&seen.method, end) => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
-        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) => {
+        Mood::HoldingOnce(method) if method == seen.method && shared.is_first(&seen.method, end) => {
+            let mut released = shared.released.subscribe();
+            let passed = pass(parts, body, &shared).await?;
+            released.changed().await.map_err(|_| Gone)?;
+            Ok(whole(passed))
+        }
+        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) | Mood::HoldingOnce(_) => {
             pass(parts, body, &shared).await.map(whole)
         }
         Mood::HoldingWrites => {
