@@ -3,13 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use api::reason;
-use client::{Client, Guard, routes::Route};
+use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{Freshness, Waiting, World, endpoint::DeclaredOrigin, world::Promises};
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
@@ -161,12 +161,19 @@ pub(super) struct Planes {
     changed: broadcast::Sender<PlaneName>,
     /// Something that belonged to it has been let go.
     released: broadcast::Sender<PlaneName>,
+    /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
+    rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
 }
 
 impl Default for Planes {
     fn default() -> Self {
         let channel = || broadcast::channel(64).0;
-        Self { entries: RwLock::default(), changed: channel(), released: channel() }
+        Self {
+            entries: RwLock::default(),
+            changed: channel(),
+            released: channel(),
+            rate_limiters: Mutex::default(),
+        }
     }
 }
 
@@ -206,6 +213,13 @@ impl Planes {
         self.last_known(name)
             .filter(|it| it.made_from.place == *place)
             .map(|it| it.world.client().anonymous())
+    }
+
+    /// The rate limiter of an account of a deployment, for every client that uses the account.
+    pub(super) fn rate_limiter(&self, deployment: Uuid, account: Uuid) -> Arc<RateLimiter> {
+        let mut known = self.rate_limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, it| Arc::strong_count(it) > 1 || !it.is_as_new());
+        Arc::clone(known.entry((deployment, account)).or_default())
     }
 
     /// The token that we minted for a control plane.

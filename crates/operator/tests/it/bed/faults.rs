@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{
     get, licensed,
@@ -91,6 +92,30 @@ async fn huge_entitlements_become_a_small_status_without_secrets() {
     assert_eq!(labels.count(), 200);
     assert!(!metrics.contains(&secret) && !metrics.contains("Bad"));
     assert!(!serde_json::to_string(&stage.operator.said()).unwrap().contains(&secret));
+}
+
+#[tokio::test]
+async fn control_planes_of_one_account_share_its_rate_limit() {
+    /// Half of the limit that the proxy names.
+    const SHARE: usize = 20;
+    let (stage, proxy, _) = settled().await;
+    proxy.set_on("/users/me", Mood::Limit(40));
+    stage.apply(&plane("again", &proxy.url.replace("127.0.0.1", "localhost"))).await;
+    stage.wait_for("CoderControlPlane", "again", "ready", is_ready).await;
+    for _ in 0..15 {
+        for name in ["main", "again"] {
+            stage.look_again("CoderControlPlane", name).await;
+        }
+    }
+    let requests = proxy.requests().into_iter().filter(|it| it.path.ends_with("/users/me"));
+    let sent: Vec<Instant> = requests.map(|it| it.at).collect();
+    // A request is seen a moment after it was permitted.
+    let minute = Duration::from_secs(58);
+    let most =
+        sent.iter().map(|first| sent.iter().filter(|it| *it >= first && **it - *first < minute).count());
+    // The first request of each control plane finds out which account its token is of.
+    assert!(most.max().unwrap() <= SHARE + 2, "{} requests", sent.len());
+    assert!(sent.len() >= SHARE, "{} requests", sent.len());
 }
 
 #[tokio::test]

@@ -50,6 +50,8 @@ pub(crate) enum Mood {
     Failing(Method, u16),
     /// The next request of this method gets this status; then all are passed on.
     FailingOnce(Method, u16),
+    /// Passed on, but the answers say that the path has this limit a minute.
+    Limit(u32),
     /// Answered with this JSON.
     Body(String),
     /// Passed on, but the answer to the next request of this method is kept until [`Proxy::release`].
@@ -235,6 +237,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
                 build["version"] = version.into();
                 body = build.to_string().into();
             }
+            Ok(whole((status, headers, body)))
+        }
+        Mood::Limit(limit) => {
+            let (status, mut headers, body) = pass(parts, body, &shared).await?;
+            headers.insert("x-ratelimit-limit", limit.into());
+            headers.insert("x-ratelimit-remaining", limit.into());
             Ok(whole((status, headers, body)))
         }
         Mood::Body(text) => Ok(said(200, "application/json", &text)),
