@@ -54,6 +54,8 @@ pub(crate) enum Mood {
     Limit(u32),
     /// Answered with this JSON.
     Body(String),
+    /// The next request of this method is passed on twice, and the second answer is given.
+    Twice(Method),
     /// Passed on, but the answer to the next request of this method is kept until [`Proxy::release`].
     HoldingOnce(Method),
     /// Passed on, but the answers to writes are kept until the mood is another one.
@@ -91,7 +93,7 @@ impl Shared {
     /// Whether this is the one request that the mood is for; the mood is over with that.
     fn is_first(&self, method: &Method, end: &'static str) -> bool {
         self.mood.send_if_modified(|(mood, on)| {
-            let is_once = matches!(mood, Mood::FailingOnce(it, _) | Mood::HoldingOnce(it) if it == method);
+            let is_once = matches!(mood, Mood::FailingOnce(it, _) | Mood::HoldingOnce(it) | Mood::Twice(it) if it == method);
             let is_on = *on == end && is_once;
             if is_on {
                 *mood = Mood::Passing;
@@ -213,11 +215,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mood::Down => Err(Gone),
         Mood::Html => Ok(said(200, "text/html", "<html><h1>Welcome to nginx</h1></html>")),
         Mood::Truncated => pass(parts, body, &shared).await.map(half),
-        Mood::RedirectTo(url) => {
-            let mut answer = said(307, "text/plain", "");
-            answer.headers_mut().insert(LOCATION, format!("{url}{path}").parse().unwrap());
-            Ok(answer)
-        }
+        Mood::RedirectTo(url) => Ok(redirected(&format!("{url}{path}"))),
         Mood::RepeatingTheToken => {
             let token = seen.token.unwrap_or_default();
             let text = format!(r#"{{"message": "request failed", "detail": "session {token} is broken"}}"#);
@@ -258,7 +256,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             released.changed().await.map_err(|_| Gone)?;
             Ok(whole(passed))
         }
-        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) | Mood::HoldingOnce(_) => {
+        Mood::Twice(method) if method == seen.method && shared.is_first(&seen.method, end) => {
+            pass(parts.clone(), body.clone(), &shared).await?;
+            pass(parts, body, &shared).await.map(whole)
+        }
+        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) | Mood::HoldingOnce(_) | Mood::Twice(_) => {
             pass(parts, body, &shared).await.map(whole)
         }
         Mood::HoldingWrites => {
@@ -270,6 +272,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             Ok(whole(passed))
         }
     }
+}
+
+fn redirected(to: &str) -> Answer {
+    let mut answer = said(307, "text/plain", "");
+    answer.headers_mut().insert(LOCATION, to.parse().unwrap());
+    answer
 }
 
 type Passed = (StatusCode, HeaderMap, Bytes);
