@@ -19,6 +19,10 @@ pub struct Status {
     /// The id of the remote object. While it is recorded here, this manifest holds that object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The id of the deployment that the remote object is in. Manifests of all control planes for that deployment share one
+    /// holder for each remote object.
+    #[serde(default, rename = "remoteDeploymentID", skip_serializing_if = "Option::is_none")]
+    pub remote_deployment_id: Option<String>,
     /// Set while the remote object is being created, so that an object left by an interrupted creation is recognised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creating: Option<String>,

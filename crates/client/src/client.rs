@@ -47,13 +47,15 @@ pub enum ClientOptionsError {
     Token,
 }
 
-/// A client of one deployment. Clones are cheap and share connections, rate limiter and circuit.
+/// A client of one deployment. Clones are cheap and share connections, rate limiter and circuit; clients of one account
+/// share a rate limiter by [`Client::with_rate_limiter`].
 #[derive(Clone)]
 pub struct Client {
     deployment: Arc<Deployment>,
     token: Option<Token>,
     observer: Arc<dyn Observer>,
     guards: Vec<Arc<dyn Guard>>,
+    rate_limiter: Arc<RateLimiter>,
     share: Share,
     /// The longest wait for the rate limiter.
     longest_wait: Duration,
@@ -69,7 +71,6 @@ struct Deployment {
     url: Url,
     host: String,
     transport: Arc<dyn Transport>,
-    rate_limiter: RateLimiter,
     /// Taken after the rate limiter, so that a call that waits there is in nobody's way.
     concurrency: Semaphore,
     circuit: Mutex<Circuit>,
@@ -91,14 +92,14 @@ impl Client {
             (host, None) => host.to_owned(),
         };
         let circuit = Mutex::new(Circuit::new());
-        let rate_limiter = RateLimiter::default();
         let concurrency = Semaphore::new(AT_ONCE);
-        let deployment = Arc::new(Deployment { url, host, transport, rate_limiter, concurrency, circuit });
+        let deployment = Arc::new(Deployment { url, host, transport, concurrency, circuit });
         Ok(Self {
             deployment,
             token: token.map(Token::new).transpose()?,
             observer: Arc::new(Nobody),
             guards: Vec::new(),
+            rate_limiter: Arc::default(),
             share: Share::default(),
             longest_wait: LONGEST_WAIT,
         })
@@ -121,6 +122,13 @@ impl Client {
         let mut guarded = self.clone();
         guarded.guards.push(guard);
         guarded
+    }
+
+    /// The same deployment, with the requests of all clients counted that have this rate limiter: coderd counts by account,
+    /// whichever address and connection a request comes by.
+    #[must_use]
+    pub fn with_rate_limiter(&self, rate_limiter: Arc<RateLimiter>) -> Self {
+        Self { rate_limiter, ..self.clone() }
     }
 
     /// The same deployment, of whose limits this client may use another share.

@@ -7,12 +7,19 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    routes,
+    text::{shown, shown_list},
+};
 
 /// Which Coder this is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct BuildInfo {
     /// For example `v2.36.0`; builds that nobody stamped begin with `v0.0.0-devel`.
+    #[serde(deserialize_with = "shown")]
     pub version: String,
     /// The same as long as the database is the same, whatever the address.
     pub deployment_id: Uuid,
@@ -28,9 +35,9 @@ pub struct Entitlements {
     #[serde(default, deserialize_with = "null_as_default")]
     pub features: BTreeMap<String, Feature>,
     /// For people, and not a fault by themselves.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "shown_list")]
     pub warnings: Vec<String>,
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "shown_list")]
     pub errors: Vec<String>,
     pub has_license: bool,
     #[serde(default)]

@@ -29,6 +29,7 @@ mod retry;
 pub mod roles;
 pub mod routes;
 pub mod scrub;
+mod text;
 pub mod transport;
 pub mod users;
 
@@ -39,5 +40,5 @@ pub use address::AddressPolicy;
 pub use client::{Client, ClientOptions, ClientOptionsError, Guard};
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
-pub use rate_limiter::Share;
+pub use rate_limiter::{RateLimiter, Share};
 pub use transport::{HttpOptions, HttpTransport, Transport, TransportError};

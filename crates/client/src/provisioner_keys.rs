@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{client::Client, error::Error, null::null_as_default, routes, text::shown};
 
 /// How a daemon shows its key.
 const KEY_HEADER: &str = "coder-provisioner-daemon-key";
@@ -59,7 +59,7 @@ pub struct ProvisionerDaemon {
     /// The pod's name, where it runs in one.
     #[serde(default)]
     pub name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "shown")]
     pub version: String,
     #[serde(default)]
     pub api_version: String,

@@ -140,13 +140,20 @@ impl Window {
     }
 }
 
-/// The windows of all paths of a deployment.
+/// The windows of all paths of a deployment, for one account.
 #[derive(Debug, Default)]
-pub(crate) struct RateLimiter {
+pub struct RateLimiter {
     windows: Mutex<HashMap<String, Window>>,
 }
 
 impl RateLimiter {
+    /// Whether a new rate limiter would permit the same requests.
+    pub fn is_as_new(&self) -> bool {
+        let now = Instant::now();
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.values_mut().all(|it| it.is_as_new(now))
+    }
+
     /// Waits until a request to the path may be sent. The error is the wait that would be longer than `longest`.
     pub(crate) async fn acquire(&self, path: &str, share: Share, longest: Duration) -> Result<(), Duration> {
         let wait = self.with_window(path, |window, now| {

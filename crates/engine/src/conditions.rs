@@ -3,6 +3,11 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::short::shortened;
+
+/// The longest message of a condition, in bytes. Kubernetes takes 32 KiB.
+const LONGEST: usize = 4096;
+
 /// Makes the conditions of a status from those before.
 #[derive(Debug)]
 pub struct Conditions<'a> {
@@ -33,7 +38,7 @@ impl<'a> Conditions<'a> {
             type_: kind.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: message.to_owned(),
+            message: shortened(message, LONGEST),
             observed_generation: self.generation,
             last_transition_time: since.map_or(Time(self.now), |it| it.last_transition_time.clone()),
         });
@@ -58,5 +63,19 @@ impl Truth {
 impl From<bool> for Truth {
     fn from(it: bool) -> Self {
         if it { Self::True } else { Self::False }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_of_a_condition_is_cut() {
+        let message = "ä".repeat(10_000);
+        let made = Conditions::new(&[], None, Timestamp::UNIX_EPOCH);
+        let made = made.with("Ready", Truth::True, "UpToDate", &message).made();
+        assert_eq!(made[0].message.len(), LONGEST - 1);
+        assert!(made[0].message.ends_with('…'));
     }
 }

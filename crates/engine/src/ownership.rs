@@ -1,5 +1,7 @@
 //! Who keeps an object that several manifests want.
 
+use uuid::Uuid;
+
 /// A manifest that wants an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -9,6 +11,10 @@ pub struct Claim {
     pub created: i64,
     /// The object that is recorded in its status.
     pub held: Option<String>,
+    /// The namespace of the manifest, and the name of its control plane there.
+    pub control_plane: (String, String),
+    /// The deployments that the manifest is known to declare an object in.
+    pub deployments: Vec<Uuid>,
 }
 
 impl Claim {
@@ -16,6 +22,23 @@ impl Claim {
     /// the same answer.
     fn age(&self) -> (i64, &str) {
         (self.created, &self.uid)
+    }
+
+    /// Whether both manifests declare objects in one deployment, through whichever control planes. Manifests of different
+    /// control planes do so only where the deployment of both is known.
+    pub fn shares_deployment_with(&self, other: &Self) -> bool {
+        self.control_plane == other.control_plane
+            || self.deployments.iter().any(|it| other.deployments.contains(it))
+    }
+
+    /// The name of the manifest for a reader in `namespace`.
+    pub fn name_in(&self, namespace: &str) -> String {
+        let name = &self.name;
+        if self.control_plane.0 == namespace {
+            name.clone()
+        } else {
+            format!("{name} in namespace {}", self.control_plane.0)
+        }
     }
 }
 
@@ -42,7 +65,27 @@ mod tests {
     use super::*;
 
     fn claim(uid: &str, created: i64, held: Option<&str>) -> Claim {
-        Claim { name: uid.to_owned(), uid: uid.to_owned(), created, held: held.map(str::to_owned) }
+        let held = held.map(str::to_owned);
+        let control_plane = ("platform".to_owned(), "main".to_owned());
+        let (name, uid) = (uid.to_owned(), uid.to_owned());
+        Claim { name, uid, created, held, control_plane, deployments: Vec::new() }
+    }
+
+    #[test]
+    fn manifests_share_a_deployment_by_its_id_or_by_their_control_plane() {
+        let of = |namespace: &str, plane: &str, deployments: &[u128]| Claim {
+            control_plane: (namespace.to_owned(), plane.to_owned()),
+            deployments: deployments.iter().map(|it| Uuid::from_u128(*it)).collect(),
+            ..claim("a", 1, None)
+        };
+        let mine = of("platform", "main", &[1]);
+        assert!(of("platform", "main", &[]).shares_deployment_with(&mine));
+        assert!(of("platform", "again", &[1]).shares_deployment_with(&mine));
+        assert!(of("other", "main", &[2, 1]).shares_deployment_with(&mine));
+        assert!(!of("other", "main", &[2]).shares_deployment_with(&mine));
+        assert!(!of("platform", "again", &[]).shares_deployment_with(&of("platform", "main", &[])));
+        assert_eq!(mine.name_in("platform"), "a");
+        assert_eq!(mine.name_in("other"), "a in namespace platform");
     }
 
     #[test]

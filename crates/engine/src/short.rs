@@ -5,6 +5,15 @@ pub(crate) fn cut(text: &str, longest: usize) -> &str {
     text.get(..text.floor_char_boundary(longest)).unwrap_or(text)
 }
 
+/// The beginning of a text that is longer than that many bytes, with a sign that there is more.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    const MORE: &str = "…";
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    format!("{}{MORE}", cut(text, longest - MORE.len()))
+}
+
 /// FNV-1a with 32 bits, as coder-k8s shortens its names. Nothing is decided by it where another answer would do harm.
 pub(crate) fn fnv(parts: &[&[u8]]) -> String {
     let hash = parts

@@ -9,16 +9,20 @@ use client::Class;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::{
     conditions::{Conditions, Truth},
     decide::{Contact, Refusal},
     outcome::{Outcome, STALE, Trouble},
     plan::{Change, PlanView, StepView},
+    short::shortened,
 };
 
 /// How many steps and differences a status shows.
 const SHOWN: usize = 20;
+/// The longest value of a field that a status or an Event shows, in bytes. A plan's hash is over the whole value.
+const LONGEST_VALUE: usize = 1024;
 
 /// One pass over one object, as far as its status is concerned.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub struct Pass<'a> {
     pub outcome: &'a Outcome,
     /// The id to record, where there is one.
     pub id: Option<String>,
+    /// The deployment that was reconciled with.
+    pub deployment: Option<Uuid>,
     /// Whether something was written.
     pub changed: bool,
     /// The value of the annotation that asked for this pass.
@@ -39,13 +45,18 @@ pub struct Pass<'a> {
 
 /// The status after a pass. It equals the one before when nothing is different.
 pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
-    let Pass { generation, contact, plan, target, outcome, id, changed, requested, now } = pass;
+    let Pass { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } = pass;
     let before = before.cloned().unwrap_or_default();
     let pending = !outcome.is_ready() && !plan.is_empty();
     let differs = pending && *contact == Some(Contact::Held);
     Status {
         observed_generation: *generation,
         conditions: conditions(&before.conditions, pass, differs),
+        remote_deployment_id: if id.is_some() {
+            deployment.map(|it| it.to_string())
+        } else {
+            before.remote_deployment_id
+        },
         id: id.clone().or(before.id),
         // Only a pass that has looked knows that nothing came of it.
         creating: before
@@ -166,9 +177,15 @@ fn difference(change: &Change) -> Difference {
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
+        Value::String(text) => Some(shortened(text, LONGEST_VALUE)),
+        other => Some(shortened(&other.to_string(), LONGEST_VALUE)),
     }
+}
+
+/// A change as a line, for an Event and for the log: `quotaAllowance: 3 -> 20`.
+pub fn line(change: &Change) -> String {
+    let [before, after] = [&change.before, &change.after].map(|it| shortened(&it.to_string(), LONGEST_VALUE));
+    format!("{}: {before} -> {after}", change.field)
 }
 
 #[cfg(test)]

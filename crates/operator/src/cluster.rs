@@ -1,5 +1,7 @@
 //! The cluster as a door sees it: a client of it, and the objects that manifests refer to.
 
+mod attempts;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -17,10 +19,9 @@ use kube::{
 };
 use tower::filter::FilterLayer;
 
+use self::attempts::{Repeats, bounded};
 use crate::fence::Fence;
 
-/// How long a request may take. Without a limit an API server that takes one and never answers would hold whoever asks for ever.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
 const SILENT_FOR: Duration = Duration::from_secs(330);
 
@@ -38,16 +39,28 @@ pub(crate) struct Clients {
 
 /// Clients of the cluster of the pod or of the kubeconfig.
 pub(crate) async fn clients(fence: Fence) -> Result<Clients> {
-    let mut config = config().await?;
+    clients_of(config().await?, fence)
+}
+
+/// Clients of that cluster. Every attempt to write passes the fence.
+fn clients_of(mut config: Config, fence: Fence) -> Result<Clients> {
     config.reset_reader_on_write = true;
-    let client = |limit: Duration| {
+    // kube repeats writes too, behind the fence, and waits for as long as the server asks.
+    config.default_retry = false;
+    let client = |silent_for: Duration| {
         let mut config = config.clone();
-        config.read_timeout = Some(limit);
+        config.read_timeout = Some(silent_for);
         ClientBuilder::try_from(config).context("make a client of the cluster")
     };
-    let acting = client(ANSWERS_WITHIN)?.with_layer(&fenced(fence.clone())).build();
-    let (electing, watching) = (client(ANSWERS_WITHIN)?.build(), client(SILENT_FOR)?.build());
-    Ok(Clients { acting, electing, fence, watching })
+    let acting = client(attempts::TIMEOUT)?.with_layer(&fenced(fence.clone())).build();
+    Ok(Clients {
+        acting: bounded(acting, Repeats::Twice),
+        // The election has retries of its own.
+        electing: bounded(client(attempts::TIMEOUT)?.build(), Repeats::Never),
+        fence,
+        // A watch that fails begins anew, with a backoff.
+        watching: client(SILENT_FOR)?.build(),
+    })
 }
 
 /// Refuses writes while the fence is closed.

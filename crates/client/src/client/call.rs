@@ -131,8 +131,8 @@ impl<'a> Call<'a> {
                 return Err(self.error(Problem::CircuitOpen).with_retry_after(Some(pause)));
             }
         };
-        let Client { share, longest_wait, .. } = *self.client;
-        if let Err(pause) = deployment.rate_limiter.acquire(url.path(), share, longest_wait).await {
+        let Client { share, longest_wait, rate_limiter, .. } = self.client;
+        if let Err(pause) = rate_limiter.acquire(self.counted(url), *share, *longest_wait).await {
             self.not_sent(Ending::ShareUsed);
             return Err(self.error(Problem::ShareUsed).with_retry_after(Some(pause)));
         }
@@ -163,15 +163,21 @@ impl<'a> Call<'a> {
             Ok(_) | Err(TransportError::TooLarge { .. }) => self.circuit(Circuit::answered),
             Err(_) => self.circuit(|it| it.failed(Instant::now())),
         }
-        let rate_limiter = &self.client.deployment.rate_limiter;
+        let (rate_limiter, path) = (&self.client.rate_limiter, self.counted(url));
         if let Ok(answer) = outcome {
             if let Some(allowance) = answer.allowance {
-                rate_limiter.learn(url.path(), allowance, self.client.share);
+                rate_limiter.learn(path, allowance, self.client.share);
             }
             if let Some(pause) = answer.retry_after.filter(|_| answer.status.as_u16() == 429) {
-                rate_limiter.close(url.path(), pause);
+                rate_limiter.close(path, pause);
             }
         }
+    }
+
+    /// The path by which coderd counts: without the prefix of the address, which coderd does not see.
+    fn counted<'u>(&self, url: &'u Url) -> &'u str {
+        let prefix = self.client.deployment.url.path().trim_end_matches('/');
+        url.path().strip_prefix(prefix).unwrap_or_else(|| url.path())
     }
 
     fn judge(&self, outcome: Outcome, url: &Url) -> Result<Answer, Error> {

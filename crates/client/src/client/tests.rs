@@ -340,3 +340,26 @@ async fn a_guard_stops_every_clone_at_once_and_what_it_stops_is_not_sent() {
     anonymous.create_organization(&create()).await.unwrap();
     assert!(!script.last().headers().contains_key("coder-session-token"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn clients_with_one_rate_limiter_share_its_permits() {
+    let headers = [("X-RateLimit-Limit", "4"), ("X-RateLimit-Remaining", "4")];
+    let script = Script::new((0..4).map(|_| answer_with(200, &headers, "[]")));
+    let one = script.client();
+    // A prefix that coderd does not see.
+    let other =
+        script.client_at("https://elsewhere.test/coder/").with_rate_limiter(Arc::clone(&one.rate_limiter));
+    one.list_organizations().await.unwrap();
+    other.list_organizations().await.unwrap();
+    for client in [&one, &other, &one.anonymous().with_token(SecretString::from(token())).unwrap()] {
+        let refused = client.list_organizations().await.unwrap_err();
+        assert_eq!(refused.class(), Class::RateLimited, "{refused}");
+    }
+    let stranger = script.client();
+    stranger.list_organizations().await.unwrap();
+    assert_eq!(script.asked().len(), 3);
+    assert!(!one.rate_limiter.is_as_new());
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert!(one.rate_limiter.is_as_new());
+    other.list_organizations().await.unwrap();
+}

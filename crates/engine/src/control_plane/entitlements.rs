@@ -11,6 +11,10 @@ pub const EXTERNAL_PROVISIONER_DAEMONS: &str = "external_provisioner_daemons";
 pub const STAMP_AGE: SignedDuration = SignedDuration::from_hours(6);
 
 const USER_LIMIT: &str = "user_limit";
+/// How many features are shown. Coder has about thirty.
+const MOST_FEATURES: usize = 200;
+/// The longest name of a feature that is shown.
+const LONGEST_NAME: usize = 64;
 /// Features that only the larger of the two sets has.
 const PREMIUM: [&str; 2] = ["custom_roles", "multiple_organizations"];
 
@@ -132,7 +136,12 @@ impl Summary {
             has_license: entitlements.has_license,
             tier: Tier::of(entitlements),
             external_provisioner_daemons: daemons.map(covered).unwrap_or_default(),
-            features: features.iter().map(|(name, it)| (name.clone(), state(it))).collect(),
+            features: features
+                .iter()
+                .filter(|(name, _)| is_feature_name(name))
+                .take(MOST_FEATURES)
+                .map(|(name, it)| (name.clone(), state(it)))
+                .collect(),
             user_limit: limit.and_then(|it| it.limit),
             users: limit.and_then(|it| it.actual),
             warnings: sorted(&entitlements.warnings),
@@ -187,6 +196,12 @@ impl Summary {
 pub fn stamp(before: Option<Timestamp>, changed: bool, now: Timestamp) -> Timestamp {
     let is_fresh = |it: &Timestamp| *it <= now && now.duration_since(*it) < STAMP_AGE;
     before.filter(|it| !changed && is_fresh(it)).unwrap_or(now)
+}
+
+/// Whether this may be a feature of Coder: the name becomes a label of a metric.
+fn is_feature_name(name: &str) -> bool {
+    let is_part = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'_';
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_part)
 }
 
 fn covered(feature: &Feature) -> Entitlement {

@@ -28,6 +28,8 @@ use crate::{
 
 /// The key of the Secret with the operator's own token, as coder-k8s has it.
 pub const TOKEN_KEY: &str = "token";
+/// How many licences statuses and metrics show.
+pub const MOST_LICENSES: usize = 50;
 const WORKS: &str = "answers, and takes the credentials";
 /// Reasons that only a person can do something about.
 const STALLING: [&str; 8] = [
@@ -377,7 +379,7 @@ fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing) {
         grace_ends_at: it.grace_until.map(Time),
     };
     if let Some(licenses) = licenses {
-        next.licenses = licenses.iter().map(shown).collect();
+        next.licenses = licenses.iter().take(MOST_LICENSES).map(shown).collect();
     }
     next.license_record = serde_json::to_string(record).ok();
 }

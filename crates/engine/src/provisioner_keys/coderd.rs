@@ -102,6 +102,7 @@ async fn try_revoke(
     let was_listed = match look(!is_ours_by_name).await? {
         None => return unseen(coderd, organization, &held.name).await,
         Some(Fate::NotOurs) => return Ok(Revoked::NotOurs),
+        Some(Fate::Doubtful) => return Ok(Revoked::Doubtful),
         Some(Fate::Gone) if !is_ours_by_name => return Ok(Revoked::Absent),
         Some(fate) => fate == Fate::Delete,
     };
@@ -124,6 +125,7 @@ async fn try_revoke(
         None => unseen(coderd, organization, &held.name).await,
         Some(Fate::Gone) => Ok(Revoked::Absent),
         Some(Fate::NotOurs) => Ok(Revoked::NotOurs),
+        Some(Fate::Doubtful) => Ok(Revoked::Doubtful),
         Some(Fate::Delete) => {
             coderd.own_intents().forget_deletion(organization, &held.name);
             let message =

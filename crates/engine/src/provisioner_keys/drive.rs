@@ -11,7 +11,7 @@ use super::{
     names::checksum,
     own::Came,
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{Owner, Pods, Proof, SecretSeen, Seen, Wanted},
+    situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
 };
 use crate::outcome::{Trouble, Waiting};
 
@@ -76,6 +76,8 @@ pub enum Revoked {
     Absent,
     /// Another key has the name by now; it was left alone.
     NotOurs,
+    /// A key has the name that may be ours or a stranger's: it stays, and is named.
+    Doubtful,
     /// Its place is gone, or nobody knows where it is: it stays, and is named.
     OutOfReach,
 }
@@ -89,6 +91,8 @@ pub enum Why {
     Replaced(Option<String>),
     /// The object that it was made for is deleted.
     Deleted,
+    /// Somebody has the name, though nobody had it when we asked.
+    Taken,
 }
 
 impl Why {
@@ -101,6 +105,7 @@ impl Why {
             Self::Replaced(Some(by)) => format!("key {by} has replaced it"),
             Self::Replaced(None) => "another key has replaced it".to_owned(),
             Self::Deleted => "the object that it was minted for is deleted".to_owned(),
+            Self::Taken => "a key of that name appeared while it was being minted".to_owned(),
         }
     }
 }
@@ -399,12 +404,29 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             Minting::Taken => {
                 state.seen.taken();
                 self.remember(state);
+                self.doubt(state, intent).await?;
             }
             Minting::Refused(trouble) => {
                 state.seen.own_intent = before;
                 self.remember(state);
                 return Err(trouble);
             }
+        }
+        Ok(())
+    }
+
+    /// Names a key that has the name of our intent, though the list did not have it: of a request that a proxy has repeated coderd
+    /// refuses the second one, and nobody hears of the first. Whoever else asks on behalf of this object has changed the intent.
+    async fn doubt(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
+        let secret = self.read(state).await?;
+        let is_still_ours = secret.record.as_ref().is_some_and(|it| it.intent.as_ref() == Some(intent));
+        state.seen.reread(secret);
+        let held = intent.held();
+        if is_still_ours
+            && !self.wanted.names.is_ours(&held.name)
+            && !self.around.is_of_another(&held).await?
+        {
+            self.around.revoked(&held, Revoked::Doubtful, &Why::Taken).await;
         }
         Ok(())
     }
@@ -428,11 +450,16 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         };
         match done {
             Ok(how) => {
+                // While a request of ours may still arrive, it is looked for once more, and named then.
+                let may_come = retiring.since.checked_add(AROUND_INTENT).is_ok_and(|it| self.now < it);
+                let how = if how == Revoked::Doubtful && may_come { Revoked::NotOurs } else { how };
                 let current = || copies::newest(self.wanted, &state.seen).current.map(|it| it.name);
                 let why = if retiring.lost { Why::Lost } else { Why::Replaced(current()) };
                 self.around.revoked(held, how, &why).await;
                 match how {
-                    Revoked::Done | Revoked::Absent | Revoked::NotOurs => state.seen.gone(held),
+                    Revoked::Done | Revoked::Absent | Revoked::NotOurs | Revoked::Doubtful => {
+                        state.seen.gone(held);
+                    }
                     Revoked::OutOfReach => state.seen.left(held),
                 }
             }

@@ -156,6 +156,8 @@ pub enum Fate {
     Delete,
     /// Another key has the name by now.
     NotOurs,
+    /// Only the time says that it is another key, and the clocks are two.
+    Doubtful,
 }
 
 impl Seen {
@@ -373,12 +375,20 @@ impl SecretSeen {
 pub fn fate(retiring: &Retiring, found: Option<&LiveKey>) -> Fate {
     let Some(found) = found else { return Fate::Gone };
     let Retiring { held, since, lost } = retiring;
-    let is_it = if let Some(id) = held.id {
-        found.id == id
-    } else {
-        let has_its_tags = held.tags_hash.is_empty() || held.tags_hash == tags_hash(&found.tags);
-        let is_of_its_time = found.created_at.duration_since(*since).abs() <= AROUND_INTENT;
-        has_its_tags && (!lost || (found.daemons == 0 && is_of_its_time))
-    };
-    if is_it { Fate::Delete } else { Fate::NotOurs }
+    if let Some(id) = held.id {
+        return if found.id == id { Fate::Delete } else { Fate::NotOurs };
+    }
+    let has_its_tags = held.tags_hash.is_empty() || held.tags_hash == tags_hash(&found.tags);
+    let is_of_its_time = found.created_at.duration_since(*since).abs() <= AROUND_INTENT;
+    match (has_its_tags, lost) {
+        (true, false) => Fate::Delete,
+        (true, true) if found.daemons == 0 => {
+            if is_of_its_time {
+                Fate::Delete
+            } else {
+                Fate::Doubtful
+            }
+        }
+        _ => Fate::NotOurs,
+    }
 }

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::plan::{Action, Impact, Plan, Step};
 
@@ -21,6 +23,7 @@ fn held(plan: &PlanView) -> Pass<'_> {
         target: "group alpha/developers",
         outcome: &Outcome::Equal,
         id: Some("id".to_owned()),
+        deployment: Some(Uuid::nil()),
         changed: false,
         requested: None,
         now: Timestamp::UNIX_EPOCH,
@@ -92,6 +95,7 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
                 target: "t",
                 outcome: &waiting,
                 id: None,
+                deployment: None,
                 changed: false,
                 requested: None,
                 now: Timestamp::from_second(2).unwrap(),
@@ -144,4 +148,43 @@ fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
     assert_eq!(refused.creating, None);
     let unlooked = Pass { id: None, contact: None, outcome: &waiting, ..held(&empty) };
     assert_eq!(next(Some(&before), &unlooked).creating.as_deref(), Some("rest"));
+}
+
+#[test]
+fn deployment_of_the_remote_object_is_recorded_with_its_id() {
+    let empty = Plan::<()>::empty().view("t");
+    let first = pass(None, &Outcome::Applied, &empty, 1);
+    assert_eq!(first.remote_deployment_id, Some(Uuid::nil().to_string()));
+    let other = Some(Uuid::from_u128(1));
+    let unread = Pass { id: None, contact: None, deployment: other, ..held(&empty) };
+    assert_eq!(next(Some(&first), &unread).remote_deployment_id, first.remote_deployment_id);
+    let before = Status { remote_deployment_id: None, ..first.clone() };
+    assert_eq!(next(Some(&before), &held(&empty)), first, "a status from before the field");
+    let moved = next(Some(&first), &Pass { deployment: other, ..held(&empty) });
+    assert_eq!(moved.remote_deployment_id, other.map(|it| it.to_string()));
+}
+
+#[test]
+fn long_values_are_cut_and_the_plan_stays_the_same() {
+    let long = "ä".repeat(1_000_000);
+    let plan = |value: &str| {
+        let change = Change::new("displayName", value, json!([value]));
+        let reason = "the group differs".to_owned();
+        Plan::of(Step {
+            action: Action::Update,
+            impact: Impact::Safe,
+            reason,
+            changes: vec![change],
+            effect: (),
+        })
+        .view("t")
+    };
+    let observed = pass(None, &Outcome::Observed, &plan(&long), 1);
+    let shown = observed.plan.unwrap();
+    assert_eq!(shown.hash, plan(&long).hash);
+    assert_ne!(shown.hash, plan(&format!("{long}b")).hash);
+    for value in [&shown.steps[0].before, &shown.steps[0].after, &observed.drift[0].found] {
+        assert!(value.as_ref().is_some_and(|it| it.len() <= 1024 && it.ends_with('…')), "{value:?}");
+    }
+    assert!(line(plan(&long).changes().next().unwrap()).len() < 2_100);
 }

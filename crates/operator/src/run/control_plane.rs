@@ -206,6 +206,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
         plane = write_status(&plane, first, shared).await?;
     }
+    shared.planes.recall_deployment(&name, recorded_deployment(&plane));
     let started = Instant::now();
     let workload = match &plane.spec.external {
         Some(_) => {
@@ -384,8 +385,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
-    let known = plane.status.as_ref().and_then(|it| it.deployment_id.as_deref()?.parse().ok());
-    check_identity(plane, known, build.deployment_id)?;
+    check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
     let mut given = None;
     let token = match &endpoint.credentials {
         Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
@@ -411,7 +411,9 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     })?;
     let is_own_account = matches!(endpoint.credentials, Credentials::Ours);
     let account = is_own_account.then_some(user.id);
-    let client = client.with_share(if is_own_account { Share::OwnAccount } else { Share::Supplied });
+    let client = client
+        .with_share(if is_own_account { Share::OwnAccount } else { Share::Supplied })
+        .with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let token_secret = given.is_none().then(|| operator_token_secret(plane));
     Ok(Proved { declared: origin_now, place, origin, client, build, given, token_secret, account })
 }
@@ -449,6 +451,11 @@ fn with_hint(mut waiting: Waiting, plane: &CoderControlPlane) -> Waiting {
     };
     waiting.message.push_str(&hint);
     waiting
+}
+
+/// The deployment that the status of a control plane names.
+fn recorded_deployment(plane: &CoderControlPlane) -> Option<Uuid> {
+    plane.status.as_ref()?.deployment_id.as_deref()?.parse().ok()
 }
 
 /// Another deployment under the same name stops everything until a person says that it may.

@@ -158,7 +158,11 @@ pub(super) async fn report_revoked(
     why: &Why,
     shared: &Shared,
 ) {
-    let (name, why) = (&held.name, why.words());
+    let name = &held.name;
+    if how == Revoked::Doubtful {
+        return leave_behind(object, reason::NOT_OURS, &doubtful(name, why), shared).await;
+    }
+    let why = why.words();
     match how {
         Revoked::Done => {
             tracing::info!(key = name, why, "a key was revoked");
@@ -171,9 +175,22 @@ pub(super) async fn report_revoked(
         Revoked::NotOurs => {
             tracing::info!(key = name, why, "a key to be revoked is another object's and stays");
         }
-        // It is named when it is given up.
-        Revoked::OutOfReach => {}
+        // Named when it is given up, and above.
+        Revoked::OutOfReach | Revoked::Doubtful => {}
     }
+}
+
+/// A key that stays because it may be a stranger's, in words.
+fn doubtful(key: &str, why: &Why) -> String {
+    let fact = if *why == Why::Taken {
+        "appeared in Coder while the operator was creating a key of that name, as when a proxy sends a request twice"
+    } else {
+        "has the tags of a key whose creation was interrupted, and no daemons, but was created more than 15 minutes away \
+         from that time; compare the clocks of Coder and of the cluster"
+    };
+    format!(
+        "provisioner key {key} is left behind: it {fact}. Delete the key in Coder unless somebody else created it"
+    )
 }
 
 /// A key that stays, in words.

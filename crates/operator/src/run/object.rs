@@ -1,6 +1,7 @@
 //! The controller of one kind: the engine's stages around a manifest in a cluster.
 
 mod apply;
+mod claims;
 mod deletion;
 mod record_status;
 
@@ -12,7 +13,6 @@ use std::{
 use api::{AppState, DeletionPolicy, Status, finalizer, reason};
 use engine::{
     Aside, Assessment, Kind, Object, Outcome, Report, Trouble, Waiting,
-    ownership::Claim,
     status::{self, Pass},
 };
 use futures::StreamExt as _;
@@ -159,8 +159,10 @@ async fn reconcile<K: Kind>(
     }
     let mut object = Object::<K>::new(manifest);
     let name = plane_of::<K>(&object.manifest);
+    let mut deployment = None;
     let (assessment, report) = match shared.planes.standing(&name) {
         Some(Standing::Usable(plane)) => {
+            deployment = Some(plane.deployment());
             apply::compare_and_apply(&mut object, &plane, &wake, &context).await?
         }
         Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
@@ -177,7 +179,7 @@ async fn reconcile<K: Kind>(
     };
     let has_read = assessment.is_some() && !matches!(report.outcome, Outcome::Failed(_));
     let about = About::of(&object.manifest);
-    let again = conclude(&object, assessment, report, started, &context).await?;
+    let again = conclude(&object, deployment, (assessment, report), started, &context).await?;
     if has_read {
         shared.memory.answered(&about, &wake);
     }
@@ -187,14 +189,14 @@ async fn reconcile<K: Kind>(
 /// Tells what became of an object, and says when it is looked at again.
 async fn conclude<K: Kind>(
     object: &Object<K>,
-    assessment: Option<Assessment>,
-    report: Report,
+    deployment: Option<Uuid>,
+    (assessment, report): (Option<Assessment>, Report),
     started: Instant,
     context: &Context<K>,
 ) -> Result<Action, kube::Error> {
     let shared = &context.shared;
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
-    let next = next_status(object, assessment.as_ref(), &report);
+    let next = next_status(object, deployment, assessment.as_ref(), &report);
     // First of all: what was made is ours once that is written.
     let Aside { status: aside, again_at } =
         assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
@@ -234,35 +236,6 @@ fn ended(about: &About, outcome: &Outcome, message: &str, took: Duration, shared
     shared.passes.ended(about, ending, took);
 }
 
-/// What this manifest claims; what others claim in the same words; and what others claim at all.
-fn claims<K: Kind>(
-    manifest: &K::Manifest,
-    manifests: &Store<K::Manifest>,
-) -> (Claim, Vec<Claim>, Vec<Claim>) {
-    let claim = |it: &K::Manifest| Claim {
-        name: it.name_any(),
-        uid: it.uid().unwrap_or_default(),
-        created: it.creation_timestamp().map_or(0, |it| it.0.as_second()),
-        held: it.status().and_then(|it| it.id.clone()),
-    };
-    let (plane, target) = (plane_of::<K>(manifest), K::target(manifest).to_lowercase());
-    let others = manifests.state().into_iter();
-    let others = others.filter(|it| it.uid() != manifest.uid() && plane_of::<K>(it) == plane);
-    let (mut same_words, mut all) = (Vec::new(), Vec::new());
-    for other in others {
-        if K::target(&other).to_lowercase() == target {
-            same_words.push(claim(&other));
-        }
-        all.push(claim(&other));
-    }
-    (claim(manifest), same_words, all)
-}
-
-fn kept_by(keeper: &Claim) -> Report {
-    let message = format!("{} declares the same object and keeps it: delete one of the two", keeper.name);
-    waits(Waiting { reason: reason::HELD_BY_OTHER, message })
-}
-
 fn not_declared((_, name): &PlaneName) -> Report {
     let message = format!("there is no control plane {name} in this namespace: create it");
     waits(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message })
@@ -277,7 +250,12 @@ fn waits(waiting: Waiting) -> Report {
     Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 }
 }
 
-fn next_status<K: Kind>(object: &Object<K>, assessment: Option<&Assessment>, report: &Report) -> Status {
+fn next_status<K: Kind>(
+    object: &Object<K>,
+    deployment: Option<Uuid>,
+    assessment: Option<&Assessment>,
+    report: &Report,
+) -> Status {
     let empty = engine::Plan::<()>::empty().view("");
     let (target, asked) = (K::target(&object.manifest), requested(&object.manifest));
     let pass = Pass {
@@ -287,6 +265,7 @@ fn next_status<K: Kind>(object: &Object<K>, assessment: Option<&Assessment>, rep
         target: &target,
         outcome: &report.outcome,
         id: report.id.as_ref().map(Uuid::to_string),
+        deployment,
         changed: report.done > 0,
         requested: asked.as_deref(),
         now: Timestamp::now(),
@@ -303,8 +282,7 @@ async fn tell<K: Kind>(
 ) {
     let steps = assessment.iter().flat_map(|it| &it.plan.steps).take(report.done);
     for step in steps {
-        let fields: Vec<String> =
-            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let fields: Vec<String> = step.changes.iter().map(status::line).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };
         let note = format!("{}: {fields}", step.reason);
         let words = words_of(step.action);

@@ -3,13 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use api::reason;
-use client::{Client, Guard, routes::Route};
+use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{Freshness, Waiting, World, endpoint::DeclaredOrigin, world::Promises};
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
@@ -113,6 +113,8 @@ impl Plane {
 #[derive(Default)]
 struct Entry {
     plane: Option<Arc<Plane>>,
+    /// The deployment that was last known to be behind it, also while there is no client.
+    deployment: Option<Uuid>,
     /// Why nothing but deletions may use it.
     blocked: Option<&'static str>,
     /// Whether its object cannot be decoded, so that nobody knows what it declares.
@@ -159,12 +161,19 @@ pub(super) struct Planes {
     changed: broadcast::Sender<PlaneName>,
     /// Something that belonged to it has been let go.
     released: broadcast::Sender<PlaneName>,
+    /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
+    rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
 }
 
 impl Default for Planes {
     fn default() -> Self {
         let channel = || broadcast::channel(64).0;
-        Self { entries: RwLock::default(), changed: channel(), released: channel() }
+        Self {
+            entries: RwLock::default(),
+            changed: channel(),
+            released: channel(),
+            rate_limiters: Mutex::default(),
+        }
     }
 }
 
@@ -185,12 +194,32 @@ impl Planes {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.plane.clone()
     }
 
+    /// The deployment that was last known to be behind a control plane. `None` until one has been.
+    pub(super) fn deployment(&self, name: &PlaneName) -> Option<Uuid> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.deployment
+    }
+
+    /// Records the deployment that the status of a control plane names, unless another one has answered since.
+    pub(super) fn recall_deployment(&self, name: &PlaneName, recorded: Option<Uuid>) {
+        self.change(name, |entry| {
+            entry.deployment = entry.deployment.or(recorded);
+            false
+        });
+    }
+
     /// The client of a control plane, if it is for the same place: with its connections, its budget and its circuit, and
     /// without a token.
     pub(super) fn client(&self, name: &PlaneName, place: &Origin) -> Option<Client> {
         self.last_known(name)
             .filter(|it| it.made_from.place == *place)
             .map(|it| it.world.client().anonymous())
+    }
+
+    /// The rate limiter of an account of a deployment, for every client that uses the account.
+    pub(super) fn rate_limiter(&self, deployment: Uuid, account: Uuid) -> Arc<RateLimiter> {
+        let mut known = self.rate_limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, it| Arc::strong_count(it) > 1 || !it.is_as_new());
+        Arc::clone(known.entry((deployment, account)).or_default())
     }
 
     /// The token that we minted for a control plane.
@@ -285,6 +314,7 @@ impl Planes {
                 it.made_from.origin == plane.made_from.origin && it.deployment == plane.deployment
             };
             let is_known = entry.plane.as_ref().is_some_and(is_same);
+            entry.deployment = Some(plane.deployment);
             if !is_known {
                 entry.plane = Some(Arc::new(plane));
             }

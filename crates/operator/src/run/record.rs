@@ -93,9 +93,15 @@ pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) ->
     object.finalizers().iter().any(|it| it == finalizer)
 }
 
-/// Puts a few fields into the status of this very object, on whichever version of it: they must stand there whatever else
-/// happens to the manifest meanwhile, its deletion included. Gives back the version that has them.
-pub(super) async fn mark<K>(object: &K, fields: &Value, shared: &Shared) -> Result<K, kube::Error>
+/// Puts a few fields into the status of this very object, on whichever version of it that `may` accepts: they must stand there
+/// whatever else happens to the manifest meanwhile, its deletion included. Returns the version that has them. Fails with a
+/// conflict where `may` refuses.
+pub(super) async fn mark_where<K>(
+    object: &K,
+    fields: &Value,
+    shared: &Shared,
+    may: impl Fn(&K) -> bool,
+) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -103,7 +109,7 @@ where
         + std::fmt::Debug,
 {
     let fields = fields.as_object().cloned().unwrap_or_default();
-    mark_with(object, &shared.client, |_| Some(fields.clone())).await
+    mark_with(object, &shared.client, |now| may(now).then(|| fields.clone())).await
 }
 
 /// The same with fields that depend on the version that is written. `None` refuses the write as a conflict.

@@ -15,6 +15,9 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LicenseRecord {
+    /// The number of the write that left this record. It only grows.
+    #[serde(default)]
+    pub epoch: u64,
     /// The deployment that all of this belongs to: ids mean nothing on another.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<Uuid>,
@@ -72,7 +75,7 @@ impl LicenseRecord {
         keeps_undeclared: bool,
     ) -> Self {
         if self.deployment_id.is_some_and(|it| it != deployment) {
-            return Self { deployment_id: Some(deployment), ..Self::default() };
+            return Self { epoch: self.epoch, deployment_id: Some(deployment), ..Self::default() };
         }
         let live: Vec<(i32, String)> = live.iter().map(|it| (it.id, Claims::of(it).identity())).collect();
         let place = |entry: &Uploaded| {
@@ -103,7 +106,14 @@ impl LicenseRecord {
         let refused = self.refused.iter().filter(is_declared).cloned().collect();
         let is_live = |it: &&Told| live.iter().any(|(_, identity)| *identity == it.identity);
         let told = self.told.iter().filter(is_live).cloned().collect();
-        Self { deployment_id: Some(deployment), uploaded, refused, told }
+        Self { epoch: self.epoch, deployment_id: Some(deployment), uploaded, refused, told }
+    }
+
+    /// Pure: the record to write where `before` stands: with the next epoch, unless nothing else differs.
+    #[must_use]
+    pub fn following(&self, before: &Self) -> Self {
+        let same = Self { epoch: before.epoch, ..self.clone() };
+        if same == *before { same } else { Self { epoch: before.epoch + 1, ..same } }
     }
 
     /// Writes down that it is about to be uploaded.
@@ -158,5 +168,23 @@ impl LicenseRecord {
     /// What coderd said when it refused that JWT.
     pub fn refusal(&self, hash: &str) -> Option<&str> {
         self.refused.iter().find(|it| it.hash == hash).map(|it| it.words.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_that_differs_has_the_next_epoch() {
+        let before: LicenseRecord =
+            serde_json::from_str(r#"{"refused": [{"hash": "a", "words": "no"}]}"#).unwrap();
+        assert_eq!(before.following(&before), before, "a record from before the field");
+        let next = LicenseRecord { refused: Vec::new(), ..before.clone() }.following(&before);
+        assert_eq!(next.epoch, 1);
+        let back = LicenseRecord { epoch: 0, ..before.clone() }.following(&next);
+        assert_eq!(back.epoch, 2, "an earlier record is another one when it comes back");
+        let elsewhere = LicenseRecord { deployment_id: Some(Uuid::nil()), ..back };
+        assert_eq!(elsewhere.settled(Uuid::from_u128(1), &[], &[], true).epoch, 2);
     }
 }

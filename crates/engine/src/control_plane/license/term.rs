@@ -1,6 +1,6 @@
 //! How long a licence lasts, and when people should hear of its end.
 
-use client::licenses::License;
+use client::{licenses::License, scrub::clean};
 use jiff::Timestamp;
 
 use super::claims::Claims;
@@ -9,6 +9,8 @@ use super::claims::Claims;
 pub const THRESHOLDS: [i64; 4] = [30, 14, 7, 1];
 
 const DAY: i64 = 24 * 60 * 60;
+/// How many add-ons of a licence are shown.
+const MOST_ADDONS: usize = 20;
 
 /// Where a licence is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +87,8 @@ impl LicenseView {
             expires: claims.expires(),
             grace_until: claims.grace_until(),
             days_left: claims.expires().map(|it| days_left(it, now)),
-            feature_set: claims.feature_set().to_owned(),
-            addons: claims.addons().into_iter().map(str::to_owned).collect(),
+            feature_set: clean(claims.feature_set(), &[]),
+            addons: claims.addons().into_iter().take(MOST_ADDONS).map(|it| clean(it, &[])).collect(),
             trial: claims.is_trial(),
         }
     }

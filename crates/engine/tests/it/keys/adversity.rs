@@ -271,6 +271,46 @@ fn a_name_that_may_still_come_costs_no_list_and_is_found_when_it_does() {
 }
 
 #[test]
+fn key_of_a_request_that_was_sent_twice_is_named_and_left() {
+    let world = World::new(Policy::Recreate);
+    {
+        let mut world = world.lock().unwrap();
+        world.ailing = Some(Ailing::Twice);
+        world.disturbances += 1;
+    }
+    let driven = Process::new("we", &world).pass().0.unwrap();
+    assert_eq!(driven.rest.key.unwrap().name, "alpha-1a2b-2");
+    let named = "revoked Alpha Doubtful: a key of that name appeared while it was being minted";
+    let is_named = |it: &&String| it.eq_ignore_ascii_case(named);
+    assert_eq!(world.lock().unwrap().log.iter().filter(is_named).count(), 1);
+    ends_well(&world);
+    assert!(world.lock().unwrap().rows.iter().any(|it| it.key.name == "alpha" && it.is_left));
+}
+
+#[test]
+fn lost_key_of_another_clock_is_named_and_left() {
+    for minutes in [20, -20] {
+        let world = World::new(Policy::Recreate);
+        {
+            let mut world = world.lock().unwrap();
+            world.ailing = Some(Ailing::Mute);
+            world.ahead = SignedDuration::from_mins(minutes);
+            world.disturbances += 1;
+        }
+        let mut process = Process::new("we", &world);
+        process.pass().0.unwrap();
+        world.lock().unwrap().roll();
+        advance(&world, SignedDuration::from_mins(16));
+        process.operator.cache.lock().unwrap().clear();
+        process.pass().0.unwrap();
+        let is_named = |it: &&String| it.to_lowercase().starts_with("revoked alpha doubtful");
+        assert_eq!(world.lock().unwrap().log.iter().filter(is_named).count(), 1);
+        ends_well(&world);
+        assert!(world.lock().unwrap().rows.iter().any(|it| it.key.name == "alpha" && it.is_left));
+    }
+}
+
+#[test]
 fn no_key_is_minted_for_a_secret_that_takes_no_value() {
     let world = after(Policy::Recreate, &[Disturbance::Rotate]);
     world.lock().unwrap().secrets.values_mut().for_each(|it| it.is_immutable = true);

@@ -7,7 +7,7 @@ use engine::{
     provisioner_keys::{Held, Record, Retiring, Revoked, Surroundings, Told, Why, coderd::revoke},
 };
 
-use super::model::{Operator, Pause, Row, World, broken};
+use super::model::{Operator, Pause, World, broken};
 
 impl Surroundings for Operator {
     async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
@@ -53,17 +53,17 @@ impl Surroundings for Operator {
         {
             let mut world = self.lock();
             world.log.push(format!(": left {}", held.name));
-            let is_it = |it: &&mut Row| {
-                Some(it.deployment) == held.place.deployment_id
-                    && held.is_called(&it.key.name, Some(it.key.organization_id))
-            };
-            world.rows.iter_mut().filter(is_it).for_each(|it| it.is_left = true);
+            world.name_as_left(held);
         }
         Pause(false).await;
     }
 
     async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
-        self.lock().log.push(format!("revoked {} {how:?}: {}", held.name, why.words()));
+        let mut world = self.lock();
+        world.log.push(format!("revoked {} {how:?}: {}", held.name, why.words()));
+        if how == Revoked::Doubtful {
+            world.name_as_left(held);
+        }
     }
 
     fn remember(&self, record: &Record) {

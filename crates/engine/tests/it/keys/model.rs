@@ -12,7 +12,7 @@ use std::{
 use engine::{
     outcome::{Trouble, Waiting},
     provisioner_keys::{
-        Coderd, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record,
+        Coderd, Held, KeySecret, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record,
         SecretPlace, SecretRead, Wanted, Written, checksum, coderd::Listing,
     },
 };
@@ -63,6 +63,8 @@ pub(crate) enum Ailing {
     Refuses,
     /// It is done once, and nobody hears of it.
     Mute,
+    /// It is sent twice on the way, and the second answer is heard. Only once.
+    Twice,
 }
 
 /// Everything that survives an operator.
@@ -80,6 +82,8 @@ pub(crate) struct World {
     pub(crate) status: Record,
     pub(crate) status_version: u64,
     pub(crate) now: Timestamp,
+    /// How far coderd's clock is ahead.
+    pub(crate) ahead: SignedDuration,
     /// What the pods carry, and where they read it.
     pub(crate) carried: BTreeSet<String>,
     pub(crate) read: BTreeSet<SecretPlace>,
@@ -153,6 +157,7 @@ impl World {
             status: Record::default(),
             status_version: 0,
             now: start(),
+            ahead: SignedDuration::ZERO,
             carried: BTreeSet::new(),
             read: BTreeSet::new(),
             has_pods: policy == Policy::Recreate,
@@ -200,7 +205,7 @@ impl World {
             name: name.to_lowercase(),
             organization_id,
             tags: tags.clone(),
-            created_at: self.now,
+            created_at: self.now.checked_add(self.ahead).unwrap(),
             daemons: 0,
         };
         Row { deployment, key, value: format!("value-{}", self.count), is_foreign: false, is_left: false }
@@ -228,6 +233,16 @@ impl World {
 
     pub(crate) fn ours(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|it| !it.is_foreign && !it.is_left)
+    }
+
+    /// A person is told of a key that stays. A stranger's is none of ours all the same.
+    pub(super) fn name_as_left(&mut self, held: &Held) {
+        let is_it = |it: &&mut Row| {
+            !it.is_foreign
+                && Some(it.deployment) == held.place.deployment_id
+                && held.is_called(&it.key.name, Some(it.key.organization_id))
+        };
+        self.rows.iter_mut().filter(is_it).for_each(|it| it.is_left = true);
     }
 
     pub(crate) fn record(&self) -> Option<&Record> {
@@ -370,13 +385,13 @@ impl Coderd for Operator {
             let mut world = self.lock();
             world.posts += 1;
             let ailing = world.ailing;
-            world.ailing = ailing.filter(|it| *it != Ailing::Mute);
+            world.ailing = ailing.filter(|it| ![Ailing::Mute, Ailing::Twice].contains(it));
             ailing
         };
         match ailing {
             Some(Ailing::Fails) => return Minting::Unclear(broken("500")),
             Some(Ailing::Refuses) => return Minting::Refused(broken("403")),
-            Some(Ailing::Mute) | None => {}
+            Some(Ailing::Mute | Ailing::Twice) | None => {}
         }
         let mint = |world: &mut World| {
             if world.taken(self.deployment, organization, name) {
@@ -389,6 +404,7 @@ impl Coderd for Operator {
             Some(row.value)
         };
         match self.call(format!("mint {name}"), mint).await {
+            Ok(Some(_)) if ailing == Some(Ailing::Twice) => Minting::Taken,
             Ok(Some(_)) if ailing == Some(Ailing::Mute) => Minting::Unclear(broken("502")),
             Ok(Some(value)) => Minting::Minted(SecretString::from(value)),
             Ok(None) => Minting::Taken,

@@ -13,10 +13,11 @@ use engine::{
         report::{Licensing, Unread},
     },
     lookup::Unreadable,
+    status,
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::events::EventType};
-use serde_json::json;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::deletion::{Cleanup, Failure};
@@ -25,7 +26,7 @@ use crate::{
     run::{
         Shared,
         planes::Plane,
-        record::{mark, publish},
+        record::{mark_with, publish},
     },
 };
 
@@ -162,6 +163,7 @@ impl Desk<'_> {
                         self.tell(step, &done);
                         if done == Done::Refused {
                             // It is not sent again, also where the manifest has changed since and this pass is for nothing.
+                            record = record.following(&recorded(self.plane));
                             self.write_down(&record).await?;
                         }
                     }
@@ -190,6 +192,7 @@ impl Desk<'_> {
             let note = announcement.message("the licence");
             publish(&*self.plane, EventType::Warning, words, &note, self.shared);
         }
+        let record = record.following(&recorded(self.plane));
         let licenses = Some(live.iter().map(|it| LicenseView::of(it, self.now)).collect());
         let applied = license::applied(&self.declared, live);
         let entitlements = Some(summary.clone());
@@ -201,21 +204,28 @@ impl Desk<'_> {
         Observed { deployment: self.deployment, live, record, errors, now: self.now }
     }
 
-    /// Writes down what is about to be done, before it is: after a crash that says whose a licence is.
+    /// Writes down what is about to be done, before it is: after a crash that says whose a licence is. It is written also where
+    /// it stands there already: of two operators that are about to do the same, one is refused.
     async fn intend(
         &mut self,
         plan: &Plan<LicenseEffect>,
         record: &mut LicenseRecord,
     ) -> Result<(), kube::Error> {
         intend(&plan.steps, record);
+        record.epoch = recorded(self.plane).epoch + 1;
         self.write_down(record).await
     }
 
-    /// Writes the record into the status, whatever else happens to the manifest meanwhile.
+    /// Writes the record into the status, whatever else happens to the manifest meanwhile. Fails with a conflict where another
+    /// operator has written a record since this one was read.
     async fn write_down(&mut self, record: &LicenseRecord) -> Result<(), kube::Error> {
-        if *record != recorded(self.plane) {
+        let before = recorded(self.plane);
+        if *record != before {
             let text = serde_json::to_string(record).unwrap_or_default();
-            let marked = mark(self.plane, &json!({"licenseRecord": text}), self.shared).await?;
+            let fields = Map::from_iter([("licenseRecord".to_owned(), Value::from(text))]);
+            let is_unchanged = |now: &CoderControlPlane| recorded(now) == before;
+            let fields = |now: &CoderControlPlane| is_unchanged(now).then(|| fields.clone());
+            let marked = mark_with(&*self.plane, &self.shared.client, fields).await?;
             // Everything else stays as it was looked at.
             self.plane.metadata.resource_version = marked.resource_version();
             self.plane.status = marked.status;
@@ -230,8 +240,7 @@ impl Desk<'_> {
             Done::Refused => return,
             Done::Deleted => ("LicenseRetired", "Delete"),
         };
-        let changes: Vec<String> =
-            step.changes.iter().map(|it| format!("{}: {} -> {}", it.field, it.before, it.after)).collect();
+        let changes: Vec<String> = step.changes.iter().map(status::line).collect();
         let note = format!("{}: {}", step.reason, changes.join(", "));
         tracing::info!(action = words.1, "{note}");
         publish(&*self.plane, EventType::Normal, words, &note, self.shared);

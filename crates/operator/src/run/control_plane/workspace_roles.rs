@@ -17,7 +17,7 @@ use kube::{
 use serde_json::json;
 
 use super::deletion::Cleanup;
-use crate::run::{Shared, letting_go::answer, objects::labelled, record::mark};
+use crate::run::{Shared, letting_go::answer, objects::labelled, record::mark_with};
 
 /// What was found in the namespaces that may have some.
 #[derive(Default)]
@@ -57,12 +57,14 @@ pub(super) async fn record(
     namespaces: &BTreeSet<String>,
     shared: &Shared,
 ) -> Result<(), kube::Error> {
-    let before = recorded(plane);
-    if namespaces.is_subset(&before) {
+    if namespaces.is_subset(&recorded(plane)) {
         return Ok(());
     }
-    let all: BTreeSet<&String> = before.union(namespaces).collect();
-    let marked = mark(plane, &json!({"workspaceNamespaces": all}), shared).await?;
+    let fields = |now: &CoderControlPlane| {
+        let all: BTreeSet<String> = recorded(now).union(namespaces).cloned().collect();
+        json!({"workspaceNamespaces": all}).as_object().cloned()
+    };
+    let marked = mark_with(plane, &shared.client, fields).await?;
     // Everything else stays as it was read.
     plane.metadata.resource_version = marked.resource_version();
     plane.status = marked.status;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::control_plane::report::Licensing;
+use engine::control_plane::report::{Licensing, MOST_LICENSES};
 use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeLabelSet},
     metrics::MetricType,
@@ -26,7 +26,8 @@ pub(super) struct Figures {
 impl From<&Licensing> for Figures {
     fn from(licensing: &Licensing) -> Self {
         let licenses = licensing.licenses.as_deref().unwrap_or_default();
-        let ends = licenses.iter().filter_map(|it| Some((it.uuid.clone(), it.expires?.as_second())));
+        let shown = licenses.iter().take(MOST_LICENSES);
+        let ends = shown.filter_map(|it| Some((it.uuid.clone(), it.expires?.as_second())));
         let summary = licensing.entitlements.as_ref();
         let features = summary.iter().flat_map(|it| &it.features);
         Self {

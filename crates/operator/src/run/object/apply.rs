@@ -4,9 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use api::{AppState, Mode, Status, finalizer};
 use engine::{
-    Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World,
-    ownership::{Claim, keeper_by_id, keeper_by_name},
-    status,
+    Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World, status,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -14,7 +12,8 @@ use serde_json::{Map, json};
 use tokio::time::sleep;
 
 use super::{
-    Context, claims, kept_by,
+    Context,
+    claims::Claims,
     record_status::{with_status_as_it_is, write_status},
     waits,
 };
@@ -22,7 +21,7 @@ use crate::run::{
     Shared,
     pass::About,
     planes::Plane,
-    record::{has_finalizer, mark, set_finalizer},
+    record::{has_finalizer, mark_where, set_finalizer},
     trigger,
     wake::{PERIODIC, Wake},
 };
@@ -38,11 +37,10 @@ pub(super) async fn compare_and_apply<K: Kind>(
     wake: &Wake,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
-    let (mine, same_words, others) = claims::<K>(&object.manifest, &context.manifests);
-    if let Some(keeper) = keeper_by_name(&mine, &same_words) {
-        return Ok((None, kept_by(keeper)));
+    let claims = Claims::new::<K>(&object.manifest, Some(plane.deployment()), context);
+    if let Some(kept) = claims.kept_by_name() {
+        return Ok((None, kept));
     }
-    let claims = Claims { mine, others };
     let intent = intent(&object.manifest).cloned();
     let (world, assessment) = compare(object, plane, wake, context).await?;
     let done = attempt(object, assessment, &world, &claims, context).await?;
@@ -56,12 +54,6 @@ pub(super) async fn compare_and_apply<K: Kind>(
     let world = world.anew();
     let assessment = object.assess(&world, Door::Controller).await;
     attempt(object, assessment, &world, &claims, context).await
-}
-
-/// The claim of a manifest, and those of the other manifests of its control plane.
-struct Claims {
-    mine: Claim,
-    others: Vec<Claim>,
 }
 
 /// Compares on reads that are recent enough for what comes of it. A plan may be made from an older list, since every write
@@ -127,12 +119,12 @@ async fn attempt<K: Kind>(
     object: &mut Object<K>,
     mut assessment: Assessment,
     world: &World,
-    Claims { mine, others }: &Claims,
+    claims: &Claims,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
     let id = assessment.id.map(|it| it.to_string());
-    if let Some(keeper) = id.and_then(|id| keeper_by_id(&id, mine, others)) {
-        return Ok((None, kept_by(keeper)));
+    if let Some(kept) = id.and_then(|id| claims.kept_by_id(&id)) {
+        return Ok((None, kept));
     }
     if is_to_apply(&assessment) {
         if let Some(contended) = contended::<K>(object, &assessment, context) {
@@ -175,7 +167,13 @@ async fn begin<K: Kind>(
             write_status(&object.manifest, Status { creating, ..first }, &Map::new(), shared).await?
         }
         None if is_recorded => return Ok(()),
-        None => mark(&object.manifest, &json!({"creating": assessment.rest}), shared).await?,
+        None => {
+            let fields = json!({"creating": assessment.rest});
+            let traces = |it: &K::Manifest| it.status().map(|it| (it.id.clone(), it.creating.clone()));
+            let read = traces(&object.manifest);
+            // What another operator has recorded since may be the object that is about to be created.
+            mark_where(&object.manifest, &fields, shared, |now| traces(now) == read).await?
+        }
     };
     take_status(&mut object.manifest, &written);
     Ok(())

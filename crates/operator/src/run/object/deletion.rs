@@ -1,12 +1,14 @@
 //! Lets an object go, and takes the remote one away where that is the policy.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use api::{AppState as _, DeletionPolicy, Mode, annotation, finalizer, reason};
-use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, ownership::keeper_by_id, status};
-use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
+use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, status};
+use kube::{Resource as _, runtime::controller::Action};
 
-use super::{Context, announce, claims, ended, next_status, plane_of, record_status::write_status, tell};
+use super::{
+    Context, announce, claims::Claims, ended, next_status, plane_of, record_status::write_status, tell,
+};
 use crate::run::{
     control_plane::departure::{DEADLINE, leaving},
     letting_go::{Obstacle, is_terminating, plane},
@@ -47,7 +49,7 @@ pub(super) async fn delete<K: Kind>(
                     message: not_yet(&remains, &plane, &outcome, &words),
                 };
                 let report = Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 };
-                let next = next_status(&object, None, &report);
+                let next = next_status(&object, None, None, &report);
                 write_status(&object.manifest, next, &serde_json::Map::new(), shared).await?;
                 ended(&about, &outcome, &message, started.elapsed(), shared);
                 return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
@@ -103,7 +105,9 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
         return Err(Obstacle::Gone(Waiting { reason: reason::OBSERVED, message }));
     }
     match status.id {
-        Some(id) if deletes && is_kept_by_another::<K>(&id, manifest, context) => return Ok(Outcome::Equal),
+        Some(id) if deletes && Claims::new::<K>(manifest, None, context).is_left_to_another(&id) => {
+            return Ok(Outcome::Equal);
+        }
         Some(_) => {}
         None if K::has_traces(manifest) => {}
         // There is nothing to take away, so there is nobody to wait for.
@@ -129,17 +133,4 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
         shared.planes.drop_client(&name);
     }
     Err(Obstacle::NotNow(report.outcome))
-}
-
-/// Whether another manifest holds the same object: one that stays, or of those that go too the one that takes it away.
-fn is_kept_by_another<K: Kind>(id: &str, manifest: &K::Manifest, context: &Context<K>) -> bool {
-    let holds = |it: &Arc<K::Manifest>| it.status().and_then(|it| it.id.as_deref()) == Some(id);
-    let stays = |it: &Arc<K::Manifest>| it.meta().deletion_timestamp.is_none();
-    let is_other =
-        |it: &Arc<K::Manifest>| it.uid() != manifest.uid() && plane_of::<K>(it) == plane_of::<K>(manifest);
-    if context.manifests.state().iter().any(|it| is_other(it) && stays(it) && holds(it)) {
-        return true;
-    }
-    let (mine, _, others) = claims::<K>(manifest, &context.manifests);
-    keeper_by_id(id, &mine, &others).is_some()
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::run::{
     Shared,
-    record::{mark, writes},
+    record::{mark_where, writes},
 };
 
 /// Writes the status if it changed, and returns the object that has it. Fails when the object changed since it was read; the id
@@ -29,13 +29,21 @@ pub(super) async fn write_status<M: AppState>(
         }
     })?;
     let new_id = next.id.clone().filter(|_| next.id != manifest.status().and_then(|it| it.id.clone()));
+    let deployment = next.remote_deployment_id.clone();
     written.set_status(next);
     // With the version that was read: of two writers one is refused and compares again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
     let result = objects.replace_status(&written.name_any(), &writes(), &written).await;
     if let (Err(_), Some(id)) = (&result, new_id) {
         // The remote object was created or adopted: whatever happened to the manifest, its id must not be lost.
-        mark(manifest, &json!({"id": id}), shared).await?;
+        let (read, id) = (manifest.status().and_then(|it| it.id.clone()), Some(id));
+        let fields = json!({"id": id, "remoteDeploymentID": deployment});
+        // An id that another operator has recorded since belongs to a remote object, too.
+        mark_where(manifest, &fields, shared, |now: &M| {
+            let recorded = now.status().and_then(|it| it.id.clone());
+            recorded == read || recorded == id
+        })
+        .await?;
     }
     result
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{
     get, licensed,
@@ -53,6 +54,68 @@ async fn a_coderd_that_goes_away_is_told_and_what_changed_meanwhile_is_healed_wh
     stage.wait_for("CoderGroup", "developers", "healed", is_healed).await;
     assert_eq!(get(&stage.coderd, &path).await["quota_allowance"], 7);
     stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn huge_entitlements_become_a_small_status_without_secrets() {
+    let (stage, proxy, _) = settled().await;
+    let secret = ["A1b2C3d4E5", "k6L7m8N9o0P1q2R3s4T5u6"].join("-");
+    let feature = json!({"entitlement": "entitled", "enabled": true});
+    let mut features: Map<String, Value> =
+        (0..1000).map(|it| (format!("feature_{it}"), feature.clone())).collect();
+    features.extend(
+        [("template_rbac", 1), ("Bad \"Name\"", 1), ("", 1)].map(|it| (it.0.to_owned(), feature.clone())),
+    );
+    features.insert("n".repeat(100_000), feature);
+    let warnings: Vec<String> =
+        (0..2000).map(|it| format!("{it} {secret} {}", "warning ".repeat(125))).collect();
+    let entitlements = json!({"features": features, "warnings": warnings, "errors": [], "has_license": true,
+        "trial": false, "require_telemetry": false, "refreshed_at": "2026-01-01T00:00:00Z"});
+    assert!(entitlements.to_string().len() > 2_000_000);
+    proxy.set_on("/entitlements", Mood::Body(entitlements.to_string()));
+    let plane = stage.look_again("CoderControlPlane", "main").await;
+    assert!(is_ready(&plane), "{plane:#}");
+    let status = plane["status"].to_string();
+    assert!(status.len() < 64 * 1024, "{}", status.len());
+    assert!(!status.contains(&secret));
+    let names: Vec<&str> = plane["status"]["features"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), 200);
+    assert!(names.iter().all(|it| it.starts_with("feature_")), "{names:?}");
+    assert_eq!(plane["status"]["licenseWarnings"].as_array().unwrap().len(), 50);
+    let metrics = stage.operator.get("/metrics").await.unwrap().1;
+    let labels = metrics.lines().filter(|it| it.contains("control_plane_feature_enabled{"));
+    assert_eq!(labels.count(), 200);
+    assert!(!metrics.contains(&secret) && !metrics.contains("Bad"));
+    assert!(!serde_json::to_string(&stage.operator.said()).unwrap().contains(&secret));
+}
+
+#[tokio::test]
+async fn control_planes_of_one_account_share_its_rate_limit() {
+    /// Half of the limit that the proxy names.
+    const SHARE: usize = 20;
+    let (stage, proxy, _) = settled().await;
+    proxy.set_on("/users/me", Mood::Limit(40));
+    stage.apply(&plane("again", &proxy.url.replace("127.0.0.1", "localhost"))).await;
+    stage.wait_for("CoderControlPlane", "again", "ready", is_ready).await;
+    for _ in 0..15 {
+        for name in ["main", "again"] {
+            stage.look_again("CoderControlPlane", name).await;
+        }
+    }
+    let requests = proxy.requests().into_iter().filter(|it| it.path.ends_with("/users/me"));
+    let sent: Vec<Instant> = requests.map(|it| it.at).collect();
+    // A request is seen a moment after it was permitted.
+    let minute = Duration::from_secs(58);
+    let most =
+        sent.iter().map(|first| sent.iter().filter(|it| *it >= first && **it - *first < minute).count());
+    // The first request of each control plane finds out which account its token is of.
+    assert!(most.max().unwrap() <= SHARE + 2, "{} requests", sent.len());
+    assert!(sent.len() >= SHARE, "{} requests", sent.len());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use testbed::{Flavour, coderd::sign_license};
 
 use super::{
     get,
+    operator::Operator,
     proxy::{Mood, Proxy},
     secrecy,
     stage::{Stage, is_held_up, is_ready, plane, says, until},
@@ -126,6 +127,41 @@ async fn a_licence_that_is_refused_is_not_sent_again_though_the_manifest_changed
     terms.proxy.set(Mood::Passing);
     let (_, sent) = terms.declare(&forged, "False", "Invalid").await;
     assert_eq!((sent, terms.uploads()), (0, 1));
+}
+
+#[tokio::test]
+async fn second_operator_does_not_lose_the_record_of_licences() {
+    let terms = Terms::begin().await;
+    let premium = json!({"feature_set": "premium"});
+    let (first, second) = (terms.sign(&premium).await, terms.sign(&premium).await);
+    terms.proxy.set_on("/licenses", Mood::HoldingOnce(Method::POST));
+    terms.stage.write_secret("license", &json!({"license": first})).await;
+    until("sent", || terms.uploads() == 1).await;
+    // The first operator waits for its answer while the second one goes on.
+    let other = Operator::start(&terms.stage.namespace, &[]);
+    let is_applied = |it: &Value| says(it, "LicenseApplied", "True", "Applied") && recorded(it).len() == 1;
+    let first_is_recorded = |it: &Value| is_applied(it) && recorded(it)[0]["id"].is_number();
+    let told = terms.stage.wait::<CoderControlPlane>("main", "licensed", first_is_recorded).await;
+    terms.stage.write_secret("license", &json!({"license": second})).await;
+    let second_is_recorded = |it: &Value| first_is_recorded(it) && recorded(it) != recorded(&told);
+    let replaced = terms.stage.wait::<CoderControlPlane>("main", "replaced", second_is_recorded).await;
+    drop(other);
+    terms.proxy.release();
+    // The reconcile of the first operator that was held is over before its next one.
+    let last = terms.stage.look_again("CoderControlPlane", "main").await;
+    assert!(is_applied(&last), "{last:#}");
+    assert_eq!(terms.uploads(), 2, "each licence is sent once");
+    assert_eq!(recorded(&last), recorded(&replaced));
+    let live = get(&terms.stage.coderd, "/api/v2/licenses").await;
+    let live: Vec<&Value> = live.as_array().unwrap().iter().map(|it| &it["id"]).collect();
+    assert_eq!(live, [&recorded(&last)[0]["id"]]);
+}
+
+/// The licences that the status says we uploaded.
+fn recorded(plane: &Value) -> Vec<Value> {
+    let record = plane["status"]["licenseRecord"].as_str().unwrap_or("{}");
+    let record: Value = serde_json::from_str(record).unwrap();
+    record["uploaded"].as_array().cloned().unwrap_or_default()
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::{
     operator::{Operator, writes},
     provisioner::keys,
     proxy::{Mood, Proxy},
-    stage::{Stage, is_held_up, is_ready, says, until, words},
+    stage::{Stage, eventually, is_held_up, is_ready, says, until, words},
 };
 use crate::examples::request;
 
@@ -232,4 +232,27 @@ async fn one_refusal_does_not_cost_a_key() {
     }
     let left = stage.operator.said().into_iter().filter(|it| it.to_string().contains("left behind"));
     assert_eq!(left.collect::<Vec<_>>(), [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn key_of_a_request_that_was_sent_twice_is_named() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+    proxy.set_on("/provisionerkeys", Mood::Twice(Method::POST));
+    stage.apply(&key(&json!({"deletionPolicy": "Delete"}))).await;
+    let made = stage.wait::<CoderProvisionerKey>("alpha", "ready", is_ready).await;
+    assert_ne!(name_of(&made), "alpha", "{made:#}");
+    let events = stage.api::<Event>();
+    let named = || async {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let left = events.items.into_iter().filter(|it| it.reason.as_deref() == Some("LeftBehind"));
+        left.filter_map(|it| it.note).collect::<Vec<_>>()
+    };
+    let named = eventually("named", named, |it| !it.is_empty()).await;
+    assert!(named.len() == 1 && named[0].contains("provisioner key alpha is left behind"), "{named:?}");
+    stage.delete(KIND, "alpha").await;
+    stage.gone(&made).await;
+    assert_eq!(keys(&stage.coderd).await, ["alpha"], "nobody can tell whose the key is");
 }

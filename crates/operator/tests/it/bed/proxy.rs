@@ -50,6 +50,14 @@ pub(crate) enum Mood {
     Failing(Method, u16),
     /// The next request of this method gets this status; then all are passed on.
     FailingOnce(Method, u16),
+    /// Passed on, but the answers say that the path has this limit a minute.
+    Limit(u32),
+    /// Answered with this JSON.
+    Body(String),
+    /// The next request of this method is passed on twice, and the second answer is given.
+    Twice(Method),
+    /// Passed on, but the answer to the next request of this method is kept until [`Proxy::release`].
+    HoldingOnce(Method),
     /// Passed on, but the answers to writes are kept until the mood is another one.
     HoldingWrites,
 }
@@ -77,13 +85,16 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     /// The mood, and how paths end that it is for.
     mood: watch::Sender<(Mood, &'static str)>,
+    /// How many times answers that are kept were released.
+    released: watch::Sender<u32>,
 }
 
 impl Shared {
-    /// Whether nobody else has met the failure that is for one request only; it is over with that.
+    /// Whether this is the one request that the mood is for; the mood is over with that.
     fn is_first(&self, method: &Method, end: &'static str) -> bool {
         self.mood.send_if_modified(|(mood, on)| {
-            let is_on = *on == end && matches!(mood, Mood::FailingOnce(it, _) if it == method);
+            let is_once = matches!(mood, Mood::FailingOnce(it, _) | Mood::HoldingOnce(it) | Mood::Twice(it) if it == method);
+            let is_on = *on == end && is_once;
             if is_on {
                 *mood = Mood::Passing;
             }
@@ -126,6 +137,7 @@ impl Proxy {
             coderd: Mutex::new(coderd.to_owned()),
             seen: Mutex::default(),
             mood: watch::Sender::new((Mood::Passing, "")),
+            released: watch::Sender::new(0),
         };
         Self { url, shared: Arc::new(shared) }
     }
@@ -146,6 +158,11 @@ impl Proxy {
     /// From now on, for requests whose path ends so; the others are passed on.
     pub(crate) fn set_on(&self, end: &'static str, mood: Mood) {
         self.shared.mood.send_replace((mood, end));
+    }
+
+    /// Lets the answer go that is kept.
+    pub(crate) fn release(&self) {
+        self.shared.released.send_modify(|it| *it += 1);
     }
 
     /// Passes on to another coderd from now on.
@@ -198,11 +215,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mood::Down => Err(Gone),
         Mood::Html => Ok(said(200, "text/html", "<html><h1>Welcome to nginx</h1></html>")),
         Mood::Truncated => pass(parts, body, &shared).await.map(half),
-        Mood::RedirectTo(url) => {
-            let mut answer = said(307, "text/plain", "");
-            answer.headers_mut().insert(LOCATION, format!("{url}{path}").parse().unwrap());
-            Ok(answer)
-        }
+        Mood::RedirectTo(url) => Ok(redirected(&format!("{url}{path}"))),
         Mood::RepeatingTheToken => {
             let token = seen.token.unwrap_or_default();
             let text = format!(r#"{{"message": "request failed", "detail": "session {token} is broken"}}"#);
@@ -224,13 +237,30 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             }
             Ok(whole((status, headers, body)))
         }
+        Mood::Limit(limit) => {
+            let (status, mut headers, body) = pass(parts, body, &shared).await?;
+            headers.insert("x-ratelimit-limit", limit.into());
+            headers.insert("x-ratelimit-remaining", limit.into());
+            Ok(whole((status, headers, body)))
+        }
+        Mood::Body(text) => Ok(said(200, "application/json", &text)),
         Mood::Failing(method, status) if method == seen.method => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
         Mood::FailingOnce(method, status) if method == seen.method && shared.is_first(&seen.method, end) => {
             Ok(said(status, "application/json", r#"{"message": "not now"}"#))
         }
-        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) => {
+        Mood::HoldingOnce(method) if method == seen.method && shared.is_first(&seen.method, end) => {
+            let mut released = shared.released.subscribe();
+            let passed = pass(parts, body, &shared).await?;
+            released.changed().await.map_err(|_| Gone)?;
+            Ok(whole(passed))
+        }
+        Mood::Twice(method) if method == seen.method && shared.is_first(&seen.method, end) => {
+            pass(parts.clone(), body.clone(), &shared).await?;
+            pass(parts, body, &shared).await.map(whole)
+        }
+        Mood::Passing | Mood::Failing(..) | Mood::FailingOnce(..) | Mood::HoldingOnce(_) | Mood::Twice(_) => {
             pass(parts, body, &shared).await.map(whole)
         }
         Mood::HoldingWrites => {
@@ -242,6 +272,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             Ok(whole(passed))
         }
     }
+}
+
+fn redirected(to: &str) -> Answer {
+    let mut answer = said(307, "text/plain", "");
+    answer.headers_mut().insert(LOCATION, to.parse().unwrap());
+    answer
 }
 
 type Passed = (StatusCode, HeaderMap, Bytes);

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::site::{CHART, OPERATOR, PLATFORM, Site};
-use crate::bed::stage::{LIMIT, group, is_ready};
+use crate::bed::stage::{LIMIT, group, is_held_up, is_ready, words};
 
 const RELEASE: &str = "coder-operator";
 /// How long a change in Coder may stay while the operator is replaced: the interval of the object, a lease that passes from
@@ -46,11 +46,22 @@ async fn chart_is_installed_upgraded_and_uninstalled_with_a_working_operator() {
     let deleted_with_it = group(&json!({"quotaAllowance": 4, "deletionPolicy": "Delete"}));
     site.apply(PLATFORM, &deleted_with_it).await;
     let made = site.wait("CoderGroup", "developers", "ready", is_ready).await;
+    group_of_another_namespace_is_held_by_the_first(&site).await;
     upgrade_passes_leadership_and_heals_meanwhile(&site, made["status"]["id"].as_str().unwrap()).await;
     uninstall_is_refused_while_an_object_needs_the_operator(&site).await;
     uninstall_leaves_the_definitions_and_nothing_else(&site).await;
     release_for_one_namespace_works_with_a_role_alone(&site).await;
     overlays_are_applied(&site).await;
+}
+
+async fn group_of_another_namespace_is_held_by_the_first(site: &Site) {
+    site.kubectl(&["create", "namespace", "second"]).await;
+    site.connect("second").await;
+    site.apply("second", &group(&json!({"quotaAllowance": 4}))).await;
+    let is_held = is_held_up("HeldByOther");
+    let told = site.wait_in("second", ("CoderGroup", "developers"), "told", is_held).await;
+    assert!(words(&told).starts_with("developers in namespace platform "), "{}", words(&told));
+    site.kubectl(&["delete", "namespace", "second"]).await;
 }
 
 async fn two_pods_are_ready_and_one_leads(site: &Site) {

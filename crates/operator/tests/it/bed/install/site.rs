@@ -132,7 +132,18 @@ impl Site {
         what: &str,
         is: impl Fn(&Value) -> bool,
     ) -> Value {
-        let (objects, since) = (self.kind(PLATFORM, kind), Instant::now());
+        self.wait_in(PLATFORM, (kind, name), what, is).await
+    }
+
+    /// The same for an object in another namespace.
+    pub(super) async fn wait_in(
+        &self,
+        namespace: &str,
+        (kind, name): (&str, &str),
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let (objects, since) = (self.kind(namespace, kind), Instant::now());
         loop {
             let object = serde_json::to_value(objects.get(name).await.unwrap()).unwrap();
             if is(&object) {
