@@ -179,7 +179,7 @@ async fn operator_of_one_namespace_reports_rights_it_lacks_in_another() {
 
     // A namespace that is no longer declared loses them, and so does one whose control plane is deleted.
     let mut manifest = plane(&workspaces);
-    manifest["spec"]["rbac"] = json!({});
+    manifest["spec"].as_object_mut().unwrap().remove("rbac");
     stage.apply(&manifest).await;
     let is_forgotten = |it: &Value| it["status"]["workspaceNamespaces"].is_null();
     stage.wait::<CoderControlPlane>("own", "without workspaces elsewhere", is_forgotten).await;
