@@ -37,10 +37,10 @@ use crate::{
     image::build_binary,
     terminal::{print, say},
 };
-use figures::Figures;
 use fixture::Bench;
+use meter::Measured;
 use table::Results;
-use timeline::Burst;
+use timeline::TimeLine;
 use works::{Chain, Work};
 
 /// The interval of periodic reconciles when a manifest names none, and its jitter.
@@ -79,7 +79,7 @@ pub(crate) struct Args {
     /// Print every round as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Also print the time line of the object of median time, and what each kind of request costs
+    /// Also print the time line of the object of median time of each burst, and what each kind of request costs
     #[arg(long)]
     timeline: bool,
     /// Measure this program instead of building it with the profile dist
@@ -91,13 +91,14 @@ pub(crate) struct Args {
 #[derive(Default)]
 struct Outcome {
     results: Results,
-    /// The time line of each burst, of the last round.
-    lines: BTreeMap<Work, Burst>,
+    /// The time line of each work in the last round.
+    lines: BTreeMap<Work, TimeLine>,
 }
 
 impl Outcome {
-    fn add(&mut self, work: Work, figures: Figures) {
-        self.results.entry(work).or_default().push(figures);
+    fn add(&mut self, work: Work, measured: Measured) {
+        self.results.entry(work).or_default().push(measured.figures);
+        self.lines.insert(work, measured.line);
     }
 }
 
@@ -132,6 +133,8 @@ async fn measure(bench: &Bench<'_>, args: &Args, outcome: &mut Outcome) -> Resul
                 measured.with_context(|| format!("measure {} and what continues from it", first.name()))?;
             }
         }
+        // An interrupted bench prints no result; what it has measured by then is here.
+        say(&format!("after round {round}:\n{}", table::goals(&outcome.results)));
     }
     Ok(())
 }

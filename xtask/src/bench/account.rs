@@ -1,6 +1,6 @@
 //! The operator's ServiceAccount: the shipped Role in the namespace that is watched, and nothing else.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::{
@@ -72,7 +72,9 @@ async fn kubeconfig(bed: &Bed, cluster: &Cluster) -> Result<PathBuf> {
     let mut content: Value = serde_json::from_str(&admin).context("understand the bed's kubeconfig")?;
     content["users"][0]["user"] = json!({"token": token});
     let path = bed.folder().join(format!("{}.kubeconfig", cluster.namespace));
-    fs::write(&path, content.to_string()).with_context(|| format!("write {}", path.display()))?;
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    file.and_then(|mut file| file.write_all(content.to_string().as_bytes()))
+        .with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
 

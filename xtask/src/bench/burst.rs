@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    figures::{Figures, Measure},
+    figures::Measure,
     fixture::{AT_ONCE, Fixture},
-    meter::Meter,
-    timeline::{Arrival, Burst},
+    meter::{Measured, Meter},
+    timeline::Arrival,
 };
 
 /// Applies manifests while `waiting` waits for the objects and returns when each of them converged.
@@ -19,7 +19,7 @@ pub(super) async fn measure(
     fixture: &Fixture<'_>,
     manifests: &[Value],
     waiting: impl Future<Output = Result<BTreeMap<String, Timestamp>>>,
-) -> Result<(Figures, Burst)> {
+) -> Result<Measured> {
     let meter = Meter::start(fixture).await?;
     let began = Timestamp::now();
     let (applied, converged) = tokio::try_join!(apply_all(fixture, manifests), waiting)?;
@@ -29,12 +29,11 @@ pub(super) async fn measure(
         let applied = *applied.get(&name)?;
         Some(Arrival { name, applied, converged })
     });
-    let burst =
-        Burst { began, arrivals: arrivals.collect(), requests: measured.requests, calls: measured.calls };
-    if let Some(seconds) = burst.seconds_to(50) {
+    measured.line.arrivals = arrivals.collect();
+    if let Some(seconds) = measured.line.seconds_to(50) {
         measured.figures.set(Measure::SecondsToHalf, seconds);
     }
-    Ok((measured.figures, burst))
+    Ok(measured)
 }
 
 /// Applies manifests side by side, and returns when each was sent.

@@ -10,13 +10,12 @@ use tokio::time::{Duration, Instant, sleep};
 use super::{
     Outcome, burst,
     cluster::is_ready,
-    figures::{Figures, Measure},
+    figures::Measure,
     fixture::{Bench, Fixture},
-    meter::Meter,
+    meter::{Measured, Meter},
     operator::unique_name,
     proc::{Memory, cpu_seconds, memory},
     provisioners::restart,
-    timeline::Burst,
     works::Work,
 };
 use crate::terminal::say;
@@ -32,14 +31,12 @@ pub(super) async fn run(bench: &Bench<'_>, works: &[Work], outcome: &mut Outcome
     create_organizations(&fixture).await?;
     for work in works {
         say(&format!("measuring {}", work.name()));
-        let figures = if *work == Work::RestartGroups {
+        let measured = if *work == Work::RestartGroups {
             restart(&mut fixture, KIND, work.objects()).await?
         } else {
-            let (figures, line) = burst(&fixture, work.objects()).await?;
-            outcome.lines.insert(*work, line);
-            figures
+            burst(&fixture, work.objects()).await?
         };
-        outcome.add(*work, figures);
+        outcome.add(*work, measured);
     }
     fixture.end().await
 }
@@ -83,7 +80,7 @@ fn manifests(count: u32) -> Vec<Value> {
     (0..count).map(manifest).collect()
 }
 
-async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<(Figures, Burst)> {
+async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<Measured> {
     let manifests = manifests(count);
     let waiting = fixture.cluster.wait_for(KIND, manifests.len(), "Ready", is_ready);
     let measured = burst::measure(fixture, &manifests, waiting).await?;
@@ -103,7 +100,7 @@ async fn check_groups(fixture: &Fixture<'_>, count: u32) -> Result<()> {
 }
 
 /// Runs a verb of the command line on a file, and measures it. The memory is the most that was seen.
-async fn command(fixture: &Fixture<'_>, verb: &[&str], file: &Path) -> Result<Figures> {
+async fn command(fixture: &Fixture<'_>, verb: &[&str], file: &Path) -> Result<Measured> {
     let meter = Meter::start(fixture).await?;
     let mut args: Vec<String> = verb.iter().map(|it| (*it).to_owned()).collect();
     args.extend(["--url".to_owned(), fixture.calls.url.clone()]);
@@ -140,11 +137,12 @@ async fn command(fixture: &Fixture<'_>, verb: &[&str], file: &Path) -> Result<Fi
         verb.join(" "),
         process.last_words()
     );
-    let mut figures = meter.stop_at_once(fixture, seconds)?.figures;
+    let mut measured = meter.stop_at_once(fixture, seconds)?;
+    let figures = &mut measured.figures;
     figures.set(Measure::OperatorCpu, cpu);
     figures.set(Measure::ResidentMegabytes, most.resident);
     figures.set(Measure::AnonymousMegabytes, most.anonymous);
-    Ok(figures)
+    Ok(measured)
 }
 
 #[cfg(test)]

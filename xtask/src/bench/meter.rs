@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use super::{
     audit::{AuditLog, Class, Request, count},
-    calls::Call,
     figures::{Figures, Measure},
     fixture::Fixture,
     proc::{cpu_seconds, machine_cpu_seconds},
+    timeline::TimeLine,
 };
 use crate::terminal::say;
 
@@ -32,6 +33,7 @@ struct Cpu {
 
 /// A measurement that has begun.
 pub(super) struct Meter {
+    began: Timestamp,
     log: AuditLog,
     requests: Vec<Request>,
     calls: usize,
@@ -46,8 +48,7 @@ pub(super) struct Meter {
 /// What was measured.
 pub(super) struct Measured {
     pub(super) figures: Figures,
-    pub(super) requests: Vec<Request>,
-    pub(super) calls: Vec<Call>,
+    pub(super) line: TimeLine,
 }
 
 impl Meter {
@@ -69,6 +70,7 @@ impl Meter {
         let log = AuditLog::at_end(&fixture.bench.bed.info().audit_log, &fixture.account.user)?;
         let operator = fixture.operator.as_ref().map(|it| cpu_seconds(it.id).map(|cpu| (it.id, cpu)));
         Ok(Self {
+            began: Timestamp::now(),
             log,
             requests: Vec::new(),
             calls: fixture.calls.count(),
@@ -103,7 +105,8 @@ impl Meter {
             figures.set(Measure::ResidentMegabytes, memory.resident);
             figures.set(Measure::AnonymousMegabytes, memory.anonymous);
         }
-        Ok(Measured { figures, requests: self.requests, calls })
+        let line = TimeLine { began: self.began, arrivals: Vec::new(), requests: self.requests, calls };
+        Ok(Measured { figures, line })
     }
 
     fn set_cpu(&self, figures: &mut Figures, fixture: &Fixture<'_>) -> Result<()> {
@@ -133,8 +136,7 @@ impl Meter {
             }
             sleep(POLL).await;
             let requests = self.log.read()?;
-            let is_work =
-                |it: &Request| !matches!(it.class(), Class::LeaseWrite | Class::Other | Class::Watch);
+            let is_work = |it: &Request| !matches!(it.class(), Class::LeaseWrite | Class::Other);
             if requests.iter().any(is_work) || fixture.calls.count() != calls {
                 last_seen = Instant::now();
                 calls = fixture.calls.count();

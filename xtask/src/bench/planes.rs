@@ -26,10 +26,12 @@ pub(super) async fn empty(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()
     let began = Instant::now();
     fixture.start_operator().await?;
     let seconds = began.elapsed().as_secs_f64();
-    let mut figures = meter.stop(&fixture, seconds).await?.figures;
+    let mut measured = meter.stop(&fixture, seconds).await?;
     let binary = bench.binary.metadata().context("find the operator's program")?.len();
-    figures.set(Measure::BinaryMegabytes, f64::from(u32::try_from(binary).unwrap_or(u32::MAX)) / 1e6);
-    outcome.add(Work::Empty, figures);
+    measured
+        .figures
+        .set(Measure::BinaryMegabytes, f64::from(u32::try_from(binary).unwrap_or(u32::MAX)) / 1e6);
+    outcome.add(Work::Empty, measured);
     fixture.end().await
 }
 
@@ -50,9 +52,9 @@ pub(super) async fn plane_and_license(bench: &Bench<'_>, outcome: &mut Outcome) 
     let ready = fixture.cluster.wait_for(KIND, 1, "Ready and premium", is_premium).await?;
     let last = ready.values().max().copied().unwrap_or(began);
     let seconds = last.duration_since(began).as_secs_f64();
-    let figures = meter.stop(&fixture, seconds).await?.figures;
+    let measured = meter.stop(&fixture, seconds).await?;
     let licenses = fixture.get("/api/v2/licenses").await?;
     ensure!(licenses.as_array().is_some_and(|it| it.len() == 1), "coderd has other licences: {licenses}");
-    outcome.add(Work::PlaneAndLicense, figures);
+    outcome.add(Work::PlaneAndLicense, measured);
     fixture.end().await
 }

@@ -16,10 +16,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     Outcome, burst,
     cluster::{Cluster, LIMIT, Progress, condition, events, is_current},
-    figures::Figures,
     fixture::{AT_ONCE, Bench, Fixture},
-    meter::Meter,
-    timeline::Burst,
+    meter::{Measured, Meter},
     works::Work,
 };
 use crate::terminal::say;
@@ -34,23 +32,19 @@ pub(super) async fn run(bench: &Bench<'_>, works: &[Work], outcome: &mut Outcome
     let mut fixture = Fixture::connected(bench).await?;
     for work in works {
         say(&format!("measuring {}", work.name()));
-        let figures = match work {
+        let measured = match work {
             Work::Idle => idle(&fixture).await?,
             Work::Restart => restart(&mut fixture, KIND, work.objects()).await?,
             Work::Delete200 => delete(&fixture).await?,
-            _ => {
-                let (figures, line) = burst(&fixture, work.objects()).await?;
-                outcome.lines.insert(*work, line);
-                figures
-            }
+            _ => burst(&fixture, work.objects()).await?,
         };
-        outcome.add(*work, figures);
+        outcome.add(*work, measured);
     }
     fixture.end().await
 }
 
 /// Applies provisioners side by side, waits until all have converged, and proves their keys.
-async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<(Figures, Burst)> {
+async fn burst(fixture: &Fixture<'_>, count: u32) -> Result<Measured> {
     let manifests: Vec<Value> = (0..count).map(|number| manifest(fixture, number)).collect();
     let waiting = wait_until_converged(&fixture.cluster, manifests.len());
     let measured = burst::measure(fixture, &manifests, waiting).await?;
@@ -174,29 +168,29 @@ async fn prove_key(
 }
 
 /// Counts while nothing changes; scaled to ten minutes.
-async fn idle(fixture: &Fixture<'_>) -> Result<Figures> {
+async fn idle(fixture: &Fixture<'_>) -> Result<Measured> {
     let meter = Meter::start(fixture).await?;
     let began = Instant::now();
     sleep(fixture.bench.idle).await;
     let seconds = began.elapsed().as_secs_f64();
-    let mut figures = meter.stop_at_once(fixture, seconds)?.figures;
-    figures.scale(IDLE_SCALE_SECONDS / seconds);
-    Ok(figures)
+    let mut measured = meter.stop_at_once(fixture, seconds)?;
+    measured.figures.scale(IDLE_SCALE_SECONDS / seconds);
+    Ok(measured)
 }
 
 /// Restarts the operator, and waits until each object of a kind has been reconciled.
-pub(super) async fn restart(fixture: &mut Fixture<'_>, kind: &str, count: u32) -> Result<Figures> {
+pub(super) async fn restart(fixture: &mut Fixture<'_>, kind: &str, count: u32) -> Result<Measured> {
     fixture.stop_operator().await?;
     let meter = Meter::start(fixture).await?;
     let began = Instant::now();
     fixture.start_operator().await?;
     fixture.operator()?.wait_until_reconciled(kind, count).await?;
     let seconds = began.elapsed().as_secs_f64();
-    Ok(meter.stop(fixture, seconds).await?.figures)
+    meter.stop(fixture, seconds).await
 }
 
 /// Deletes all provisioners side by side, and waits until they are gone.
-async fn delete(fixture: &Fixture<'_>) -> Result<Figures> {
+async fn delete(fixture: &Fixture<'_>) -> Result<Measured> {
     let provisioners = fixture.cluster.kind(KIND);
     let found = provisioners.list_metadata(&ListParams::default()).await.context("list provisioners")?.items;
     let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
@@ -206,10 +200,10 @@ async fn delete(fixture: &Fixture<'_>) -> Result<Figures> {
     let deleting = deleting.buffer_unordered(AT_ONCE).try_collect::<()>();
     let ((), gone) = tokio::try_join!(deleting, fixture.cluster.wait_until_gone(KIND))?;
     let last = gone.values().max().copied().unwrap_or(began);
-    let figures = meter.stop(fixture, last.duration_since(began).as_secs_f64()).await?.figures;
+    let measured = meter.stop(fixture, last.duration_since(began).as_secs_f64()).await?;
     let keys = fixture.get(KEYS).await?;
     ensure!(keys.as_array().is_some_and(Vec::is_empty), "keys are left in coderd: {keys}");
-    Ok(figures)
+    Ok(measured)
 }
 
 #[cfg(test)]

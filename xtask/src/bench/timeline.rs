@@ -4,11 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use jiff::Timestamp;
 
-use super::{
-    audit::{Class, Request},
-    calls::Call,
-    table::number,
-};
+use super::{audit::Request, calls::Call, table::number};
 
 /// When an object was applied, and when it was first seen converged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +21,11 @@ impl Arrival {
     }
 }
 
-/// What a burst consisted of.
+/// What happened during a work.
 #[derive(Debug, Clone)]
-pub(super) struct Burst {
-    /// When the first object was applied.
+pub(super) struct TimeLine {
     pub(super) began: Timestamp,
+    /// The objects of a burst; empty for other works.
     pub(super) arrivals: Vec<Arrival>,
     pub(super) requests: Vec<Request>,
     pub(super) calls: Vec<Call>,
@@ -42,7 +38,7 @@ struct Line {
     what: String,
 }
 
-impl Burst {
+impl TimeLine {
     /// Returns the seconds after which a share of the objects, in percent, had converged. `None` without objects.
     pub(super) fn seconds_to(&self, percent: usize) -> Option<f64> {
         let mut seconds: Vec<f64> =
@@ -62,10 +58,11 @@ impl Burst {
     /// Returns the whole time line as Markdown.
     pub(super) fn text(&self, title: &str) -> String {
         let mut text = format!("## Time line: {title}\n\n");
-        let shares = [1, 25, 50, 75, 90, 100];
-        let shares = shares.map(|it| format!("{it} % {} s", number(self.seconds_to(it).unwrap_or_default())));
-        writeln!(text, "Objects converged after: {}.\n", shares.join(", ")).ok();
         if let Some(median) = self.median() {
+            let shares = [1, 25, 50, 75, 90, 100];
+            let shares =
+                shares.map(|it| format!("{it} % {} s", number(self.seconds_to(it).unwrap_or_default())));
+            writeln!(text, "Objects converged after: {}.\n", shares.join(", ")).ok();
             text += &self.of_object(median);
         }
         text += &self.by_kind();
@@ -119,7 +116,7 @@ impl Burst {
 
     /// Returns the number and the times of each kind of request, the most expensive first.
     fn by_kind(&self) -> String {
-        let requests = self.requests.iter().filter(|it| it.class() != Class::Watch).map(|it| Line {
+        let requests = self.requests.iter().map(|it| Line {
             at: it.received,
             milliseconds: it.milliseconds(),
             what: format!("{} {} = {}", it.verb, it.resource, it.code),
@@ -129,12 +126,12 @@ impl Burst {
             milliseconds: it.milliseconds(),
             what: format!("coderd: {} {}", it.method, pattern(&it.path)),
         });
-        let last = self.arrivals.iter().map(|it| it.converged).max().unwrap_or(self.began);
+        let last = self.arrivals.iter().map(|it| it.converged).max();
         let mut costs = BTreeMap::<String, Cost>::new();
         for Line { at, milliseconds, what } in requests.chain(calls) {
             let cost = costs.entry(what).or_default();
             cost.times.push(milliseconds);
-            cost.late += usize::from(at > last);
+            cost.late += usize::from(last.is_some_and(|last| at > last));
         }
         let mut costs: Vec<(String, Cost)> = costs.into_iter().collect();
         costs.sort_by(|(_, one), (_, other)| other.total().total_cmp(&one.total()));
@@ -195,7 +192,7 @@ mod tests {
         Timestamp::from_millisecond(milliseconds).unwrap()
     }
 
-    fn burst() -> Burst {
+    fn burst() -> TimeLine {
         let arrival = |name: &str, applied, converged| Arrival {
             name: name.to_owned(),
             applied: time(applied),
@@ -208,7 +205,7 @@ mod tests {
             sent: time(130),
             answered: Some(time(160)),
         };
-        Burst {
+        TimeLine {
             began: time(0),
             arrivals: vec![arrival("a-01", 0, 100), arrival("a-02", 50, 300), arrival("a-03", 60, 1060)],
             requests: vec![

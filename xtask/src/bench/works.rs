@@ -65,8 +65,7 @@ impl Chain {
         Self::CommandLine,
     ];
 
-    /// Returns the works in their order. Each continues from those before it, except for those of deletion and restart, which
-    /// leave the others as they found them.
+    /// Returns the works in their order. Each continues from the state that those before it left.
     pub(super) fn works(self) -> &'static [Work] {
         match self {
             Self::Empty => &[Work::Empty],
