@@ -8,6 +8,7 @@ mod disturb;
 mod model;
 mod restored;
 mod run;
+mod secrets;
 mod stories;
 mod wire;
 

@@ -195,17 +195,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     if plane.spec.is_suspended() {
         return suspend(&plane, shared).await;
     }
-    if !has_finalizer(&*plane, finalizer::CONTROL_PLANE) {
-        set_finalizer(&*plane, finalizer::CONTROL_PLANE, true, shared).await?;
-        return Ok(Action::await_change());
-    }
-    let mut plane = (*plane).clone();
-    if !report::is_begun(&plane) {
-        let message = "not looked at yet".to_owned();
-        let because = Waiting { reason: reason::PROGRESSING, message };
-        let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
-        plane = write_status(&plane, first, shared).await?;
-    }
+    let mut plane = begin((*plane).clone(), shared).await?;
     shared.planes.recall_deployment(&name, recorded_deployment(&plane));
     let started = Instant::now();
     let workload = match &plane.spec.external {
@@ -267,6 +257,20 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         shared.planes.tell(&name);
     }
     Ok(Action::requeue(delay))
+}
+
+/// Writes the finalizer and the first status where they are missing.
+async fn begin(mut plane: CoderControlPlane, shared: &Shared) -> Result<CoderControlPlane, kube::Error> {
+    if !has_finalizer(&plane, finalizer::CONTROL_PLANE) {
+        plane = set_finalizer(&plane, finalizer::CONTROL_PLANE, true, shared).await?;
+    }
+    if !report::is_begun(&plane) {
+        let message = "not reconciled yet".to_owned();
+        let because = Waiting { reason: reason::PROGRESSING, message };
+        let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
+        plane = write_status(&plane, first, shared).await?;
+    }
+    Ok(plane)
 }
 
 /// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
