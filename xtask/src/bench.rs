@@ -159,7 +159,7 @@ fn show(args: &Args, bench: &Bench<'_>, outcome: &Outcome) -> Result<()> {
     }
     let cores = std::thread::available_parallelism().map_or(0, NonZeroUsize::get);
     let coder = &bench.bed.info().coder_version;
-    print(&format!("{METHOD}\n\nMedians of {} rounds, {cores} cores, Coder {coder}.\n", args.rounds))?;
+    print(&format!("{METHOD}\n\nMedians, rounds: {}, cores: {cores}, Coder {coder}.\n", args.rounds))?;
     if results.contains_key(&Work::Idle) {
         print(&idle_note(bench.idle))?;
     }

@@ -35,7 +35,7 @@ pub(super) enum Class {
     Watch,
     /// A write of a Lease.
     LeaseWrite,
-    /// A question about rights, or a read of a Lease: no read of what is reconciled.
+    /// A question about rights, a read of a Lease, or a refused watch: no read of what is reconciled.
     Other,
 }
 
@@ -43,6 +43,8 @@ impl Request {
     pub(super) fn class(&self) -> Class {
         let is_lease = self.resource == "leases";
         match self.verb.as_str() {
+            // A watch of a resource that the API server has just begun to serve is refused, and opened again.
+            "watch" if self.code >= 400 => Class::Other,
             "watch" => Class::Watch,
             "get" | "list" if is_lease => Class::Other,
             "get" | "list" => Class::Read,
@@ -79,7 +81,8 @@ pub(super) fn count(requests: &[Request]) -> Counts {
     let mut counts = Counts::default();
     let mut first = BTreeSet::new();
     for request in requests {
-        let is_first = ["list", "watch"].contains(&request.verb.as_str())
+        let is_first = matches!(request.class(), Class::Read | Class::Watch)
+            && request.verb != "get"
             && first.insert((&request.verb, &request.group, &request.resource));
         match request.class() {
             Class::Write => counts.writes += 1,
@@ -220,6 +223,13 @@ pub(super) mod tests {
     fn watch_is_counted_when_it_begins() {
         let lines = ["ResponseStarted", "ResponseComplete"].map(|it| line(USER, "watch", "pods", it));
         assert_eq!(requests(&lines.join("\n"), USER).len(), 1);
+    }
+
+    #[test]
+    fn refused_watch_is_not_counted() {
+        let refused = Request { code: 429, ..at(0, 1, "watch", "pods", "") };
+        let counts = count(&[refused, at(5, 1, "watch", "pods", "")]);
+        assert_eq!((counts.watches, counts.further_watches), (1, 0));
     }
 
     #[test]
