@@ -15,6 +15,8 @@ pub struct Claim {
     pub control_plane: (String, String),
     /// The deployments that the manifest is known to declare an object in.
     pub deployments: Vec<Uuid>,
+    /// The address of the control plane.
+    pub url: Option<String>,
 }
 
 impl Claim {
@@ -25,10 +27,13 @@ impl Claim {
     }
 
     /// Whether both manifests declare objects in one deployment, through whichever control planes. Manifests of different
-    /// control planes do so only where the deployment of both is known.
+    /// control planes do so only where the deployment of both is known. Every server can claim the id of a deployment, so
+    /// across namespaces, which do not trust each other, the address has to be the same too.
     pub fn shares_deployment_with(&self, other: &Self) -> bool {
+        let is_beside = self.control_plane.0 == other.control_plane.0;
+        let is_there = self.url.is_some() && self.url == other.url;
         self.control_plane == other.control_plane
-            || self.deployments.iter().any(|it| other.deployments.contains(it))
+            || ((is_beside || is_there) && self.deployments.iter().any(|it| other.deployments.contains(it)))
     }
 
     /// The name of the manifest for a reader in `namespace`.
@@ -68,7 +73,8 @@ mod tests {
         let held = held.map(str::to_owned);
         let control_plane = ("platform".to_owned(), "main".to_owned());
         let (name, uid) = (uid.to_owned(), uid.to_owned());
-        Claim { name, uid, created, held, control_plane, deployments: Vec::new() }
+        let url = Some("https://coder.example.com".to_owned());
+        Claim { name, uid, created, held, control_plane, deployments: Vec::new(), url }
     }
 
     #[test]
@@ -83,6 +89,11 @@ mod tests {
         assert!(of("platform", "again", &[1]).shares_deployment_with(&mine));
         assert!(of("other", "main", &[2, 1]).shares_deployment_with(&mine));
         assert!(!of("other", "main", &[2]).shares_deployment_with(&mine));
+        let elsewhere = Some("https://stranger.example.com".to_owned());
+        assert!(!Claim { url: elsewhere.clone(), ..of("other", "main", &[1]) }.shares_deployment_with(&mine));
+        assert!(Claim { url: elsewhere, ..of("platform", "again", &[1]) }.shares_deployment_with(&mine));
+        let (unknown, other) = (Claim { url: None, ..mine.clone() }, of("other", "main", &[1]));
+        assert!(!Claim { url: None, ..other }.shares_deployment_with(&unknown));
         assert!(!of("platform", "again", &[]).shares_deployment_with(&of("platform", "main", &[])));
         assert_eq!(mine.name_in("platform"), "a");
         assert_eq!(mine.name_in("other"), "a in namespace platform");

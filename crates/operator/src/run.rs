@@ -144,6 +144,12 @@ impl Shared {
         })
     }
 
+    /// The address of a control plane by its status, as the watch has shown it.
+    fn known_url(&self, name: &PlaneName) -> Option<String> {
+        let key = ObjectRef::new(&name.1).within(&name.0);
+        self.control_planes.get()?.get(&key)?.status.as_ref()?.url.clone()
+    }
+
     /// The manifest of a control plane as the watch has shown it. One that the watch has not shown is asked for.
     async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
         let key = ObjectRef::new(&name.1).within(&name.0);

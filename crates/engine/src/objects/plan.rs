@@ -30,8 +30,8 @@ pub enum ChildEffect {
     Apply { key: Key, object: Value },
     /// The same, of an object that stays and is nobody's from then on.
     Release { key: Key, object: Value },
-    /// A deletion of this very object and no later one of its name.
-    Delete { key: Key, uid: String },
+    /// A deletion of this very object, in this version, and no later one of its name.
+    Delete { key: Key, uid: String, version: Option<String> },
 }
 
 /// An object as the API server has it, `managedFields` included: without them everything would look like somebody else's.
@@ -204,7 +204,7 @@ fn impact(key: &Key, changes: &[Change]) -> Impact {
 fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
     match going {
         Going::Later => Vec::new(),
-        Going::Delete => live.metadata.uid.clone().map(|uid| deletion(&live.key, uid)).into_iter().collect(),
+        Going::Delete => deletion(live).into_iter().collect(),
         Going::Release => {
             let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
             let migrated = migrate::migrate(entries, &[]);
@@ -216,15 +216,20 @@ fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
     }
 }
 
-fn deletion(key: &Key, uid: String) -> Step<ChildEffect> {
-    Step {
+fn deletion(live: &Live) -> Option<Step<ChildEffect>> {
+    let (key, uid) = (&live.key, live.metadata.uid.clone()?);
+    Some(Step {
         action: Action::Delete,
         // Nobody reaches Coder by a way that is gone, and no workspace is made where nobody may.
         impact: Impact::Disruptive,
         reason: format!("{key} is ours and no longer declared"),
         changes: vec![Change::new(&key.to_string(), "ours", Value::Null)],
-        effect: ChildEffect::Delete { key: key.clone(), uid },
-    }
+        effect: ChildEffect::Delete {
+            key: key.clone(),
+            uid,
+            version: live.metadata.resource_version.clone(),
+        },
+    })
 }
 
 /// What we applied goes, and the object stays.

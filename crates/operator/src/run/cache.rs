@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt as _};
@@ -11,10 +12,18 @@ use kube::{
     Resource,
     runtime::watcher::{self, Event},
 };
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 /// The namespace and the name of an object.
 type Name = (String, String);
+
+/// How long the first list is waited for.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a cache is not relied on after its watch failed: a watch that keeps failing does so more often.
+const DOUBTFUL_FOR: Duration = Duration::from_mins(1);
 
 /// The objects of one resource.
 #[derive(Debug)]
@@ -28,33 +37,37 @@ struct State<T> {
     objects: BTreeMap<Name, Entry<T>>,
     /// The objects of a list that is being read.
     listed: Option<BTreeMap<Name, Entry<T>>>,
+    /// The highest version that list and watch have shown. Resource versions of one resource count up, whichever object they
+    /// belong to.
+    shown: u64,
+    /// When the watch last failed.
+    failed: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// Resource versions of one resource count up, whichever object they belong to.
     version: u64,
+    /// The name and the owners.
+    metadata: ObjectMeta,
     object: Arc<T>,
-}
-
-impl<T> Clone for Entry<T> {
-    fn clone(&self) -> Self {
-        Self { version: self.version, object: Arc::clone(&self.object) }
-    }
 }
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        let state = State { objects: BTreeMap::new(), listed: None };
+        let state = State { objects: BTreeMap::new(), listed: None, shown: 0, failed: None };
         Self { state: Mutex::new(state), is_listed: watch::Sender::new(false) }
     }
 }
 
 impl<T> Cache<T> {
-    /// Returns once the first list is complete.
-    pub(super) async fn listed(&self) {
+    /// Whether the cache can be relied on: its first list is complete, and its watch has not failed lately. Waits a while for
+    /// the list. What cannot be relied on is read from the API server, whose answer says what is wrong.
+    pub(super) async fn is_reliable(&self) -> bool {
+        let mut is_listed = self.is_listed.subscribe();
         // The sender lives as long as the cache.
-        self.is_listed.subscribe().wait_for(|it| *it).await.ok();
+        let listed = timeout(LISTED_WITHIN, is_listed.wait_for(|it| *it)).await;
+        let failed = self.lock().failed;
+        listed.is_ok() && failed.is_none_or(|it| it.elapsed() >= DOUBTFUL_FOR)
     }
 
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
@@ -75,32 +88,55 @@ impl<T> Cache<T> {
     }
 
     /// A list begins: objects that it does not show are gone.
-    fn begin_list(&self) {
+    pub(super) fn begin_list(&self) {
         self.lock().listed = Some(BTreeMap::new());
     }
 
-    pub(super) fn end_list(&self) {
+    /// A list is complete. Returns the objects that it did not show. Answers to writes that came meanwhile are among them: the
+    /// watch shows these objects again, unless they are gone.
+    pub(super) fn end_list(&self) -> Vec<ObjectMeta> {
         let mut state = self.lock();
-        if let Some(listed) = state.listed.take() {
-            state.objects = listed;
-        }
+        let Some(listed) = state.listed.take() else { return Vec::new() };
+        let before = std::mem::replace(&mut state.objects, listed);
+        let gone = before.into_iter().filter(|(name, _)| !state.objects.contains_key(name));
+        let gone = gone.map(|(_, it)| it.metadata).collect();
         drop(state);
         self.is_listed.send_replace(true);
+        gone
     }
 
-    /// Enters an object of a list, of a watch, or of the answer to a write. Returns whether it is newer than the known one.
+    /// Enters an object of a list or of a watch. Returns whether it is newer than the known one.
     pub(super) fn enter(&self, metadata: &ObjectMeta, object: T) -> bool {
-        let entry = Entry { version: version(metadata), object: Arc::new(object) };
+        let entry = Entry::new(metadata, object);
         let mut state = self.lock();
-        if let Some(listed) = &mut state.listed {
-            put(listed, name(metadata), entry.clone());
+        state.shown = state.shown.max(entry.version);
+        let is_newer = state.objects.get(&name(metadata)).is_none_or(|it| it.version < entry.version);
+        match &mut state.listed {
+            Some(listed) => put(listed, name(metadata), entry),
+            None => put(&mut state.objects, name(metadata), entry),
         }
-        put(&mut state.objects, name(metadata), entry)
+        is_newer
+    }
+
+    /// Enters the answer to a request of ours. Returns whether it is newer than the known object. An answer that the watch has
+    /// overtaken without showing the object is about one that is gone.
+    pub(super) fn note(&self, metadata: &ObjectMeta, object: T) -> bool {
+        let entry = Entry::new(metadata, object);
+        let mut state = self.lock();
+        let is_newer = match state.objects.get(&name(metadata)) {
+            Some(known) => known.version < entry.version,
+            None => entry.version > state.shown,
+        };
+        if is_newer {
+            put(&mut state.objects, name(metadata), entry);
+        }
+        is_newer
     }
 
     /// Removes an object that was deleted. Returns whether it was known.
     pub(super) fn remove(&self, metadata: &ObjectMeta) -> bool {
         let mut state = self.lock();
+        state.shown = state.shown.max(version(metadata));
         if let Some(listed) = &mut state.listed {
             take(listed, metadata);
         }
@@ -123,7 +159,7 @@ impl<T> Cache<T> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => self.begin_list(),
-                Ok(Event::InitDone) => self.end_list(),
+                Ok(Event::InitDone) => self.end_list().iter().for_each(&changed),
                 Ok(Event::InitApply(object) | Event::Apply(object)) => {
                     let metadata = object.meta().clone();
                     if read(object).is_some_and(|it| self.enter(&metadata, it)) {
@@ -134,7 +170,10 @@ impl<T> Cache<T> {
                     self.remove(object.meta());
                     changed(object.meta());
                 }
-                Err(error) => failed(&error),
+                Err(error) => {
+                    self.lock().failed = Some(Instant::now());
+                    failed(&error);
+                }
             }
         }
     }
@@ -144,12 +183,22 @@ impl<T> Cache<T> {
     }
 }
 
-fn put<T>(objects: &mut BTreeMap<Name, Entry<T>>, name: Name, entry: Entry<T>) -> bool {
-    let is_newer = objects.get(&name).is_none_or(|it| it.version < entry.version);
-    if is_newer {
+impl<T> Entry<T> {
+    fn new(metadata: &ObjectMeta, object: T) -> Self {
+        let kept = ObjectMeta {
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            owner_references: metadata.owner_references.clone(),
+            ..ObjectMeta::default()
+        };
+        Self { version: version(metadata), metadata: kept, object: Arc::new(object) }
+    }
+}
+
+fn put<T>(objects: &mut BTreeMap<Name, Entry<T>>, name: Name, entry: Entry<T>) {
+    if objects.get(&name).is_none_or(|it| it.version < entry.version) {
         objects.insert(name, entry);
     }
-    is_newer
 }
 
 fn take<T>(objects: &mut BTreeMap<Name, Entry<T>>, metadata: &ObjectMeta) -> bool {
@@ -169,6 +218,9 @@ fn version(metadata: &ObjectMeta) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream;
+    use k8s_openapi::api::core::v1::Pod;
+
     use super::*;
 
     fn metadata(name: &str, version: u64) -> ObjectMeta {
@@ -198,15 +250,39 @@ mod tests {
     }
 
     #[test]
-    fn list_replaces_everything_but_what_was_written_meanwhile() {
+    fn list_replaces_everything_and_reports_what_is_gone() {
         let cache = Cache::default();
         cache.enter(&metadata("gone", 1), 1);
         cache.begin_list();
         cache.enter(&metadata("listed", 2), 2);
-        cache.enter(&metadata("written", 9), 9);
-        assert_eq!(all(&cache), [1, 2, 9], "a list that is under way hides nothing");
-        cache.end_list();
-        assert_eq!(all(&cache), [2, 9]);
+        cache.note(&metadata("written", 9), 9);
+        assert_eq!(all(&cache), [1, 9], "a list that is under way hides nothing");
+        let gone: Vec<_> = cache.end_list().into_iter().filter_map(|it| it.name).collect();
+        assert_eq!(gone, ["gone", "written"]);
+        assert_eq!(all(&cache), [2]);
+        assert!(cache.enter(&metadata("written", 9), 9), "the watch shows it after the list");
+    }
+
+    #[test]
+    fn late_answer_does_not_bring_back_what_was_deleted() {
+        let cache = Cache::default();
+        cache.enter(&metadata("a", 9), 9);
+        cache.remove(&metadata("a", 11));
+        assert!(!cache.note(&metadata("a", 10), 10));
+        assert_eq!(all(&cache), [0_u64; 0]);
+        assert!(cache.note(&metadata("a", 12), 12), "it was created again");
+        assert!(!cache.enter(&metadata("a", 12), 12), "the echo of the write");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cache_whose_watch_fails_is_not_relied_on() {
+        let cache = Cache::<u64>::default();
+        let error = || watcher::Error::NoResourceVersion;
+        let events = [Ok(Event::<Pod>::Init), Ok(Event::InitDone), Err(error())];
+        cache.follow(stream::iter(events), |_| None, |_| {}, |_| {}).await;
+        assert!(!cache.is_reliable().await);
+        tokio::time::advance(DOUBTFUL_FOR).await;
+        assert!(cache.is_reliable().await);
     }
 
     #[test]
@@ -220,12 +296,12 @@ mod tests {
         assert!(cache.get("a", "one").is_some() && cache.get("b", "one").is_none());
     }
 
-    #[tokio::test]
-    async fn nobody_reads_before_the_first_list_is_complete() {
+    #[tokio::test(start_paused = true)]
+    async fn cache_without_its_first_list_is_not_relied_on() {
         let cache = Cache::<u64>::default();
         cache.begin_list();
-        assert!(futures::poll!(std::pin::pin!(cache.listed())).is_pending());
+        assert!(!cache.is_reliable().await);
         cache.end_list();
-        cache.listed().await;
+        assert!(cache.is_reliable().await);
     }
 }

@@ -37,6 +37,8 @@ const BURST: u32 = 25;
 const REFILL: SignedDuration = SignedDuration::from_secs(30);
 /// How many Events are written at once.
 const AT_ONCE: usize = 16;
+/// How many Events may wait to be written.
+const MOST_WAITING: usize = 4096;
 /// How many Events are remembered to be repeated.
 const MOST_REMEMBERED: usize = 2048;
 
@@ -182,6 +184,10 @@ impl Events {
         (reason, action): (&'static str, &'static str),
         note: String,
     ) {
+        if self.under_way.len() >= MOST_WAITING {
+            tracing::debug!(reason, "an Event is not written: too many wait for the API server");
+            return;
+        }
         let writer = Arc::clone(&self.writer);
         self.under_way.spawn(async move {
             let _permit = writer.at_once.acquire().await;

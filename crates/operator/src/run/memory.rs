@@ -36,6 +36,8 @@ pub(super) struct Remembered {
     pub(super) record: Option<Record>,
     /// When its deletion first tried to take back what the operator made.
     pub(super) cleanup_since: Option<Instant>,
+    /// Whether its deletion has taken back everything in Coder, tokens included.
+    pub(super) is_taken_back: bool,
     /// What its deletion has named as left behind.
     left_behind: BTreeSet<String>,
 }

@@ -29,7 +29,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Shared, last_words,
+    Shared, last_words, owned,
     pod_secrets::{self, Refused},
     record::{patches, publish, words_of},
 };
@@ -47,22 +47,22 @@ where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     if let Some(refused) = refused_secret(keeper, children, &live, shared).await? {
-        return Ok((seen(keeper, deployment, pods, shared).await, vec![refused]));
+        return Ok((seen(keeper, deployment, pods, shared).await?, vec![refused]));
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
     let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, shared).await?;
     live.extend(found);
     let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
-    let mut run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, shared).await;
+    let mut run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, shared).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
     planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
     if !planned.plan.is_empty() {
-        run = seen(keeper, deployment, pods, shared).await;
+        run = seen(keeper, deployment, pods, shared).await?;
     }
-    run.listen(&own_namespace, shared).await;
+    run.listen(&own_namespace, pods, shared).await?;
     Ok((run, planned.refused))
 }
 
@@ -133,8 +133,8 @@ pub(super) async fn seen(
     deployment: &str,
     pods: &Selector,
     shared: &Shared,
-) -> Run {
-    Run::of(keeper, self::deployment(keeper, deployment, shared).await, pods, shared).await
+) -> Result<Run, kube::Error> {
+    Run::of(keeper, self::deployment(keeper, deployment, shared).await?, pods, shared).await
 }
 
 /// A Deployment, unless it is somebody else's.
@@ -142,9 +142,9 @@ pub(super) async fn deployment(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     name: &str,
     shared: &Shared,
-) -> Option<Deployment> {
-    let found = shared.owned.deployment(&keeper.namespace().unwrap_or_default(), name).await;
-    found.as_deref().and_then(typed).filter(|it| is_its(keeper, it))
+) -> Result<Option<Deployment>, kube::Error> {
+    let found = owned::deployment(shared, &keeper.namespace().unwrap_or_default(), name).await?;
+    Ok(found.filter(|it| is_its(keeper, it)))
 }
 
 fn typed(live: &Live) -> Option<Deployment> {
@@ -190,24 +190,26 @@ impl Run {
         deployment: Option<Deployment>,
         labels: &Selector,
         shared: &Shared,
-    ) -> Self {
+    ) -> Result<Self, kube::Error> {
         let deployment = deployment.filter(|it| is_its(keeper, it));
         let namespace = keeper.namespace().unwrap_or_default();
-        let replica_sets = shared.owned.replica_sets(&namespace, labels).await;
-        let pods = shared.owned.pods(&namespace, labels).await;
-        Self {
-            deployment,
-            replica_sets: replica_sets.iter().map(|it| (**it).clone()).collect(),
-            pods: pods.iter().map(|it| (**it).clone()).collect(),
-            last_lines: BTreeMap::new(),
-        }
+        let replica_sets = owned::replica_sets(shared, &namespace, labels).await?;
+        let pods = owned::pods(shared, &namespace, labels).await?;
+        Ok(Self { deployment, replica_sets, pods, last_lines: BTreeMap::new() })
     }
 
-    /// Asks the pods for their last words, where something is wrong with them.
-    async fn listen(&mut self, namespace: &str, shared: &Shared) {
+    /// Asks pods that are in trouble for their last log lines. These are scrubbed by what whole pods say of their secrets.
+    async fn listen(
+        &mut self,
+        namespace: &str,
+        labels: &Selector,
+        shared: &Shared,
+    ) -> Result<(), kube::Error> {
         if matches!(self.rollout(), Some(Rollout::Stuck(_))) {
-            self.last_lines = last_words::of(&self.pods, namespace, shared).await;
+            let pods: Vec<Pod> = owned::list(shared, namespace, labels).await?;
+            self.last_lines = last_words::of(&pods, namespace, shared).await;
         }
+        Ok(())
     }
 
     pub(super) fn rollout(&self) -> Option<Rollout> {
@@ -359,8 +361,9 @@ async fn carry_out_one(step: &Step<ChildEffect>, shared: &Shared) -> Result<Stri
             apply(key, object, shared).await?;
             key
         }
-        ChildEffect::Delete { key, uid } => {
-            let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+        ChildEffect::Delete { key, uid, version } => {
+            let preconditions =
+                Some(Preconditions { uid: Some(uid.clone()), resource_version: version.clone() });
             let params = DeleteParams { preconditions, ..DeleteParams::default() };
             match objects(key, shared).delete(&key.name, &params).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}

@@ -6,15 +6,16 @@ use api::label;
 use engine::{objects::Live, provisioner::KINDS};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{
+    NamespaceResourceScope,
     api::{
-        apps::v1::ReplicaSet,
+        apps::v1::{Deployment, ReplicaSet},
         core::v1::{Pod, PodSpec},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Resource,
-    api::{ApiResource, DynamicObject, PartialObjectMeta},
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
     core::{GroupVersionKind, Selector, SelectorExt as _},
     runtime::{
         WatchStreamExt as _,
@@ -22,9 +23,12 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
-use super::{Shared, cache::Cache, controllers::Complaints, metrics::KindName, stream::received};
+use super::{
+    Shared, cache::Cache, controllers::Complaints, metrics::KindName, objects::labelled, stream::received,
+};
 
 /// How many changes a slow controller may be behind before it reconciles everything.
 const CAPACITY: usize = 4096;
@@ -63,35 +67,6 @@ impl Default for Owned {
 }
 
 impl Owned {
-    /// The objects of a namespace that have these labels.
-    pub(super) async fn objects(&self, namespace: &str, labels: &Selector) -> Vec<Arc<Live>> {
-        let mut found = Vec::new();
-        for (_, cache) in &self.objects {
-            cache.listed().await;
-            found.extend(cache.find(namespace, |it| has(it.metadata(), labels)));
-        }
-        found
-    }
-
-    /// A Deployment by its name.
-    pub(super) async fn deployment(&self, namespace: &str, name: &str) -> Option<Arc<Live>> {
-        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == "Deployment")?;
-        cache.listed().await;
-        cache.get(namespace, name)
-    }
-
-    /// The `ReplicaSet`s of a namespace that have these labels, without what is in them.
-    pub(super) async fn replica_sets(&self, namespace: &str, labels: &Selector) -> Vec<Arc<ReplicaSet>> {
-        self.replica_sets.listed().await;
-        self.replica_sets.find(namespace, |it| has(&it.metadata, labels))
-    }
-
-    /// The pods of a namespace that have these labels, those that are being deleted included.
-    pub(super) async fn pods(&self, namespace: &str, labels: &Selector) -> Vec<Arc<Pod>> {
-        self.pods.listed().await;
-        self.pods.find(namespace, |it| has(&it.metadata, labels))
-    }
-
     /// Enters the answer to a write of ours, so that nobody has to wait for the watch.
     pub(super) fn note(&self, written: Live) {
         let is_watched =
@@ -100,7 +75,7 @@ impl Owned {
         // The watch does not show an object without the label, and would never remove it.
         if let Some((_, cache)) = cache.filter(|_| is_watched) {
             let metadata = written.metadata().clone();
-            cache.enter(&metadata, written);
+            cache.note(&metadata, written);
         }
     }
 
@@ -113,6 +88,80 @@ impl Owned {
                 .ok();
         }
     }
+}
+
+/// The objects of a namespace that have these labels.
+pub(super) async fn objects(
+    shared: &Shared,
+    namespace: &str,
+    labels: &Selector,
+) -> Result<Vec<Live>, kube::Error> {
+    let mut found = Vec::new();
+    for (_, cache) in &shared.owned.objects {
+        if !cache.is_reliable().await {
+            return labelled(&KINDS, Some(namespace), labels, shared).await;
+        }
+        let of_kind = cache.find(namespace, |it| has(it.metadata(), labels));
+        found.extend(of_kind.iter().map(|it| (**it).clone()));
+    }
+    Ok(found)
+}
+
+/// A Deployment by its name.
+pub(super) async fn deployment(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Deployment>, kube::Error> {
+    let cache = shared.owned.objects.iter().find(|(resource, _)| resource.kind == "Deployment");
+    match cache {
+        Some((_, cache)) if cache.is_reliable().await => {
+            let typed = |it: Arc<Live>| serde_json::from_value(it.object.clone());
+            cache.get(namespace, name).map(typed).transpose().map_err(kube::Error::SerdeError)
+        }
+        _ => Api::namespaced(shared.client.clone(), namespace).get_opt(name).await,
+    }
+}
+
+/// The `ReplicaSet`s of a namespace that have these labels. Only their metadata is sure to be there.
+pub(super) async fn replica_sets(
+    shared: &Shared,
+    namespace: &str,
+    labels: &Selector,
+) -> Result<Vec<ReplicaSet>, kube::Error> {
+    let cache = &shared.owned.replica_sets;
+    if !cache.is_reliable().await {
+        return list(shared, namespace, labels).await;
+    }
+    let found = cache.find(namespace, |it| has(&it.metadata, labels));
+    Ok(found.iter().map(|it| (**it).clone()).collect())
+}
+
+/// The pods of a namespace that have these labels, those that are being deleted included, as far as anybody asks of them.
+pub(super) async fn pods(
+    shared: &Shared,
+    namespace: &str,
+    labels: &Selector,
+) -> Result<Vec<Pod>, kube::Error> {
+    let cache = &shared.owned.pods;
+    if !cache.is_reliable().await {
+        return list(shared, namespace, labels).await;
+    }
+    let found = cache.find(namespace, |it| has(&it.metadata, labels));
+    Ok(found.iter().map(|it| (**it).clone()).collect())
+}
+
+/// The objects of a namespace that have these labels, as the API server has them now.
+pub(super) async fn list<K>(
+    shared: &Shared,
+    namespace: &str,
+    labels: &Selector,
+) -> Result<Vec<K>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let objects = Api::<K>::namespaced(shared.client.clone(), namespace);
+    Ok(objects.list(&ListParams::default().labels(&labels.to_string())).await?.items)
 }
 
 /// The manifests whose objects were created, changed or deleted by somebody else. All of them where the receiver missed some.

@@ -22,7 +22,7 @@ pub(super) async fn refused(
     uid: Option<&str>,
 ) -> Result<Option<Refused>, kube::Error> {
     for secret in names {
-        let Some(found) = known.metadata(namespace, &secret).await else { continue };
+        let Some(found) = known.metadata(client, namespace, &secret).await? else { continue };
         let Some(message) = own_secrets::refusal(&found, uid) else { continue };
         // A key that its holder left behind is used as every other Secret.
         if uid.is_some()

@@ -11,7 +11,7 @@ use engine::provisioner_keys::{SecretPlace, SecretRead};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Resource, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::PartialObjectMeta,
     runtime::{
         WatchStreamExt as _,
@@ -59,21 +59,30 @@ impl SecretCache {
     #[cfg(test)]
     pub(super) fn with(metadata: &ObjectMeta) -> Self {
         let cache = Self::default();
+        cache.metadata.begin_list();
         cache.metadata.enter(metadata, metadata.clone());
         cache.metadata.end_list();
         cache
     }
 
     /// The metadata of a Secret. `None` when there is no such Secret.
-    pub(super) async fn metadata(&self, namespace: &str, name: &str) -> Option<Arc<ObjectMeta>> {
-        self.metadata.listed().await;
-        self.metadata.get(namespace, name)
+    pub(super) async fn metadata(
+        &self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ObjectMeta>>, kube::Error> {
+        if self.metadata.is_reliable().await {
+            return Ok(self.metadata.get(namespace, name));
+        }
+        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+        Ok(secrets.get_metadata_opt(name).await?.map(|it| Arc::new(it.metadata)))
     }
 
     /// Calls `see` for every Secret, and again for each that is created or changed, for as long as it is polled.
     pub(super) async fn each(&self, see: impl Fn(&ObjectMeta) + Send) {
         let mut changes = std::pin::pin!(received(self.changes.subscribe()));
-        self.metadata.listed().await;
+        self.metadata.is_reliable().await;
         self.metadata.all().iter().for_each(|it| see(it));
         while let Some(changed) = changes.next().await {
             match changed {
@@ -92,7 +101,10 @@ impl SecretCache {
         place: &SecretPlace,
         uid: &str,
     ) -> Option<SecretRead> {
-        let metadata = self.metadata(namespace, &place.name).await?;
+        if !self.metadata.is_reliable().await {
+            return None;
+        }
+        let metadata = self.metadata.get(namespace, &place.name)?;
         let reader = (namespace.to_owned(), place.clone(), uid.to_owned());
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.get(&reader).filter(|it| it.version == version(&metadata)).cloned()
@@ -101,10 +113,13 @@ impl SecretCache {
     /// Keeps what a read or a write of ours has found, without the value.
     pub(super) fn note(&self, metadata: &ObjectMeta, place: &SecretPlace, uid: &str, read: &SecretRead) {
         let namespace = metadata.namespace.clone().unwrap_or_default();
-        let found = SecretRead { value: None, ..read.clone() };
-        let reader = (namespace.clone(), place.clone(), uid.to_owned());
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(reader, found);
-        if self.metadata.enter(metadata, pruned(metadata.clone())) {
+        let is_newer = self.metadata.note(metadata, pruned(metadata.clone()));
+        if self.metadata.get(&namespace, &place.name).is_some() {
+            let found = SecretRead { value: None, ..read.clone() };
+            let reader = (namespace.clone(), place.clone(), uid.to_owned());
+            self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(reader, found);
+        }
+        if is_newer {
             self.announce(Changed { namespace, name: place.name.clone(), by: Some(uid.to_owned()) });
         }
     }
@@ -203,6 +218,7 @@ mod tests {
     #[tokio::test]
     async fn last_read_is_good_until_the_secret_changes() {
         let cache = SecretCache::default();
+        cache.metadata.begin_list();
         cache.metadata.end_list();
         let place = SecretPlace { name: "key".to_owned(), key: "key".to_owned() };
         let read = SecretRead {

@@ -131,7 +131,7 @@ fn removals(spec: &Value, live: &[Live], rolled_out: bool) -> Vec<String> {
     let desired = desire(&plane, &Facts::default()).unwrap();
     let planned = plan(&Situation { keeper: &plane, children: &desired.children, live, rolled_out });
     let words = planned.plan.steps.iter().filter_map(|it| match &it.effect {
-        ChildEffect::Delete { key, uid } => Some(format!("delete {key} {uid}")),
+        ChildEffect::Delete { key, uid, .. } => Some(format!("delete {key} {uid}")),
         ChildEffect::Release { key, .. } => Some(format!("release {key}")),
         ChildEffect::Apply { .. } | ChildEffect::Migrate { .. } => None,
     });

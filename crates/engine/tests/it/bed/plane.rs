@@ -152,7 +152,7 @@ impl Plane {
             ChildEffect::Migrate { key, patch } => {
                 self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
-            ChildEffect::Delete { key, uid } => {
+            ChildEffect::Delete { key, uid, .. } => {
                 let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
                 let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
                 self.api(key).delete(&key.name, &parameters).await?;

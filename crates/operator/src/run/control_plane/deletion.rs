@@ -160,8 +160,8 @@ fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
     age >= DEADLINE && now.duration_since(since) >= LAST_TRIES
 }
 
-/// Takes back what the operator made: the licences, then the tokens that are needed for that, then the Secrets with the
-/// tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
+/// Takes back what the operator made: Roles in other namespaces, the licences, then the tokens that are needed for that, then the
+/// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
 async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
     let licenses = licensing::owed(plane);
     let contents = match TokenSecret::open(plane, shared).await {
@@ -173,7 +173,17 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             Contents::default()
         }
     };
-    if licenses.is_some() || contents.token.is_some() {
+    if plane.spec.external.is_none() {
+        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
+        match super::admin_job::left(plane, account, shared).await {
+            Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
+            Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
+        }
+    }
+    workspace_roles::withdraw(plane, cleanup, shared).await;
+    let about = About::of(plane);
+    let is_taken_back = shared.memory.with(&about, |it| it.is_taken_back);
+    if !is_taken_back && (licenses.is_some() || contents.token.is_some()) {
         let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
         let from = cleanup.remainders.len();
         if let Some(record) = licenses {
@@ -183,16 +193,11 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
         if is_last || cleanup.pending().is_none() {
             access::end(plane, &contents, reached.as_deref(), cleanup).await;
             cleanup.settle(may_answer, from);
+            // A retry for the sake of something else has no token any more, and nothing to do with one.
+            let is_done = cleanup.pending().is_none();
+            shared.memory.with(&about, |it| it.is_taken_back = is_done);
         }
     }
-    if plane.spec.external.is_none() {
-        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
-        match super::admin_job::left(plane, account, shared).await {
-            Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
-            Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
-        }
-    }
-    workspace_roles::withdraw(plane, cleanup, shared).await;
     if is_last || cleanup.pending().is_none() {
         // The finalizers of the Secrets go last: with the token in them a retry gets in.
         if let Err(error) = vault::release_all(plane, shared).await {

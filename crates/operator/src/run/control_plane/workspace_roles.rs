@@ -119,7 +119,7 @@ pub(super) fn held(plane: &CoderControlPlane, live: &[Live]) -> Vec<(Key, String
     let elsewhere: Vec<Live> = live.iter().filter(|it| it.key.namespace != own).cloned().collect();
     let planned = plan(&Situation { keeper: plane, children: &[], live: &elsewhere, rolled_out: true });
     let deleted =
-        |effect| if let ChildEffect::Delete { key, uid } = effect { Some((key, uid)) } else { None };
+        |effect| if let ChildEffect::Delete { key, uid, .. } = effect { Some((key, uid)) } else { None };
     planned.plan.steps.into_iter().filter_map(|it| deleted(it.effect)).collect()
 }
 

@@ -84,6 +84,7 @@ fn claim<K: Kind>(manifest: &K::Manifest, context: &Context<K>) -> Claim {
         created: manifest.creation_timestamp().map_or(0, |it| it.0.as_second()),
         held: status.and_then(|it| it.id.clone()),
         deployments: recorded.into_iter().chain(of_plane).collect(),
+        url: context.shared.known_url(&control_plane),
         control_plane,
     }
 }

@@ -22,7 +22,7 @@ use engine::{
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::ResourceExt as _;
 
 use tokio::time::sleep;
 
@@ -33,6 +33,7 @@ use crate::{
         Shared,
         key_secrets::{KeyHolder, KeySecrets},
         objects::{self, Run},
+        owned,
         pass::About,
         planes::Plane,
         wake::requested,
@@ -130,10 +131,12 @@ async fn keyed(
     let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
     let secrets = secrets(&provisioner, &context.shared);
     let (about, recorded) = (About::of(&provisioner), around.recorded());
-    let given = given(&provisioner, &recorded, &context.shared).await;
-    // An old key is revoked only if no pod has it, and the watch may be behind.
-    let pods = if recorded.retiring.is_empty() {
-        known_pods(&provisioner, &context.shared).await
+    let given = given(&provisioner, &recorded, &context.shared).await?;
+    // An old key is revoked, and an old Secret removed, only if no pod has it, and the watch may be behind.
+    let is_moving = recorded.secret.as_ref().is_some_and(|it| *it != wanted.secret);
+    let is_settled = recorded.retiring.is_empty() && recorded.former.is_empty() && !is_moving;
+    let pods = if is_settled {
+        known_pods(&provisioner, &context.shared).await?
     } else {
         list_pods(&provisioner, &context.shared).await?
     };
@@ -327,10 +330,9 @@ pub(super) fn secrets(provisioner: &CoderProvisioner, shared: &Shared) -> KeySec
 }
 
 /// The pods that the watch has shown, those that are being deleted included.
-async fn known_pods(provisioner: &CoderProvisioner, shared: &Shared) -> Vec<Pod> {
+async fn known_pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
-    let pods = shared.owned.pods(&namespace, &names::wide_selector(provisioner)).await;
-    pods.iter().map(|it| (**it).clone()).collect()
+    owned::pods(shared, &namespace, &names::wide_selector(provisioner)).await
 }
 
 /// The pods that there are now, those that are being deleted included.
@@ -339,8 +341,7 @@ pub(super) async fn list_pods(
     shared: &Shared,
 ) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
-    let pods = Api::<Pod>::namespaced(shared.client.clone(), &namespace);
-    Ok(pods.list(&ListParams::default().labels(&names::wide_selector(provisioner).to_string())).await?.items)
+    owned::list(shared, &namespace, &names::wide_selector(provisioner)).await
 }
 
 /// The key that pods get which come now. It is of interest only as long as there is an old one.
@@ -348,14 +349,14 @@ async fn given(
     provisioner: &CoderProvisioner,
     recorded: &Record,
     shared: &Shared,
-) -> Option<BTreeSet<String>> {
+) -> Result<Option<BTreeSet<String>>, kube::Error> {
     if recorded.retiring.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await;
+    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await?;
     let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
     let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
-    Some(checksum.into_iter().collect())
+    Ok(Some(checksum.into_iter().collect()))
 }
 
 /// What the pods carry of keys.
@@ -385,7 +386,7 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         // Those that are there stay with theirs, and everything else goes on: their number, and above all their key.
         Err(waiting) => {
             passed.findings.stopped = Some(waiting);
-            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await;
+            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await?;
             let Some(image) = deployed.as_ref().and_then(deployed_image) else {
                 return look_on(passed, context).await;
             };
@@ -470,8 +471,7 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
         }
     };
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let live = shared.owned.objects(&provisioner.namespace().unwrap_or_default(), &selector).await;
-    let live = live.iter().map(|it| (**it).clone()).collect();
+    let live = owned::objects(shared, &provisioner.namespace().unwrap_or_default(), &selector).await?;
     let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
     let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
     passed.findings.replicas = Some(counted(&seen));
@@ -488,7 +488,7 @@ async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Err
         &names::wide_selector(&provisioner),
         shared,
     )
-    .await;
+    .await?;
     let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == reason::NOT_ENTITLED);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
     if goes
