@@ -415,7 +415,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     })?;
     let is_own_account = matches!(endpoint.credentials, Credentials::Ours);
     let account = is_own_account.then_some(user.id);
-    let limiter = shared.planes.rate_limiter(&client, build.deployment_id, user.id);
+    let limiter = shared.planes.rate_limiter(build.deployment_id, user.id);
     let share = if is_own_account { Share::OwnAccount } else { Share::Supplied };
     let client = client.with_share(share).with_rate_limiter(limiter);
     let token_secret = given.is_none().then(|| operator_token_secret(plane));

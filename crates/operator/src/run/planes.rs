@@ -161,8 +161,8 @@ pub(super) struct Planes {
     changed: broadcast::Sender<PlaneName>,
     /// Something that belonged to it has been let go.
     released: broadcast::Sender<PlaneName>,
-    /// The rate limiters by address, deployment and account, which outlive clients: coderd goes on counting, too.
-    rate_limiters: Mutex<HashMap<(String, Uuid, Uuid), Arc<RateLimiter>>>,
+    /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
+    rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
 }
 
 impl Default for Planes {
@@ -215,13 +215,11 @@ impl Planes {
             .map(|it| it.world.client().anonymous())
     }
 
-    /// The rate limiter of an account of the deployment behind a client, for every client that uses the account. Every server can
-    /// claim the id of a deployment, so the address counts too.
-    pub(super) fn rate_limiter(&self, client: &Client, deployment: Uuid, account: Uuid) -> Arc<RateLimiter> {
-        let address = client.url().origin().ascii_serialization();
+    /// The rate limiter of an account of a deployment, for every client that uses the account.
+    pub(super) fn rate_limiter(&self, deployment: Uuid, account: Uuid) -> Arc<RateLimiter> {
         let mut known = self.rate_limiters.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, it| Arc::strong_count(it) > 1 || !it.is_as_new());
-        Arc::clone(known.entry((address, deployment, account)).or_default())
+        Arc::clone(known.entry((deployment, account)).or_default())
     }
 
     /// The token that we minted for a control plane.

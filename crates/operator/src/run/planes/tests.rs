@@ -126,14 +126,12 @@ async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_ag
 async fn rate_limiter_of_an_account_outlives_its_clients() {
     let planes = Planes::default();
     let (deployment, account) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    let anonymous = plane("one").await.client().clone();
-    let limiter = |deployment, account| planes.rate_limiter(&anonymous, deployment, account);
-    let client = anonymous.with_rate_limiter(limiter(deployment, account));
+    let client = plane("one").await.client().with_rate_limiter(planes.rate_limiter(deployment, account));
     // Nobody listens there, and the attempt counts all the same.
     client.list_organizations().await.unwrap_err();
     drop(client);
-    assert!(!limiter(deployment, account).is_as_new());
-    assert!(limiter(Uuid::from_u128(3), account).is_as_new(), "another deployment");
-    assert!(limiter(deployment, Uuid::from_u128(3)).is_as_new(), "another account");
+    assert!(!planes.rate_limiter(deployment, account).is_as_new());
+    assert!(planes.rate_limiter(Uuid::from_u128(3), account).is_as_new(), "another deployment");
+    assert!(planes.rate_limiter(deployment, Uuid::from_u128(3)).is_as_new(), "another account");
     assert_eq!(planes.rate_limiters.lock().unwrap().len(), 2, "those that are as new are dropped");
 }

@@ -151,8 +151,7 @@ async fn bootstrap(
         .with_token(token)
         .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
     let user = client.current_user().await?;
-    let limiter = shared.planes.rate_limiter(&client, build.deployment_id, user.id);
-    let client = client.with_rate_limiter(limiter);
+    let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let desk = Arc::clone(&shared.desk);
     let made_from = Sources { declared: origin_now, place, origin };
     let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, desk));
