@@ -71,7 +71,7 @@ struct Deployment {
     url: Url,
     host: String,
     transport: Arc<dyn Transport>,
-    /// Taken after the rate limiter, so that a call that waits there is in nobody's way.
+    /// Taken after the rate limiter, so that a call that waits there holds no permit.
     concurrency: Semaphore,
     circuit: Mutex<Circuit>,
 }

@@ -22,7 +22,7 @@ const MOST_ACTIONS: usize = 24;
 #[derive(Debug, Clone)]
 pub struct SecretRead {
     pub owner: Owner,
-    /// `None` also where the Secret has not changed since it was last read, and nobody has asked for the value.
+    /// `None` also for a Secret that has not changed since its last read: the value is not kept.
     pub value: Option<SecretString>,
     /// Of the value, if the Secret has one.
     pub checksum: Option<String>,
@@ -91,7 +91,7 @@ pub enum Why {
     Replaced(Option<String>),
     /// The object that it was made for is deleted.
     Deleted,
-    /// Somebody has the name, though nobody had it when we asked.
+    /// Another key has the name, although the list did not show one.
     Taken,
 }
 

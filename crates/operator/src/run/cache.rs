@@ -143,8 +143,8 @@ impl<T> Cache<T> {
         take(&mut state.objects, metadata)
     }
 
-    /// Follows a watch for as long as it is polled. `changed` is told of every object that somebody else has created, changed or
-    /// deleted, `failed` of every error from which the watch recovers by itself.
+    /// Follows a watch for as long as it is polled. `changed` is called for every object that another client has created,
+    /// changed or deleted, `failed` for every error; the watch recovers from these by itself.
     pub(super) async fn follow<K>(
         &self,
         events: impl Stream<Item = watcher::Result<Event<K>>> + Send,

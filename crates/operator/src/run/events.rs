@@ -176,7 +176,7 @@ impl Events {
         Self { writer, under_way: TaskTracker::new() }
     }
 
-    /// Writes an Event in the background: nobody waits for it.
+    /// Writes an Event in the background, without delaying the caller.
     pub(super) fn send(
         &self,
         about: ObjectReference,

@@ -67,7 +67,7 @@ impl Default for Owned {
 }
 
 impl Owned {
-    /// Enters the answer to a write of ours, so that nobody has to wait for the watch.
+    /// Enters the answer to a write of ours, so that the next reconcile does not wait for the watch.
     pub(super) fn note(&self, written: Live) {
         let is_watched =
             written.metadata().labels.iter().flatten().any(|it| it == (&label(), &MANAGED_BY.to_owned()));
@@ -164,7 +164,7 @@ where
     Ok(objects.list(&ListParams::default().labels(&labels.to_string())).await?.items)
 }
 
-/// The manifests whose objects were created, changed or deleted by somebody else. All of them where the receiver missed some.
+/// The manifests whose objects another client has created, changed or deleted; all manifests where the receiver missed a change.
 pub(super) fn changed<K>(
     shared: &Shared,
     manifests: Store<K>,
@@ -237,7 +237,7 @@ fn has(metadata: &ObjectMeta, labels: &Selector) -> bool {
     metadata.labels.as_ref().is_some_and(|it| labels.matches(it))
 }
 
-/// Drops what nobody asks of a pod: with thousands of pods that is most of the memory.
+/// Drops the fields of a pod that no caller reads: with thousands of pods they are most of the memory.
 fn pruned(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
     if let Some(spec) = &mut pod.spec {

@@ -124,7 +124,7 @@ impl SecretCache {
         }
     }
 
-    /// Somebody else has created, changed or deleted a Secret.
+    /// Another client has created, changed or deleted a Secret.
     fn changed(&self, metadata: &ObjectMeta) {
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let name = metadata.name.clone().unwrap_or_default();

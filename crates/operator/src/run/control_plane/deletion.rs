@@ -120,7 +120,7 @@ pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result
     let mut cleanup = Cleanup::default();
     let dependents = match departure::dependents(&shared.client, &name).await {
         Ok(dependents) => dependents,
-        // Whoever says that it should go, or has waited long enough, is not held up by a list.
+        // A forced deletion, and one past its deadline, does not wait for the list.
         Err(error) if is_forced || age >= DEADLINE => {
             cleanup.stays(format!("nobody knows what still belongs to it: {}", answer(&error)));
             Vec::new()
@@ -193,7 +193,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
         if is_last || cleanup.pending().is_none() {
             access::end(plane, &contents, reached.as_deref(), cleanup).await;
             cleanup.settle(may_answer, from);
-            // A retry for the sake of something else has no token any more, and nothing to do with one.
+            // A retry for another remainder has no token any more and needs none.
             let is_done = cleanup.pending().is_none();
             shared.memory.with(&about, |it| it.is_taken_back = is_done);
         }

@@ -1,5 +1,5 @@
-//! Releases token Secrets whose control plane is gone: a control plane that somebody stripped of its finalizer takes no
-//! leave, and nobody else would ever remove the finalizer of the Secret.
+//! Releases token Secrets whose control plane is gone. A control plane whose finalizer was removed by hand is deleted without a
+//! cleanup, and no other controller removes the finalizer of its Secret.
 
 use std::{
     collections::BTreeMap,

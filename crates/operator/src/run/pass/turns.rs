@@ -1,7 +1,7 @@
 //! Concurrency limits: of the objects of one control plane so many are reconciled side by side, and the others wait in line.
 //!
 //! A deployment answers only so fast. A thousand objects that all begin at once would wait inside their reconciles until their
-//! deadline. Each control plane has its own limit, so that a slow one delays nobody else. How many requests a deployment is
+//! deadline. Each control plane has its own limit, so that a slow one delays no other. How many requests a deployment is
 //! sent at once is the client's own limit.
 
 use std::{

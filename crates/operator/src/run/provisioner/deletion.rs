@@ -166,7 +166,7 @@ struct Refusal {
     reason: &'static str,
     /// What failed, with the API server's words.
     failed: String,
-    /// What is left behind if nobody waits any longer.
+    /// What is left behind once the deadline has passed.
     left: String,
 }
 
