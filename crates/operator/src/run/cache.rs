@@ -52,6 +52,13 @@ struct Entry<T> {
     object: Arc<T>,
 }
 
+impl<T> Clone for Entry<T> {
+    fn clone(&self) -> Self {
+        let object = Arc::clone(&self.object);
+        Self { version: self.version, metadata: self.metadata.clone(), object }
+    }
+}
+
 impl<T> Default for Cache<T> {
     fn default() -> Self {
         let state = State { objects: BTreeMap::new(), listed: None, shown: 0, failed: None };
@@ -111,10 +118,11 @@ impl<T> Cache<T> {
         let mut state = self.lock();
         state.shown = state.shown.max(entry.version);
         let is_newer = state.objects.get(&name(metadata)).is_none_or(|it| it.version < entry.version);
-        match &mut state.listed {
-            Some(listed) => put(listed, name(metadata), entry),
-            None => put(&mut state.objects, name(metadata), entry),
+        if let Some(listed) = &mut state.listed {
+            put(listed, name(metadata), entry.clone());
         }
+        // Also while a list is being read: the reconcile that the object wakes must find it.
+        put(&mut state.objects, name(metadata), entry);
         is_newer
     }
 
@@ -256,7 +264,7 @@ mod tests {
         cache.begin_list();
         cache.enter(&metadata("listed", 2), 2);
         cache.note(&metadata("written", 9), 9);
-        assert_eq!(all(&cache), [1, 9], "a list that is under way hides nothing");
+        assert_eq!(all(&cache), [1, 2, 9], "a list that is under way hides nothing");
         let gone: Vec<_> = cache.end_list().into_iter().filter_map(|it| it.name).collect();
         assert_eq!(gone, ["gone", "written"]);
         assert_eq!(all(&cache), [2]);
