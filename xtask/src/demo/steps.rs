@@ -200,6 +200,8 @@ const UNINSTALL: Step = Step {
             "helm uninstall coder-operator --namespace coder-operator-system --wait --timeout=4m",
             &[Has("uninstalled")],
         ),
+        // Helm does not wait for the pods of a Deployment.
+        command("kubectl wait pods --all --for=delete --namespace coder-operator-system --timeout=60s", &[]),
         command("kubectl get all --namespace coder-operator-system", &[Has("No resources found")]),
         command("kubectl get leases --namespace coder-operator-system", &[Has("coder-operator")]),
         command("kubectl delete namespace coder-operator-system platform --timeout=120s", &[Has("deleted")]),
