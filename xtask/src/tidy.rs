@@ -6,7 +6,6 @@ mod conformance;
 mod crates;
 mod headers;
 mod pages;
-mod reasons;
 pub(crate) mod released;
 mod schema;
 mod sizes;
@@ -30,7 +29,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(headers::check(&tree));
     complaints.extend(words::check(&tree));
     complaints.extend(conformance::check(&tree));
-    complaints.extend(reasons::check(&tree));
     complaints.extend(pages::check(&tree));
     complaints.extend(crates::check(&tree)?);
     complaints.extend(released::check(&tree)?);

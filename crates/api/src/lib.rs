@@ -28,6 +28,7 @@ mod policy;
 mod provisioner;
 mod provisioner_key;
 mod quantity;
+mod reason;
 pub mod reasons;
 mod reference;
 mod role_sync;
@@ -60,10 +61,11 @@ pub use provisioner::{
 pub use provisioner_key::{
     CoderProvisionerKey, CoderProvisionerKeySpec, CoderProvisionerKeyStatus, KeyRotation,
 };
+pub use reason::{KeptClient, Reason};
 pub use reference::{ControlPlaneRef, SecretKeyRef, SecretRef};
 pub use role_sync::{CoderRoleSync, CoderRoleSyncSpec};
 pub use status::{Difference, Plan, Status, Step};
-pub use words::{annotation, condition, finalizer, label, reason};
+pub use words::{annotation, condition, finalizer, label};
 
 /// The API group of every kind.
 pub const GROUP: &str = "coder.com";

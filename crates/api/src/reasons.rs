@@ -1,11 +1,12 @@
 //! What every condition and every reason means, and what to do about it, as data.
 //!
-//! The reference pages are generated from these tables, and `cargo xtask tidy` refuses a reason of the sources that has no
-//! row here.
+//! The reference pages are generated from these tables. A test refuses a reason that has no row here.
 
 mod common;
 mod control_plane;
 mod provisioner;
+
+use crate::Reason;
 
 /// A condition type, and the kinds that report it.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ pub struct ReasonGroup {
 /// One reason.
 #[derive(Clone, Copy, Debug)]
 pub struct ReasonDoc {
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What the operator has found.
     pub meaning: &'static str,
     /// What a person does about it.
@@ -79,7 +80,7 @@ const CONTROL_PLANE: &[&str] = &["CoderControlPlane"];
 const PROVISIONER: &[&str] = &["CoderProvisioner"];
 const KEYS: &[&str] = &["CoderProvisioner", "CoderProvisionerKey"];
 
-const fn row(reason: &'static str, meaning: &'static str, action: &'static str) -> ReasonDoc {
+const fn row(reason: Reason, meaning: &'static str, action: &'static str) -> ReasonDoc {
     ReasonDoc { reason, meaning, action }
 }
 
@@ -102,9 +103,17 @@ mod tests {
     }
 
     #[test]
+    fn every_reason_has_a_row() {
+        let documented: BTreeSet<Reason> =
+            REASONS.iter().flat_map(|it| it.reasons).map(|it| it.reason).collect();
+        let missing: Vec<&Reason> = Reason::ALL.iter().filter(|it| !documented.contains(it)).collect();
+        assert!(missing.is_empty(), "no row for {missing:?}: say what it means and what to do");
+    }
+
+    #[test]
     fn every_group_has_each_reason_once_with_a_meaning_and_an_action() {
         for group in REASONS {
-            let names: BTreeSet<&str> = group.reasons.iter().map(|it| it.reason).collect();
+            let names: BTreeSet<Reason> = group.reasons.iter().map(|it| it.reason).collect();
             assert_eq!(names.len(), group.reasons.len(), "{} has a reason twice", group.title);
             for ReasonDoc { reason, meaning, action } in group.reasons {
                 assert!(meaning.ends_with('.') && action.ends_with('.'), "{reason} needs whole sentences");

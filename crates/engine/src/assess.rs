@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 
-use api::{AppState, DeletionPolicy, Mode, annotation, reason};
+use api::{AppState, DeletionPolicy, Mode, Reason, annotation};
 use kube::ResourceExt as _;
 use serde_json::Value;
 use uuid::Uuid;
@@ -130,7 +130,7 @@ impl<K: Kind> Object<K> {
         };
         if let Some(waiting) = K::waits(&observed) {
             let aside = K::aside(&observed);
-            return Assessment { aside, ..Assessment::stopped(&target, Outcome::Waiting(waiting)) };
+            return Assessment { aside, ..Assessment::stopped(&target, Outcome::Blocked(waiting)) };
         }
         let plan = K::plan(&desired, &observed);
         let view = plan.view(&target);
@@ -186,7 +186,7 @@ impl<K: Kind> Object<K> {
         let observed = match observed.await {
             Ok(observed) => observed,
             // The only reference left is what the object belongs to, and with that it is gone too.
-            Err(Trouble::Waiting(waiting)) if waiting.reason == reason::REFERENCE_NOT_FOUND => {
+            Err(Trouble::Blocked(waiting)) if waiting.reason == Reason::ReferenceNotFound => {
                 return Assessment::nothing(&target, Some(Contact::Absent));
             }
             Err(trouble) => return Assessment::stopped(&target, trouble.into()),

@@ -1,5 +1,6 @@
 //! Conditions as every status has them: a transition keeps its time for as long as it lasts.
 
+use api::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -31,13 +32,13 @@ impl<'a> Conditions<'a> {
     }
 
     #[must_use]
-    pub fn with(mut self, kind: &str, truth: Truth, reason: &str, message: &str) -> Self {
+    pub fn with(mut self, kind: &str, truth: Truth, reason: Reason, message: &str) -> Self {
         let status = truth.as_str();
         let since = self.before.iter().find(|it| it.type_ == kind && it.status == status);
         self.made.push(Condition {
             type_: kind.to_owned(),
             status: status.to_owned(),
-            reason: reason.to_owned(),
+            reason: reason.as_str().to_owned(),
             message: shortened(message, LONGEST),
             observed_generation: self.generation,
             last_transition_time: since.map_or(Time(self.now), |it| it.last_transition_time.clone()),
@@ -74,7 +75,7 @@ mod tests {
     fn message_of_a_condition_is_cut() {
         let message = "ä".repeat(10_000);
         let made = Conditions::new(&[], None, Timestamp::UNIX_EPOCH);
-        let made = made.with("Ready", Truth::True, "UpToDate", &message).made();
+        let made = made.with("Ready", Truth::True, Reason::UpToDate, &message).made();
         assert_eq!(made[0].message.len(), LONGEST - 1);
         assert!(made[0].message.ends_with('…'));
     }

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::reason;
+use api::Reason;
 use jiff::Timestamp;
 
 use crate::{
-    outcome::Waiting,
+    outcome::Blocked,
     plan::{Change, PlanView},
 };
 
@@ -40,7 +40,7 @@ impl Mended {
     }
 
     /// Whether a plan would only be the next round of a quarrel.
-    pub fn contended(&self, generation: Option<i64>, plan: &PlanView, now: Timestamp) -> Option<Waiting> {
+    pub fn contended(&self, generation: Option<i64>, plan: &PlanView, now: Timestamp) -> Option<Blocked> {
         if self.generation != generation {
             return None;
         }
@@ -52,8 +52,8 @@ impl Mended {
         });
         let (field, first) = quarrel?;
         let until = first.checked_add(WITHIN).unwrap_or(first);
-        Some(Waiting {
-            reason: reason::CONTENDED,
+        Some(Blocked {
+            reason: Reason::Contended,
             message: format!(
                 "spec.{field}: somebody else has changed it back {MOST} times within an hour. It is left alone until {until}: \
                  find out who, or remove the field from the manifest"
@@ -98,7 +98,7 @@ mod tests {
     fn a_field_that_was_mended_three_times_is_left_alone_for_the_rest_of_the_hour() {
         assert_eq!(mended(2).contended(Some(1), &plan("quotaAllowance"), at(15)), None);
         let contended = mended(3).contended(Some(1), &plan("quotaAllowance"), at(20)).unwrap();
-        assert_eq!(contended.reason, "Contended");
+        assert_eq!(contended.reason, api::Reason::Contended);
         assert!(contended.message.contains("spec.quotaAllowance"), "{}", contended.message);
         assert!(mended(3).contended(Some(1), &plan("quotaAllowance"), at(64)).is_some());
         assert_eq!(mended(3).contended(Some(1), &plan("quotaAllowance"), at(65)), None);

@@ -1,6 +1,6 @@
 //! How a control plane is reached: its address, whom to trust, and the credentials for it.
 
-use api::{CoderControlPlane, External, reason};
+use api::{CoderControlPlane, External, Reason};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
@@ -9,7 +9,7 @@ use url::Url;
 use crate::{
     control_plane::address,
     lookup::{self, Lookup, Values},
-    outcome::Waiting,
+    outcome::Blocked,
 };
 
 /// The keys of an account from which tokens are made.
@@ -46,9 +46,9 @@ pub enum Credentials {
 /// What a manifest and the Secrets behind it say of a deployment, part by part. A part that cannot be read says why.
 #[derive(Debug)]
 pub struct Declared {
-    url: Result<Url, Waiting>,
-    authority: Result<Option<SecretSlice<u8>>, Waiting>,
-    credentials: Result<Credentials, Waiting>,
+    url: Result<Url, Blocked>,
+    authority: Result<Option<SecretSlice<u8>>, Blocked>,
+    credentials: Result<Credentials, Blocked>,
     /// The Secrets that hold the certificates and the credentials, as `NAME/KEY`.
     authority_ref: Option<String>,
     credentials_ref: Option<String>,
@@ -56,7 +56,7 @@ pub struct Declared {
 
 impl Declared {
     /// All parts, or what is wrong with the first of them.
-    pub fn endpoint(self) -> Result<Endpoint, Waiting> {
+    pub fn endpoint(self) -> Result<Endpoint, Blocked> {
         let Self { url, authority, credentials, .. } = self;
         Ok(Endpoint { credentials: credentials?, url: url?, authority: authority? })
     }
@@ -155,7 +155,7 @@ pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declare
 }
 
 /// Reads what a control plane declares of its deployment. The error says what to do.
-pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
+pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Blocked> {
     declared(plane, lookup).await.endpoint()
 }
 
@@ -167,7 +167,7 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
     };
     let url = declared
         .parse()
-        .map_err(|error| Waiting { reason: reason::INVALID, message: format!("{field}: {error}") });
+        .map_err(|error| Blocked { reason: Reason::Invalid, message: format!("{field}: {error}") });
     let authority_ref =
         plane.spec.external.as_ref().and_then(External::ca).map(|(name, key)| format!("{name}/{key}"));
     Declared {
@@ -180,7 +180,7 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
 }
 
 /// The same, all of it readable. The error says what to do.
-pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Waiting> {
+pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Blocked> {
     declared_place(plane, lookup).await.endpoint()
 }
 
@@ -188,7 +188,7 @@ async fn credentials_of(
     plane: &CoderControlPlane,
     external: &External,
     lookup: &dyn Lookup,
-) -> Result<Credentials, Waiting> {
+) -> Result<Credentials, Blocked> {
     let name = &external.credentials_secret_ref.name;
     let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
     credentials(external, &values).ok_or_else(|| {
@@ -200,7 +200,7 @@ async fn credentials_of(
 async fn authority_of(
     plane: &CoderControlPlane,
     lookup: &dyn Lookup,
-) -> Result<Option<SecretSlice<u8>>, Waiting> {
+) -> Result<Option<SecretSlice<u8>>, Blocked> {
     let Some((name, key)) = plane.spec.external.as_ref().and_then(External::ca) else { return Ok(None) };
     let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
     values.get(key).cloned().map(Some).ok_or_else(|| lookup::no_value(name, key))
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    async fn ask(external: serde_json::Value, namespace: Namespace) -> Result<Endpoint, Waiting> {
+    async fn ask(external: serde_json::Value, namespace: Namespace) -> Result<Endpoint, Blocked> {
         let plane = serde_json::from_value(serde_json::json!({"apiVersion": "coder.com/v1alpha1",
             "kind": "CoderControlPlane", "metadata": {"name": "main"}, "spec": {"external": external}}));
         endpoint(&plane.unwrap(), &namespace).await
@@ -258,16 +258,16 @@ mod tests {
         let found = ask(at("coder"), Namespace(Ok(account))).await.unwrap().credentials;
         assert!(matches!(&found, Credentials::Account { email, .. } if email == "a@b.c"), "{found:?}");
         let half = ask(at("coder"), Namespace(Ok(vec![("email", "a@b.c")]))).await.unwrap_err();
-        assert_eq!(half.reason, reason::SECRET_NOT_FOUND);
+        assert_eq!(half.reason, Reason::SecretNotFound);
         assert!(half.message.contains("token, nor under email and password"), "{}", half.message);
     }
 
     #[tokio::test]
     async fn a_secret_that_is_missing_is_told_from_one_that_cannot_be_read() {
         let missing = ask(at("other"), Namespace(Ok(vec![]))).await.unwrap_err();
-        assert_eq!(missing.reason, reason::SECRET_NOT_FOUND);
+        assert_eq!(missing.reason, Reason::SecretNotFound);
         let unreadable = ask(at("coder"), Namespace(Err("forbidden"))).await.unwrap_err();
-        assert_eq!(unreadable.reason, reason::SECRET_UNREADABLE);
+        assert_eq!(unreadable.reason, Reason::SecretUnreadable);
         assert!(unreadable.message.contains("forbidden"), "{}", unreadable.message);
     }
 

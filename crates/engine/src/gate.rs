@@ -1,9 +1,9 @@
 //! What a deployment must have before a kind can be kept there: a licensed feature, a version.
 
-use api::reason;
+use api::Reason;
 use client::deployment::{BuildInfo, Entitlements};
 
-use crate::{outcome::Waiting, version::Version};
+use crate::{outcome::Blocked, version::Version};
 
 /// The oldest Coder that we know how to talk to.
 const OLDEST: (u32, u32) = (2, 34);
@@ -19,17 +19,17 @@ pub struct Gate {
 
 /// Whether a kind can be kept on this deployment now. Looked at before anything else is read: without its feature a
 /// surface answers with refusals or with defaults, and neither says what is stored.
-pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Waiting> {
+pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Blocked> {
     let Gate { feature, license } = gate;
     // A development build has no version that means anything, and is let through.
     if Version::parse(&build.version).is_some_and(|found| found.minor() < OLDEST) {
         let (major, minor) = OLDEST;
         let message = format!("needs Coder >= {major}.{minor}, and this is {}", build.version);
-        return Err(Waiting { reason: reason::VERSION_TOO_OLD, message });
+        return Err(Blocked { reason: Reason::VersionTooOld, message });
     }
     if !entitlements.is_enabled(feature) {
-        return Err(Waiting {
-            reason: reason::NOT_ENTITLED,
+        return Err(Blocked {
+            reason: Reason::NotEntitled,
             message: format!("needs a {license} licence: {feature}"),
         });
     }
@@ -37,10 +37,10 @@ pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Resu
 }
 
 /// What a build says that knows no licences at all: the open-source one.
-pub fn without_licences(gate: Gate) -> Waiting {
+pub fn without_licences(gate: Gate) -> Blocked {
     let Gate { feature, license } = gate;
-    Waiting {
-        reason: reason::NOT_ENTITLED,
+    Blocked {
+        reason: Reason::NotEntitled,
         message: format!("needs a {license} licence: {feature}; this build of Coder takes none"),
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{
     decide::Contact,
     gate::Gate,
-    outcome::{Trouble, Waiting},
+    outcome::{Blocked, Trouble},
     plan::Plan,
     provisioner_keys::Desk,
     world::World,
@@ -142,7 +142,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
 
     /// Pure: why nothing can be planned although everything was read. What the kind tells of itself is written all the same.
-    fn waits(_observed: &Self::Observed) -> Option<Waiting> {
+    fn waits(_observed: &Self::Observed) -> Option<Blocked> {
         None
     }
 

@@ -39,6 +39,6 @@ pub use decide::{Contact, Decision, Door, Refusal};
 pub use endpoint::{Credentials, Endpoint};
 pub use kind::{Aside, Invalid, Kind, RemoteName};
 pub use lookup::Lookup;
-pub use outcome::{Outcome, Trouble, Waiting};
+pub use outcome::{Blocked, Outcome, Trouble};
 pub use plan::{Action, Change, Impact, Plan, PlanView, Step};
 pub use world::{Freshness, World};

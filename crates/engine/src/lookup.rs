@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use futures::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// Where references are followed. Two of them are all that a door needs to be the same engine.
 pub trait Lookup: Send + Sync {
@@ -35,13 +35,13 @@ impl Unreadable {
     }
 
     /// What a condition says of a Secret that was not read.
-    pub fn of_secret(self, name: &str) -> Waiting {
+    pub fn of_secret(self, name: &str) -> Blocked {
         match self {
-            Self::Unavailable(why) => Waiting {
-                reason: reason::SECRET_UNREADABLE,
+            Self::Unavailable(why) => Blocked {
+                reason: Reason::SecretUnreadable,
                 message: format!("Secret {name} cannot be read: {why}"),
             },
-            Self::NotAllowed(message) => Waiting { reason: reason::SECRET_NOT_ALLOWED, message },
+            Self::NotAllowed(message) => Blocked { reason: Reason::SecretNotAllowed, message },
         }
     }
 }
@@ -78,11 +78,11 @@ impl fmt::Debug for Values {
 }
 
 /// The values of a Secret that has to be there.
-pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<Values, Waiting> {
+pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<Values, Blocked> {
     match lookup.secret(namespace, name).await {
         Ok(Some(values)) => Ok(values),
-        Ok(None) => Err(Waiting {
-            reason: reason::SECRET_NOT_FOUND,
+        Ok(None) => Err(Blocked {
+            reason: Reason::SecretNotFound,
             message: format!("there is no Secret {name}: create it"),
         }),
         Err(unreadable) => Err(unreadable.of_secret(name)),
@@ -90,9 +90,9 @@ pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<
 }
 
 /// A key of a Secret is missing, or holds nothing that can be used.
-pub fn no_value(name: &str, key: &str) -> Waiting {
-    Waiting {
-        reason: reason::SECRET_NOT_FOUND,
+pub fn no_value(name: &str, key: &str) -> Blocked {
+    Blocked {
+        reason: Reason::SecretNotFound,
         message: format!("Secret {name} has no text under {key}: add it"),
     }
 }

@@ -81,14 +81,6 @@ pub struct Key {
     pub name: String,
 }
 
-/// Something that is left out, or that a person should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// The reason in a condition.
-    pub reason: &'static str,
-    pub message: String,
-}
-
 impl Key {
     pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);

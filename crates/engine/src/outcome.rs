@@ -1,8 +1,8 @@
-//! How a pass over one object ended. Waiting and success are outcomes; only what went wrong is trouble.
+//! How a pass over one object ended. Blocked and success are outcomes; only what went wrong is trouble.
 
 use std::sync::Arc;
 
-use api::reason;
+use api::Reason;
 use client::Class;
 
 use crate::{decide::Refusal, kind::Invalid};
@@ -19,7 +19,7 @@ pub enum Outcome {
     Applied,
     /// There is a difference, and nobody is asked to mend it.
     Observed,
-    Waiting(Waiting),
+    Blocked(Blocked),
     Refused(Refusal),
     Invalid(Invalid),
     Failed(Trouble),
@@ -27,9 +27,9 @@ pub enum Outcome {
 
 /// What has to come first, and will be noticed when it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct Blocked {
     /// The reason in the condition.
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Waiting {
 #[derive(Debug, Clone)]
 pub enum Trouble {
     /// Something has to come first.
-    Waiting(Waiting),
+    Blocked(Blocked),
     /// coderd said no, or said nothing.
     Remote(Arc<client::Error>),
     /// The remote object is not as the plan read it, and nothing was written.
@@ -46,11 +46,11 @@ pub enum Trouble {
 
 impl Trouble {
     /// The reason and the message of a condition, whatever the trouble.
-    pub fn into_waiting(self) -> Waiting {
+    pub fn into_blocked(self) -> Blocked {
         match self {
-            Self::Waiting(waiting) => waiting,
-            Self::Remote(error) => Waiting { reason: reason_of(error.class()), message: error.words() },
-            Self::Stale => Waiting { reason: reason::PROGRESSING, message: STALE.to_owned() },
+            Self::Blocked(waiting) => waiting,
+            Self::Remote(error) => Blocked { reason: reason_of(error.class()), message: error.words() },
+            Self::Stale => Blocked { reason: Reason::Progressing, message: STALE.to_owned() },
         }
     }
 }
@@ -61,16 +61,16 @@ impl From<client::Error> for Trouble {
     }
 }
 
-impl From<Waiting> for Trouble {
-    fn from(waiting: Waiting) -> Self {
-        Self::Waiting(waiting)
+impl From<Blocked> for Trouble {
+    fn from(waiting: Blocked) -> Self {
+        Self::Blocked(waiting)
     }
 }
 
 impl From<Trouble> for Outcome {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Waiting(waiting) => Self::Waiting(waiting),
+            Trouble::Blocked(waiting) => Self::Blocked(waiting),
             trouble => Self::Failed(trouble),
         }
     }
@@ -78,17 +78,17 @@ impl From<Trouble> for Outcome {
 
 impl Outcome {
     /// The reason of the condition `Ready`.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Equal | Self::Applied => reason::UP_TO_DATE,
-            Self::Observed => reason::OBSERVED,
-            Self::Waiting(waiting) | Self::Failed(Trouble::Waiting(waiting)) => waiting.reason,
-            Self::Refused(Refusal::NotEqual | Refusal::NotOurs) => reason::ADOPTION_REFUSED,
-            Self::Refused(Refusal::NotApproved) => reason::APPROVAL_REQUIRED,
-            Self::Refused(Refusal::Destructive) => reason::DESTRUCTIVE_REFUSED,
-            Self::Invalid(_) => reason::INVALID,
+            Self::Equal | Self::Applied => Reason::UpToDate,
+            Self::Observed => Reason::Observed,
+            Self::Blocked(waiting) | Self::Failed(Trouble::Blocked(waiting)) => waiting.reason,
+            Self::Refused(Refusal::NotEqual | Refusal::NotOurs) => Reason::AdoptionRefused,
+            Self::Refused(Refusal::NotApproved) => Reason::ApprovalRequired,
+            Self::Refused(Refusal::Destructive) => Reason::DestructiveRefused,
+            Self::Invalid(_) => Reason::Invalid,
             Self::Failed(Trouble::Remote(error)) => reason_of(error.class()),
-            Self::Failed(Trouble::Stale) => reason::PROGRESSING,
+            Self::Failed(Trouble::Stale) => Reason::Progressing,
         }
     }
 
@@ -113,15 +113,15 @@ impl Outcome {
 }
 
 /// One mapping from what coderd said to what a condition says, for every kind.
-pub fn reason_of(class: Class) -> &'static str {
+pub fn reason_of(class: Class) -> Reason {
     match class {
-        Class::Invalid => reason::INVALID,
-        Class::License => reason::NOT_ENTITLED,
-        Class::Forbidden => reason::FORBIDDEN,
-        Class::SignedOut => reason::UNAUTHORIZED,
-        Class::RateLimited => reason::RATE_LIMITED,
-        Class::Transient => reason::UNREACHABLE,
-        Class::AddressNotAllowed => reason::ADDRESS_NOT_ALLOWED,
-        Class::Missing | Class::Conflict | Class::Unexpected => reason::REMOTE_ERROR,
+        Class::Invalid => Reason::Invalid,
+        Class::License => Reason::NotEntitled,
+        Class::Forbidden => Reason::Forbidden,
+        Class::SignedOut => Reason::Unauthorized,
+        Class::RateLimited => Reason::RateLimited,
+        Class::Transient => Reason::Unreachable,
+        Class::AddressNotAllowed => Reason::AddressNotAllowed,
+        Class::Missing | Class::Conflict | Class::Unexpected => Reason::RemoteError,
     }
 }

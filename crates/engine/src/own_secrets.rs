@@ -7,12 +7,12 @@
 
 use std::collections::BTreeSet;
 
-use api::{annotation, finalizer, reason};
+use api::{Reason, annotation, finalizer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{outcome::Waiting, provisioner_keys::Record};
+use crate::{outcome::Blocked, provisioner_keys::Record};
 
 /// The API group of the kinds that own Secrets of ours.
 const GROUP: &str = "coder.com/";
@@ -57,20 +57,20 @@ pub fn refusal(secret: &ObjectMeta, asker: Option<&str>) -> Option<String> {
 
 /// Returns why the object with that uid must not keep its provisioner key in a Secret. `None` where it may, and where a
 /// record names the holder: whether that object still exists is not known from the Secret.
-pub fn withheld(secret: &ObjectMeta, uid: &str) -> Option<Waiting> {
+pub fn withheld(secret: &ObjectMeta, uid: &str) -> Option<Blocked> {
     if secret.owner_references.iter().flatten().any(|it| it.uid == uid) {
         return None;
     }
     let name = secret.name.as_deref().unwrap_or_default();
     match own(secret)? {
         Own::RecordedKey { .. } => None,
-        Own::OwnedKey { owner, .. } => Some(Waiting {
-            reason: reason::HELD_BY_OTHER,
+        Own::OwnedKey { owner, .. } => Some(Blocked {
+            reason: Reason::HeldByOther,
             message: format!("{owner} keeps its own key in Secret {name}: choose another secretName"),
         }),
         Own::UnreadableKey | Own::Access { .. } => {
             let message = refusal(secret, Some(uid)).unwrap_or_default();
-            Some(Waiting { reason: reason::SECRET_NOT_ALLOWED, message })
+            Some(Blocked { reason: Reason::SecretNotAllowed, message })
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let held = json!({"finalizers": [finalizer::TOKEN]});
         for known in [annotated, held, owned_by("CoderControlPlane")] {
             let known = secret(&known);
-            assert_eq!(withheld(&known, "v").unwrap().reason, "SecretNotAllowed");
+            assert_eq!(withheld(&known, "v").unwrap().reason, api::Reason::SecretNotAllowed);
             for asker in [None, Some("u"), Some("v")] {
                 let why = refusal(&known, asker).unwrap();
                 assert!(why.starts_with("Secret s holds the operator's own access"), "{why}");
@@ -186,11 +186,11 @@ mod tests {
         for asker in [None, Some("u")] {
             assert!(refusal(&broken, asker).unwrap().contains("annotation coder.com/provisioner-key"));
         }
-        assert_eq!(withheld(&broken, "u").unwrap().reason, "SecretNotAllowed");
+        assert_eq!(withheld(&broken, "u").unwrap().reason, api::Reason::SecretNotAllowed);
         for kind in ["CoderProvisioner", "CoderProvisionerKey"] {
             let owned = secret(&owned_by(kind));
             let waiting = withheld(&owned, "v").unwrap();
-            assert_eq!(waiting.reason, "HeldByOther");
+            assert_eq!(waiting.reason, api::Reason::HeldByOther);
             assert!(waiting.message.starts_with(&format!("{kind} main keeps its own key")), "{waiting:?}");
         }
         let mut own = owned_by("CoderProvisioner");

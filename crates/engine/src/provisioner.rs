@@ -10,10 +10,10 @@ mod keeper;
 pub mod names;
 pub mod report;
 
-use api::{CoderControlPlane, CoderProvisioner, reason};
+use api::{CoderControlPlane, CoderProvisioner, Reason};
 use kube::ResourceExt as _;
 
-use crate::{control_plane::version, outcome::Waiting, provisioner_keys::SecretPlace};
+use crate::{control_plane::version, outcome::Blocked, provisioner_keys::SecretPlace};
 
 /// The kinds of the objects that a provisioner has: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 4] = [
@@ -33,13 +33,13 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
 }
 
 /// The image of the daemons, if they may have it now: a control plane has it first.
-pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> Result<String, Waiting> {
+pub fn image(provisioner: &CoderProvisioner, plane: &CoderControlPlane) -> Result<String, Blocked> {
     let status = plane.status.as_ref();
     let image = chosen(provisioner, plane);
     if provisioner.spec.image().is_none() && plane.spec.external.is_none() {
         let database = status.and_then(|it| it.database_version.as_deref());
-        version::check(&image, database).map_err(|_| Waiting {
-            reason: reason::CONTROL_PLANE_NOT_READY,
+        version::check(&image, database).map_err(|_| Blocked {
+            reason: Reason::ControlPlaneNotReady,
             message: format!(
                 "control plane {} refuses {image}, and so do its daemons: its own status says more",
                 plane.name_any()
@@ -78,7 +78,7 @@ mod tests {
         (serde_json::from_value(provisioner).unwrap(), serde_json::from_value(plane).unwrap())
     }
 
-    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> Result<String, Waiting> {
+    fn of(declared: &Value, plane: &Value, version: Option<&str>) -> Result<String, Blocked> {
         let (provisioner, plane) = pair(declared, plane, version);
         image(&provisioner, &plane)
     }
@@ -101,7 +101,7 @@ mod tests {
         let at = |tag: &str| json!({"image": format!("mirror.example.com/coder:{tag}")});
         for (tag, word) in [("v2.37.0", "is as new"), ("v2.35.0", "main refuses")] {
             let held = of(&Value::Null, &at(tag), Some("v2.36.0+abc")).unwrap_err();
-            assert_eq!(held.reason, reason::CONTROL_PLANE_NOT_READY);
+            assert_eq!(held.reason, Reason::ControlPlaneNotReady);
             assert!(held.message.contains(word) && held.message.contains(tag), "{}", held.message);
         }
         let older = of(&json!("own:v2.35.0"), &at("v2.36.0"), Some("v2.36.0+abc"));

@@ -36,19 +36,3 @@ pub use names::{Names, checksum, tags_hash};
 pub use own::OwnIntents;
 pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
 pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Wanted};
-
-/// Reasons that only keys have.
-pub mod reason {
-    /// The key is live, and the value in the Secret proves it.
-    pub const KEY_READY: &str = "KeyReady";
-    /// The key is live, and no Secret holds its value any more.
-    pub const SECRET_MISSING: &str = "SecretMissing";
-    /// The Secret holds a value that Coder does not take; the key that we made is live.
-    pub const SECRET_CHANGED: &str = "SecretChanged";
-    /// The Secret holds a value that Coder does not take; the key is gone.
-    pub const KEY_REVOKED: &str = "KeyRevoked";
-    /// A key that is not ours has the declared name.
-    pub const NAME_TAKEN: &str = "NameTaken";
-    /// The key is live, and no daemon was seen on it in time.
-    pub const DAEMONS_NOT_SEEN: &str = "DaemonsNotSeen";
-}

@@ -1,9 +1,8 @@
 //! The status that a pass leaves behind. Pure: the time is an argument, and the same pass twice is the same status.
 
 use api::{
-    Difference, Status,
+    Difference, Reason, Status,
     condition::{DRIFTED, READY, RECONCILING, STALLED},
-    reason,
 };
 use client::Class;
 use jiff::Timestamp;
@@ -75,9 +74,9 @@ fn conditions(before: &[Condition], pass: &Pass<'_>, differs: bool) -> Vec<Condi
     let ready = outcome.is_ready().into();
     let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
     let made = match contact {
-        None => made.with(DRIFTED, Truth::Unknown, reason::NOT_OBSERVED, ""),
-        Some(_) if differs => made.with(DRIFTED, Truth::True, reason::DRIFT_FOUND, &plan.summary),
-        Some(_) => made.with(DRIFTED, Truth::False, reason::NO_DRIFT, ""),
+        None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
+        Some(_) if differs => made.with(DRIFTED, Truth::True, Reason::DriftFound, &plan.summary),
+        Some(_) => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
     };
     // These two are there only while they are true: that is how tools tell progress from its lack.
     let made = if outcome.is_stalled() {
@@ -98,8 +97,8 @@ pub fn begun(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -
     }
     let words = "not compared with the deployment yet";
     let conditions = Conditions::new(&[], generation, now)
-        .with(READY, Truth::Unknown, reason::PROGRESSING, words)
-        .with(RECONCILING, Truth::True, reason::PROGRESSING, words)
+        .with(READY, Truth::Unknown, Reason::Progressing, words)
+        .with(RECONCILING, Truth::True, Reason::Progressing, words)
         .made();
     Some(Status { observed_generation: generation, conditions, ..before.cloned().unwrap_or_default() })
 }
@@ -109,8 +108,8 @@ pub fn suspended(before: Option<&Status>, generation: Option<i64>, now: Timestam
     let before = before.cloned().unwrap_or_default();
     let words = "suspended: nothing is read or changed";
     let conditions = Conditions::new(&before.conditions, generation, now)
-        .with(READY, Truth::Unknown, reason::SUSPENDED, words)
-        .with(DRIFTED, Truth::Unknown, reason::SUSPENDED, "")
+        .with(READY, Truth::Unknown, Reason::Suspended, words)
+        .with(DRIFTED, Truth::Unknown, Reason::Suspended, "")
         .made();
     Status { observed_generation: generation, conditions, ..before }
 }
@@ -121,7 +120,7 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
     match outcome {
         Outcome::Equal | Outcome::Applied => "as declared".to_owned(),
         Outcome::Observed => format!("differs ({}), and is only observed", plan.summary),
-        Outcome::Waiting(waiting) | Outcome::Failed(Trouble::Waiting(waiting)) => waiting.message.clone(),
+        Outcome::Blocked(waiting) | Outcome::Failed(Trouble::Blocked(waiting)) => waiting.message.clone(),
         Outcome::Refused(Refusal::NotEqual) => {
             "it exists and differs: make the manifest equal to it, or set adoptionPolicy to Adopt to take it over".to_owned()
         }

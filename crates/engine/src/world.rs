@@ -11,7 +11,7 @@ mod shared;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use api::{DEFAULT_ORGANIZATION, EVERYONE, reason};
+use api::{DEFAULT_ORGANIZATION, EVERYONE, Reason};
 use client::{
     Client, Error,
     deployment::{BuildInfo, Entitlements},
@@ -34,7 +34,7 @@ pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     gate::{self, Gate},
     kind::RemoteName,
-    outcome::{Trouble, Waiting},
+    outcome::{Blocked, Trouble},
     provisioner_keys::{Desk, OwnIntents},
 };
 
@@ -177,8 +177,8 @@ impl World {
     /// Whether a kind can be kept on this deployment now.
     pub async fn pass(&self, gate: Gate) -> Result<(), Trouble> {
         match self.deployment().await {
-            Ok(known) if self.expected.is_some_and(|it| it != known.0.deployment_id) => Err(Waiting {
-                reason: reason::DEPLOYMENT_CHANGED,
+            Ok(known) if self.expected.is_some_and(|it| it != known.0.deployment_id) => Err(Blocked {
+                reason: Reason::DeploymentChanged,
                 message: format!("another deployment answers: {}", known.0.deployment_id),
             }
             .into()),
@@ -205,7 +205,7 @@ impl World {
             return Ok(());
         }
         let message = format!("another deployment answers: {found}");
-        Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into())
+        Err(Blocked { reason: Reason::DeploymentChanged, message }.into())
     }
 
     /// What answers, and what it is licensed for.
@@ -299,8 +299,8 @@ impl World {
 }
 
 /// Something that is referred to is not there.
-pub fn missing(message: String) -> Waiting {
-    Waiting { reason: reason::REFERENCE_NOT_FOUND, message }
+pub fn missing(message: String) -> Blocked {
+    Blocked { reason: Reason::ReferenceNotFound, message }
 }
 
 /// Names of organizations are the same in any case.

@@ -10,7 +10,7 @@ pub(crate) enum Exit {
     /// A deployment differs from the manifests, and the verb reports that.
     Drift,
     /// Timed out waiting for a dependency.
-    Waiting,
+    Blocked,
     /// Refused by a policy of the manifest, by the person who was asked, or because nobody named the deployment.
     Refused,
     /// Failure.
@@ -50,7 +50,7 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::Drift => 3,
             Exit::Refused => 4,
-            Exit::Waiting => 5,
+            Exit::Blocked => 5,
         })
     }
 }

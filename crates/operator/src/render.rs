@@ -4,6 +4,7 @@ mod style;
 mod text;
 
 use anyhow::{Context as _, Result};
+use api::Reason;
 use engine::{Assessment, Decision, Outcome, PlanView, Verdict, status::message};
 use serde::Serialize;
 
@@ -28,7 +29,7 @@ pub(crate) struct Row {
     state: State,
     /// The reason of the state, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     plan: PlanView,
@@ -51,7 +52,7 @@ pub(crate) enum Ended {
     Applied,
     Equal,
     Observed,
-    Waiting,
+    Blocked,
     Refused,
     /// The plan was no longer the one that was shown.
     Skipped,
@@ -65,7 +66,7 @@ impl Ended {
             Self::Applied => "applied",
             Self::Equal => "equal",
             Self::Observed => "observed",
-            Self::Waiting => "waiting",
+            Self::Blocked => "waiting",
             Self::Refused => "refused",
             Self::Skipped => "skipped",
             Self::Invalid => "invalid",
@@ -80,7 +81,7 @@ impl From<&Outcome> for Ended {
             Outcome::Equal => Self::Equal,
             Outcome::Applied => Self::Applied,
             Outcome::Observed => Self::Observed,
-            Outcome::Waiting(_) => Self::Waiting,
+            Outcome::Blocked(_) => Self::Blocked,
             Outcome::Refused(_) => Self::Refused,
             Outcome::Invalid(_) => Self::Invalid,
             Outcome::Failed(_) => Self::Failed,
@@ -95,7 +96,7 @@ enum State {
     Differs,
     Observed,
     Refused,
-    Waiting,
+    Blocked,
     Invalid,
     Failed,
 }
@@ -136,8 +137,8 @@ impl Row {
     }
 
     /// Whether this reason was shown already, with its message.
-    pub(crate) fn has_reason(&self, reason: &str) -> bool {
-        self.reason == Some(reason)
+    pub(crate) fn has_reason(&self, reason: Option<Reason>) -> bool {
+        reason.is_some() && self.reason == reason
     }
 
     pub(crate) fn end(&mut self, done: Done) {
@@ -153,7 +154,7 @@ fn state_of(outcome: &Outcome) -> State {
     match outcome {
         Outcome::Equal | Outcome::Applied => State::Equal,
         Outcome::Observed => State::Observed,
-        Outcome::Waiting(_) => State::Waiting,
+        Outcome::Blocked(_) => State::Blocked,
         Outcome::Refused(_) => State::Refused,
         Outcome::Invalid(_) => State::Invalid,
         Outcome::Failed(_) => State::Failed,

@@ -63,7 +63,7 @@ fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
 fn exit_of_outcome(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Equal | Outcome::Applied | Outcome::Observed => Exit::Success,
-        Outcome::Waiting(_) => Exit::Waiting,
+        Outcome::Blocked(_) => Exit::Blocked,
         Outcome::Refused(_) => Exit::Refused,
         Outcome::Invalid(_) => Exit::Usage,
         Outcome::Failed(_) => Exit::Failure,

@@ -126,7 +126,7 @@ fn url_in(log: &str) -> Option<String> {
 /// Returns how many reconciles of a kind found the object up to date.
 fn reconciles(metrics: &str, kind: &str) -> u32 {
     let kind = format!("kind=\"{kind}\"");
-    let reason = format!("reason=\"{}\"", api::reason::UP_TO_DATE);
+    let reason = format!("reason=\"{}\"", api::Reason::UpToDate);
     let lines = metrics.lines().filter(|it| it.starts_with("coder_operator_reconciles_total{"));
     let lines = lines.filter(|it| it.contains(&kind) && it.contains(&reason));
     lines.filter_map(|it| it.rsplit(' ').next()?.parse::<u32>().ok()).sum()
@@ -140,7 +140,7 @@ mod tests {
     fn reconciles_of_one_kind_that_found_it_up_to_date_are_counted() {
         let metrics = r#"# HELP coder_operator_reconciles x
 coder_operator_reconciles_total{kind="CoderGroup",reason="UpToDate"} 7
-coder_operator_reconciles_total{kind="CoderGroup",reason="Waiting"} 9
+coder_operator_reconciles_total{kind="CoderGroup",reason="Blocked"} 9
 coder_operator_reconciles_total{kind="CoderGroupSync",reason="UpToDate"} 5
 "#;
         assert_eq!(reconciles(metrics, "CoderGroup"), 7);

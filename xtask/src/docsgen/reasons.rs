@@ -42,7 +42,7 @@ pub(super) fn groups(kind: &str) -> impl Iterator<Item = &'static ReasonGroup> {
 pub(super) fn table(group: &ReasonGroup) -> String {
     let mut table = Table::new(&["reason", "meaning", "what to do"]);
     for row in group.reasons {
-        table.row([code(row.reason), row.meaning.to_owned(), row.action.to_owned()]);
+        table.row([code(row.reason.as_str()), row.meaning.to_owned(), row.action.to_owned()]);
     }
     table.finish()
 }

@@ -1,7 +1,7 @@
 //! Conditions and reasons of control planes.
 
 use super::{CONTROL_PLANE, ConditionDoc, ReasonGroup, row};
-use crate::{condition, reason};
+use crate::{Reason, condition};
 
 pub(super) const CONDITIONS: &[ConditionDoc] = &[
     ConditionDoc {
@@ -37,57 +37,57 @@ pub(super) const WORKLOAD: ReasonGroup = ReasonGroup {
     kinds: CONTROL_PLANE,
     reasons: &[
         row(
-            reason::ROLLOUT_STUCK,
+            Reason::RolloutStuck,
             "Pods do not become ready; the message names a pod, its state and its last log line.",
             "Correct what the log line reports. The previous pods keep serving.",
         ),
         row(
-            reason::NOT_APPLIED,
+            Reason::NotApplied,
             "The API server or an admission policy refused an object.",
             "Read the answer in the message, and change the manifest or the policy.",
         ),
         row(
-            reason::DOWNGRADE_REFUSED,
+            Reason::DowngradeRefused,
             "The image is older than the version that has already migrated the database.",
             "Use an image of at least `status.databaseVersion`, or restore an older database.",
         ),
         row(
-            reason::VERSION_UNKNOWN,
+            Reason::VersionUnknown,
             "The image has no version tag, so that a downgrade cannot be detected.",
             "Use an image with a version tag.",
         ),
         row(
-            reason::NO_DATABASE,
+            Reason::NoDatabase,
             "No database is declared; coderd uses its built-in database and loses it with the pod.",
             "Set `spec.database`, or `CODER_PG_CONNECTION_URL` in `extraEnv`.",
         ),
         row(
-            reason::DATABASE_REMOVAL_REFUSED,
+            Reason::DatabaseRemovalRefused,
             "The running pods have a database, and the manifest no longer declares one; the pods stay as they are.",
             "Declare the database again. To start with an empty one on purpose, delete the Deployment.",
         ),
         row(
-            reason::NO_CONSENT,
+            Reason::NoConsent,
             "A namespace in `rbac.workspaceNamespaces` lacks the label `coder.com/workspaces-from`.",
             "Label the namespace with the control plane's namespace.",
         ),
         row(
-            reason::NOT_PERMITTED,
+            Reason::NotPermitted,
             "The operator's ServiceAccount lacks permissions in another namespace.",
             "Bind the Role in `deploy/rbac/workspaces.yaml` in that namespace.",
         ),
         row(
-            reason::RULES_NOT_ALLOWED,
+            Reason::RulesNotAllowed,
             "`rbac.extraRules` asks for more than the operator was started to grant.",
             "Add the rule to the file of `--allow-rules`, or remove it from the manifest.",
         ),
         row(
-            reason::GATEWAY_API_MISSING,
+            Reason::GatewayAPIMissing,
             "The cluster has no Gateway API; the HTTPRoute is not created yet.",
             "Install the Gateway API CRDs, or use `expose.ingress`.",
         ),
         row(
-            reason::LICENSE_NOT_APPLIED,
+            Reason::LicenseNotApplied,
             "A declared licence is not installed or not in force.",
             "Look at the condition `LicenseApplied`.",
         ),
@@ -100,32 +100,32 @@ pub(super) const ACCESS: ReasonGroup = ReasonGroup {
     kinds: CONTROL_PLANE,
     reasons: &[
         row(
-            reason::ACCESS_DISABLED,
+            Reason::AccessDisabled,
             "`operatorAccess.disabled` is true; the account and its token were removed.",
             "Set it to false if dependent objects have to be reconciled.",
         ),
         row(
-            "NoUsers",
+            Reason::NoUsers,
             "The deployment has no user, and no database that a Job could reach.",
             "Set `operatorAccess.firstUserSecretRef`, or create the first user in a browser.",
         ),
         row(
-            "NoCredentials",
+            Reason::NoCredentials,
             "The operator has no way to get an account.",
             "Set `operatorAccess.adminCredentialsSecretRef`. Where password login is disabled the Secret has to hold a token.",
         ),
         row(
-            "AccountTaken",
+            Reason::AccountTaken,
             "An account with the operator's name exists, and the operator did not create it.",
             "Delete or rename the account in Coder, then delete the Job to retry at once.",
         ),
         row(
-            "AdminJobRunning",
+            Reason::AdminJobRunning,
             "A Job runs `coder server create-admin-user`.",
             "Wait. The message reports what the pod waits for.",
         ),
         row(
-            "AdminJobFailed",
+            Reason::AdminJobFailed,
             "That Job failed; the message quotes its pod.",
             "Correct the cause. The operator retries after five minutes, or at once when the pod template, a Secret or a \
              ConfigMap changes.",
@@ -138,27 +138,35 @@ pub(super) const LICENSES: ReasonGroup = ReasonGroup {
     conditions: &[condition::LICENSE_APPLIED],
     kinds: CONTROL_PLANE,
     reasons: &[
-        row("Applied", "The declared licences are installed.", "Nothing."),
+        row(Reason::Applied, "The declared licences are installed.", "Nothing."),
         row(
-            "GracePeriod",
+            Reason::GracePeriod,
             "A licence has expired and is in its grace period.",
             "Renew the licence in its Secret.",
         ),
         row(
-            "Pending",
+            Reason::Pending,
             "The deployment or the operator's access is not ready, or no licence is declared.",
             "Look at `OperatorAccessReady`.",
         ),
-        row("SecretMissing", "The Secret with the licence, or its key, does not exist.", "Create it."),
-        row("Forbidden", "The account may not manage licences.", "Give the account the site role `owner`."),
-        row("NotSupported", "This build of Coder has no licences.", "Use the enterprise image."),
+        row(Reason::SecretMissing, "The Secret with the licence, or its key, does not exist.", "Create it."),
         row(
-            "Invalid",
+            Reason::Forbidden,
+            "The account may not manage licences.",
+            "Give the account the site role `owner`.",
+        ),
+        row(Reason::NotSupported, "This build of Coder has no licences.", "Use the enterprise image."),
+        row(
+            Reason::Invalid,
             "Coder refuses the licence, or it is for another deployment or not yet valid.",
             "Put the right licence into the Secret. A refused licence is not uploaded again until the Secret changes.",
         ),
-        row("Expired", "The licence and its grace period have ended.", "Renew the licence in its Secret."),
-        row("Error", "Coder answered with an error.", "Read the message; the upload is retried."),
+        row(
+            Reason::Expired,
+            "The licence and its grace period have ended.",
+            "Renew the licence in its Secret.",
+        ),
+        row(Reason::Error, "Coder answered with an error.", "Read the message; the upload is retried."),
     ],
 };
 
@@ -167,24 +175,28 @@ pub(super) const ENTITLEMENTS: ReasonGroup = ReasonGroup {
     conditions: &[condition::ENTITLEMENTS],
     kinds: CONTROL_PLANE,
     reasons: &[
-        row("Licensed", "Coder reports licensed features and no problem.", "Nothing."),
+        row(Reason::Licensed, "Coder reports licensed features and no problem.", "Nothing."),
         row(
-            "Unlicensed",
+            Reason::Unlicensed,
             "The deployment has no licence in force.",
             "Install one if a kind needs a licensed feature.",
         ),
         row(
-            "GracePeriod",
+            Reason::GracePeriod,
             "Features are in their grace period; the message lists them.",
             "Renew the licence.",
         ),
-        row("Warnings", "Coder reports warnings; they are in `status.licenseWarnings`.", "Read them."),
-        row("Errors", "Coder reports errors; they are in `status.licenseErrors`.", "Read and correct them."),
+        row(Reason::Warnings, "Coder reports warnings; they are in `status.licenseWarnings`.", "Read them."),
         row(
-            "UserLimitExceeded",
+            Reason::Errors,
+            "Coder reports errors; they are in `status.licenseErrors`.",
+            "Read and correct them.",
+        ),
+        row(
+            Reason::UserLimitExceeded,
             "More users are active than the licence allows.",
             "Suspend users, or extend the licence.",
         ),
-        row(reason::NOT_OBSERVED, "The entitlements could not be read.", "Look at `OperatorAccessReady`."),
+        row(Reason::NotObserved, "The entitlements could not be read.", "Look at `OperatorAccessReady`."),
     ],
 };

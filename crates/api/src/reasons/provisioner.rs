@@ -1,7 +1,7 @@
 //! Conditions and reasons of provisioner daemons and of their keys.
 
 use super::{ConditionDoc, KEYS as KINDS_WITH_KEYS, PROVISIONER, ReasonGroup, row};
-use crate::{condition, reason};
+use crate::{Reason, condition};
 
 pub(super) const CONDITIONS: &[ConditionDoc] = &[
     ConditionDoc {
@@ -51,35 +51,35 @@ pub(super) const KEYS: ReasonGroup = ReasonGroup {
     conditions: &[condition::READY, condition::PROVISIONER_KEY, condition::PROVISIONER_KEY_SECRET],
     kinds: KINDS_WITH_KEYS,
     reasons: &[
-        row("KeyReady", "The key is valid, and the Secret holds its value.", "Nothing."),
+        row(Reason::KeyReady, "The key is valid, and the Secret holds its value.", "Nothing."),
         row(
-            "SecretMissing",
+            Reason::SecretMissing,
             "The key is valid in Coder, and no Secret holds its value.",
             "Restore the newest copy of the Secret with its annotations, or request a rotation with `coder.com/rotate-requested-at`.",
         ),
         row(
-            reason::SECRET_OUTDATED,
+            Reason::SecretOutdated,
             "The Secret was replaced by an older copy of itself, such as a backup: it holds an earlier key, and the newest one \
              is valid in Coder. Nothing is minted or revoked; pods that run keep their key.",
             "Restore the newer Secret, or request a rotation.",
         ),
         row(
-            "SecretChanged",
+            Reason::SecretChanged,
             "The Secret holds a value that is not the value of the key, which is still valid in Coder.",
             "Restore the Secret, or request a rotation.",
         ),
         row(
-            "KeyRevoked",
+            Reason::KeyRevoked,
             "The Secret holds a value, and Coder no longer has that key.",
             "Request a rotation. A `CoderProvisioner` creates a new key by itself.",
         ),
         row(
-            "NameTaken",
+            Reason::NameTaken,
             "A key that the operator did not create has the declared name; it is not changed.",
             "Choose another name, or delete that key.",
         ),
         row(
-            "DaemonsNotSeen",
+            Reason::DaemonsNotSeen,
             "The key is valid, and Coder does not see the expected daemons on it.",
             "Check the pods' logs and their network path to Coder; for daemons elsewhere, check that they use the new value.",
         ),
@@ -101,57 +101,57 @@ pub(super) const STAGES: ReasonGroup = ReasonGroup {
     ],
     kinds: PROVISIONER,
     reasons: &[
-        row(reason::CONTROL_PLANE_AVAILABLE, "The control plane exists and has an address.", "Nothing."),
+        row(Reason::ControlPlaneAvailable, "The control plane exists and has an address.", "Nothing."),
         row(
-            reason::CONTROL_PLANE_UNAVAILABLE,
+            Reason::ControlPlaneUnavailable,
             "The control plane does not exist, or has no address yet.",
             "Create it, or look at its status.",
         ),
-        row(reason::OPERATOR_ACCESS_READY, "The control plane has working credentials.", "Nothing."),
+        row(Reason::OperatorAccessReady, "The control plane has working credentials.", "Nothing."),
         row(
-            reason::OPERATOR_ACCESS_NOT_READY,
+            Reason::OperatorAccessNotReady,
             "The control plane has no working credentials.",
             "Look at `OperatorAccessReady` of the control plane, or set `bootstrap.credentialsSecretRef`.",
         ),
-        row(reason::SECRET_READY, "The Secret holds what it should.", "Nothing."),
-        row(reason::ENTITLED, "The licence includes external provisioner daemons.", "Nothing."),
-        row(reason::NOT_SUPPORTED, "This build of Coder has no entitlements.", "Use the enterprise image."),
+        row(Reason::SecretReady, "The Secret holds what it should.", "Nothing."),
+        row(Reason::Entitled, "The licence includes external provisioner daemons.", "Nothing."),
+        row(Reason::NotSupported, "This build of Coder has no entitlements.", "Use the enterprise image."),
         row(
-            reason::ENTITLEMENTS_QUERY_FAILED,
+            Reason::EntitlementsQueryFailed,
             "The entitlements could not be read.",
             "Read the message; the request is retried.",
         ),
-        row(reason::PROVISIONER_KEY_READY, "Coder has the key, as declared.", "Nothing."),
+        row(Reason::ProvisionerKeyReady, "Coder has the key, as declared.", "Nothing."),
         row(
-            reason::PROVISIONER_KEY_FAILED,
+            Reason::ProvisionerKeyFailed,
             "Coder refused to create the key; the message quotes its answer.",
             "Correct the manifest or the account's roles.",
         ),
         row(
-            reason::REFERENCE_NOT_FOUND,
+            Reason::ReferenceNotFound,
             "The organization does not exist in Coder.",
             "Create it or declare it; the reconcile starts when it appears.",
         ),
         row(
-            reason::HELD_BY_OTHER,
+            Reason::HeldByOther,
             "Another custom resource keeps its key in that Secret.",
             "Choose another `key.secretName`; the message names the holder.",
         ),
-        row(reason::MINIMUM_REPLICAS_READY, "The pods are ready, or `replicas` is 0.", "Nothing."),
-        row(reason::NO_REPLICAS_READY, "No pod is ready.", "Look at the pods; the message names one."),
+        row(Reason::MinimumReplicasReady, "The pods are ready, or `replicas` is 0.", "Nothing."),
+        row(Reason::NoReplicasReady, "No pod is ready.", "Look at the pods; the message names one."),
         row(
-            reason::ROLLOUT_STUCK,
+            Reason::RolloutStuck,
             "Pods do not become ready; the message names a pod, its state and its last log line.",
             "Correct what the log line reports.",
         ),
         row(
-            reason::NOT_APPLIED,
+            Reason::NotApplied,
             "The API server or an admission policy refused an object.",
             "Read the answer in the message, and change the manifest or the policy.",
         ),
-        row(reason::DAEMONS_CONNECTED, "Coder sees the daemons.", "Nothing."),
+        row(Reason::DaemonsConnected, "Coder sees the daemons.", "Nothing."),
         row(
-            reason::NOT_OBSERVED,
+            Reason::NotObserved,
             "An earlier condition is not `True`, so that this one was not checked.",
             "Correct the first condition that is `False`.",
         ),

@@ -57,7 +57,7 @@ async fn a_status_is_kept_whole() {
     cluster.apply_spec("CoderGroup", "dev", &spec).await.unwrap();
     let step = json!({"action": "Update", "target": "group dev", "field": "quotaAllowance", "before": "1", "after": "2",
         "impact": "None", "reason": "differs"});
-    let condition = json!({"type": api::condition::READY, "status": "False", "reason": api::reason::OBSERVED,
+    let condition = json!({"type": api::condition::READY, "status": "False", "reason": api::Reason::Observed,
         "message": "", "observedGeneration": 1, "lastTransitionTime": "2026-01-02T03:04:05Z"});
     let status = json!({"observedGeneration": 1, "conditions": [condition], "id": "1",
         "plan": {"hash": "h", "summary": "one change", "steps": [step], "omitted": 3},

@@ -14,9 +14,10 @@ mod service;
 mod service_account;
 mod volumes;
 
+use crate::outcome::Blocked;
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use k8s_openapi::{api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{
     kind::Invalid,
-    objects::{Child, Keeper as _, Notice, child, unless_empty},
+    objects::{Child, Keeper as _, child, unless_empty},
 };
 
 pub use database::sources_of_deployment;
@@ -74,7 +75,7 @@ pub struct Desired {
     /// In the order in which they are applied.
     pub children: Vec<Child>,
     /// What is left out, and what a person should know.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<Blocked>,
 }
 
 /// The objects of a control plane that we run.
@@ -96,8 +97,8 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
     notices.extend(version::check_named(plane.spec.image()));
     notices.extend(database::absence(&plane.spec, facts));
     notices.extend(plane.spec.template_tests.as_ref().map(|_| {
-        Notice {
-            reason: reason::NOT_SUPPORTED,
+        Blocked {
+            reason: Reason::NotSupported,
             message:
                 "spec.templateTests is not used: template tests are a kind of coder-k8s; remove the field"
                     .to_owned(),
@@ -108,14 +109,14 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
 
 /// Whether everything is there that the pods read. One that went away may come back as it was: pods that run are not
 /// replaced by others that cannot.
-fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Notice> {
+fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Blocked> {
     let missing = references::missing(&plane.spec, &facts.sources);
     if missing.is_empty() {
         return Ok(());
     }
     let names = missing.into_iter().collect::<Vec<_>>().join(", ");
     let message = format!("the pods read what is not there, so none is made or changed: create {names}");
-    Err(Notice { reason: reason::SECRET_NOT_FOUND, message })
+    Err(Blocked { reason: Reason::SecretNotFound, message })
 }
 
 impl Deployed {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::Reason;
 use client::deployment::{Entitlements, Feature};
 use jiff::{SignedDuration, Timestamp};
 
@@ -66,7 +67,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub status: bool,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
@@ -170,24 +171,24 @@ impl Summary {
         let what = format!("{}: {enabled} features enabled", self.tier.as_str());
         if !self.errors.is_empty() {
             let message = format!("the deployment reports: {}", self.errors.join(" "));
-            Verdict { status: false, reason: "Errors", message }
+            Verdict { status: false, reason: Reason::Errors, message }
         } else if let (Some(users), Some(limit)) = (self.users, self.user_limit.filter(|it| *it > 0))
             && users > limit
         {
             // How many they are is in the status; here it would change with every user who comes.
             let message = format!("more users are active than the {limit} that the licence is for");
-            Verdict { status: false, reason: "UserLimitExceeded", message }
+            Verdict { status: false, reason: Reason::UserLimitExceeded, message }
         } else if !in_grace.is_empty() {
             let message = format!("{what}; in the grace period: {}", in_grace.join(", "));
-            Verdict { status: true, reason: "GracePeriod", message }
+            Verdict { status: true, reason: Reason::GracePeriod, message }
         } else if !self.has_license {
             let message = "the deployment has no licence that counts: features that need one are off";
-            Verdict { status: true, reason: "Unlicensed", message: message.to_owned() }
+            Verdict { status: true, reason: Reason::Unlicensed, message: message.to_owned() }
         } else if !self.warnings.is_empty() {
             let message = format!("{what}; the deployment warns: {}", self.warnings.join(" "));
-            Verdict { status: true, reason: "Warnings", message }
+            Verdict { status: true, reason: Reason::Warnings, message }
         } else {
-            Verdict { status: true, reason: "Licensed", message: what }
+            Verdict { status: true, reason: Reason::Licensed, message: what }
         }
     }
 }

@@ -19,4 +19,5 @@ pub use claims::{Claims, NotALicense};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
 pub use record::{LicenseRecord, Refused, Told, Uploaded};
 pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed, day};
-pub use verdict::{Obstacle, Reason, Verdict, verdict};
+pub(crate) use verdict::is_retried;
+pub use verdict::{Obstacle, Verdict, verdict};

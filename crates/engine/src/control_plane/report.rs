@@ -1,13 +1,12 @@
 //! The status of a control plane after a pass. Pure: the same findings twice are the same status.
 
 use api::{
-    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, SecretKeyRef,
-    UserLimit,
+    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, Reason,
+    SecretKeyRef, UserLimit,
     condition::{
         COMPLETE, DATABASE_CONFIGURED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING,
         STALLED,
     },
-    reason,
 };
 use client::{Class, deployment::BuildInfo};
 use jiff::Timestamp;
@@ -17,13 +16,12 @@ use uuid::Uuid;
 use super::{
     access::Lifetime,
     entitlements::{Entitlement, Summary, stamp},
-    license::{self, LicenseRecord, LicenseView, Obstacle},
+    license::{self, LicenseRecord, LicenseView, Obstacle, is_retried},
     version,
 };
 use crate::{
     conditions::{Conditions, Truth},
-    objects::Notice,
-    outcome::Waiting,
+    outcome::Blocked,
 };
 
 /// The key of the Secret with the operator's own token, as coder-k8s has it.
@@ -31,36 +29,14 @@ pub const TOKEN_KEY: &str = "token";
 /// How many licences statuses and metrics show.
 pub const MOST_LICENSES: usize = 50;
 const WORKS: &str = "answers, and takes the credentials";
-/// Reasons that only a person can do something about.
-const STALLING: [&str; 8] = [
-    reason::SECRET_NOT_ALLOWED,
-    reason::ADDRESS_NOT_ALLOWED,
-    reason::INVALID,
-    reason::DEPLOYMENT_CHANGED,
-    reason::DOWNGRADE_REFUSED,
-    reason::DATABASE_REMOVAL_REFUSED,
-    reason::NOT_OURS,
-    reason::ACCESS_DISABLED,
-];
-
-/// Reasons of something that is declared and was left out.
-const LEFT_OUT: [&str; 6] = [
-    reason::NOT_OURS,
-    reason::NO_CONSENT,
-    reason::NOT_PERMITTED,
-    reason::RULES_NOT_ALLOWED,
-    reason::GATEWAY_API_MISSING,
-    reason::NOT_SUPPORTED,
-];
-
 /// Reasons of a manifest that names no database.
-const WITHOUT_DATABASE: [&str; 2] = [reason::DATABASE_REMOVAL_REFUSED, reason::NO_DATABASE];
+const WITHOUT_DATABASE: [Reason; 2] = [Reason::DatabaseRemovalRefused, Reason::NoDatabase];
 
 /// What a pass found out.
 #[derive(Debug)]
 pub struct Findings<'a> {
     /// Who answered and took our credentials, or why nobody did.
-    pub access: Result<&'a BuildInfo, &'a Waiting>,
+    pub access: Result<&'a BuildInfo, &'a Blocked>,
     /// How long the token lives that we were given; nothing where it is one of our own.
     pub given: Option<&'a Given>,
     /// The Secret into which the operator writes its own token; `None` where the token is a supplied one.
@@ -90,19 +66,19 @@ pub struct Given {
 #[derive(Debug)]
 pub struct Workload {
     /// Whether the pods are those that are declared, and serve.
-    pub standing: Result<(), Waiting>,
+    pub standing: Result<(), Blocked>,
     pub ready_replicas: Option<i32>,
     /// The newest version of Coder that has worked on the database, as far as containers tell.
     pub database_version: Option<String>,
     /// What is left out, and what a person should know; nothing where that is not known.
-    pub notices: Option<Vec<Notice>>,
+    pub notices: Option<Vec<Blocked>>,
     /// Further namespaces that have Roles for workspaces. `None` where that was not found out.
     pub workspace_namespaces: Option<Vec<String>>,
 }
 
 impl Workload {
     /// Nothing was looked at.
-    pub fn stopped(waiting: Waiting) -> Self {
+    pub fn stopped(waiting: Blocked) -> Self {
         Self {
             standing: Err(waiting),
             ready_replicas: None,
@@ -147,7 +123,7 @@ impl Unread {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Readiness {
     pub is_ready: bool,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
     /// Whether only a person can bring it forward.
     pub is_stalled: bool,
@@ -174,21 +150,21 @@ impl Findings<'_> {
                 is_ready: false,
                 reason: waiting.reason,
                 message: waiting.message.clone(),
-                is_stalled: STALLING.contains(&waiting.reason),
+                is_stalled: waiting.reason.stalls(),
                 is_retried_soon: true,
             };
         }
         match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
             Some(verdict) => Readiness {
                 is_ready: false,
-                reason: reason::LICENSE_NOT_APPLIED,
+                reason: Reason::LicenseNotApplied,
                 message: verdict.message.clone(),
-                is_stalled: !verdict.reason.is_retried(),
-                is_retried_soon: verdict.reason.is_retried(),
+                is_stalled: !is_retried(verdict.reason),
+                is_retried_soon: is_retried(verdict.reason),
             },
             None => Readiness {
                 is_ready: true,
-                reason: reason::UP_TO_DATE,
+                reason: Reason::UpToDate,
                 message: self.works(),
                 is_stalled: false,
                 is_retried_soon: self.awaits_entitlements(),
@@ -220,11 +196,11 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
         },
         operator_token_secret_ref: match access {
             Ok(_) => token_secret.map(str::to_owned).map(in_secret),
-            Err(why) if why.reason == reason::ACCESS_DISABLED => None,
+            Err(why) if why.reason == Reason::AccessDisabled => None,
             Err(_) => before.operator_token_secret_ref.clone(),
         },
         operator_account_id: match access {
-            Err(why) if why.reason == reason::ACCESS_DISABLED => None,
+            Err(why) if why.reason == Reason::AccessDisabled => None,
             _ => account.map(|it| it.to_string()).or_else(|| before.operator_account_id.clone()),
         },
         // A reconcile request asks for entitlements too: it is handled once they are read.
@@ -263,14 +239,14 @@ pub fn is_begun(plane: &CoderControlPlane) -> bool {
 pub fn unlooked(
     plane: &CoderControlPlane,
     truth: Truth,
-    because: &Waiting,
+    because: &Blocked,
     now: Timestamp,
 ) -> CoderControlPlaneStatus {
     let before = plane.status.clone().unwrap_or_default();
-    let Waiting { reason, message } = because;
+    let Blocked { reason, message } = because;
     let conditions = Conditions::new(&before.conditions, plane.metadata.generation, now)
-        .with(READY, truth, reason, message)
-        .with(OPERATOR_ACCESS, truth, reason, message);
+        .with(READY, truth, *reason, message)
+        .with(OPERATOR_ACCESS, truth, *reason, message);
     CoderControlPlaneStatus {
         observed_generation: plane.metadata.generation,
         conditions: conditions.made(),
@@ -281,37 +257,37 @@ pub fn unlooked(
 }
 
 /// That the credential is not taken because its time is over, as far as we knew it.
-fn ended(waiting: &Waiting, credential: Option<&CredentialStatus>, now: Timestamp) -> String {
+fn ended(waiting: &Blocked, credential: Option<&CredentialStatus>, now: Timestamp) -> String {
     let end = credential.map(|it| it.expires_at.0).filter(|it| *it <= now);
-    end.filter(|_| waiting.reason == reason::UNAUTHORIZED).map_or_else(String::new, |it| {
+    end.filter(|_| waiting.reason == Reason::Unauthorized).map_or_else(String::new, |it| {
         format!("; the token expired on {}: put a new one into its Secret", license::day(it))
     })
 }
 
-fn joined<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> String {
+fn joined<'a>(notices: impl IntoIterator<Item = &'a Blocked>) -> String {
     notices.into_iter().map(|it| it.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// Says what is declared beside the pods and is not there. It holds up nothing, so `Ready` may be true meanwhile.
 fn completeness<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
     let Some(notices) = &workload.notices else {
-        return made.with(COMPLETE, Truth::Unknown, reason::NOT_OBSERVED, "");
+        return made.with(COMPLETE, Truth::Unknown, Reason::NotObserved, "");
     };
-    let left_out: Vec<&Notice> = notices.iter().filter(|it| LEFT_OUT.contains(&it.reason)).collect();
+    let left_out: Vec<&Blocked> = notices.iter().filter(|it| it.reason.is_omission()).collect();
     match left_out.first() {
         Some(first) => made.with(COMPLETE, Truth::False, first.reason, &joined(left_out.iter().copied())),
-        None => made.with(COMPLETE, Truth::True, reason::UP_TO_DATE, "everything that is declared is there"),
+        None => made.with(COMPLETE, Truth::True, Reason::UpToDate, "everything that is declared is there"),
     }
 }
 
 /// Reports a missing database in a condition of its own, which is there also while pods are rolled out or do not come up.
 fn database<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
     let Some(notices) = &workload.notices else {
-        return made.with(DATABASE_CONFIGURED, Truth::Unknown, reason::NOT_OBSERVED, "");
+        return made.with(DATABASE_CONFIGURED, Truth::Unknown, Reason::NotObserved, "");
     };
     match WITHOUT_DATABASE.iter().find_map(|reason| notices.iter().find(|it| it.reason == *reason)) {
         Some(notice) => made.with(DATABASE_CONFIGURED, Truth::False, notice.reason, &notice.message),
-        None => made.with(DATABASE_CONFIGURED, Truth::True, reason::UP_TO_DATE, "a database is declared"),
+        None => made.with(DATABASE_CONFIGURED, Truth::True, Reason::UpToDate, "a database is declared"),
     }
 }
 
@@ -326,7 +302,7 @@ fn conditions(
     let made = match findings.access {
         Ok(_) => {
             let lifetime = findings.given.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
-            made.with(OPERATOR_ACCESS, Truth::True, reason::UP_TO_DATE, &format!("{WORKS}{lifetime}"))
+            made.with(OPERATOR_ACCESS, Truth::True, Reason::UpToDate, &format!("{WORKS}{lifetime}"))
         }
         Err(waiting) => {
             let ended = ended(waiting, before.credential.as_ref(), findings.now);
@@ -345,14 +321,14 @@ fn conditions(
     };
     let verdict = findings.licensing.map_or_else(without, |it| it.verdict.clone());
     let truth = verdict.status.map_or(Truth::Unknown, Truth::from);
-    let made = made.with(LICENSE_APPLIED, truth, verdict.reason.as_str(), &verdict.message);
+    let made = made.with(LICENSE_APPLIED, truth, verdict.reason, &verdict.message);
     let covered = findings.licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict);
     let made = if let Some(verdict) = covered {
         made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message)
     } else {
         let unread = findings.licensing.and_then(|it| it.unread.as_ref());
         let why = unread.map(|it| it.message.as_str()).unwrap_or_default();
-        made.with(ENTITLEMENTS, Truth::Unknown, reason::NOT_OBSERVED, why)
+        made.with(ENTITLEMENTS, Truth::Unknown, Reason::NotObserved, why)
     };
     let made = match (is_ready, is_stalled) {
         (true, _) => made,

@@ -3,17 +3,17 @@
 //! A newer Coder changes the tables of its database when it starts. An older one does not know them and destroys what it does
 //! not know, so it is never started on them.
 
-use api::reason;
+use api::Reason;
 
-use crate::{objects::Notice, outcome::Waiting, version::Version};
+use crate::{outcome::Blocked, version::Version};
 
 /// Whether an image may be started on a database. One that names no version is let through: what it is shows once it
 /// runs, see [`check_running`].
-pub fn check(image: &str, database: Option<&str>) -> Result<(), Notice> {
+pub fn check(image: &str, database: Option<&str>) -> Result<(), Blocked> {
     let pair = Version::of_image(image).zip(database.and_then(Version::parse));
     match (pair, database) {
-        (Some((image_version, known)), Some(database)) if image_version < known => Err(Notice {
-            reason: reason::DOWNGRADE_REFUSED,
+        (Some((image_version, known)), Some(database)) if image_version < known => Err(Blocked {
+            reason: Reason::DowngradeRefused,
             message: format!(
                 "image {image} is older than {database}, which has worked on the database: an older Coder destroys what it does \
                  not know. Name that version or a newer one; to go back, restore a backup into another database"
@@ -24,9 +24,9 @@ pub fn check(image: &str, database: Option<&str>) -> Result<(), Notice> {
 }
 
 /// What there is to say of an image that names no version.
-pub fn check_named(image: &str) -> Option<Notice> {
-    Version::of_image(image).is_none().then(|| Notice {
-        reason: reason::VERSION_UNKNOWN,
+pub fn check_named(image: &str) -> Option<Blocked> {
+    Version::of_image(image).is_none().then(|| Blocked {
+        reason: Reason::VersionUnknown,
         message: format!(
             "image {image} names no version, so an older one is noticed only once it runs: name a version, with a digest if \
              you like"
@@ -35,11 +35,11 @@ pub fn check_named(image: &str) -> Option<Notice> {
 }
 
 /// Whether the build that answers may stay, where the image could not say what it is.
-pub fn check_running(build: &str, database: Option<&str>) -> Result<(), Notice> {
+pub fn check_running(build: &str, database: Option<&str>) -> Result<(), Blocked> {
     let pair = Version::parse(build).zip(database.and_then(Version::parse));
     match (pair, database) {
-        (Some((running, known)), Some(database)) if running < known => Err(Notice {
-            reason: reason::DOWNGRADE_REFUSED,
+        (Some((running, known)), Some(database)) if running < known => Err(Blocked {
+            reason: Reason::DowngradeRefused,
             message: format!(
                 "{build} answers, and {database} has worked on the database: an older Coder destroys what it does not know. \
                  Set an image of {database} or a newer one now"
@@ -64,11 +64,11 @@ pub fn newest<'a>(
 }
 
 /// Whether daemons of an image may work for a plane. A plane speaks with older daemons, not with newer ones.
-pub fn check_daemon(image: &str, plane: Option<&str>) -> Result<(), Waiting> {
+pub fn check_daemon(image: &str, plane: Option<&str>) -> Result<(), Blocked> {
     let pair = Version::of_image(image).zip(plane.and_then(Version::parse));
     match (pair, plane) {
-        (Some((daemon, known)), Some(plane)) if daemon > known => Err(Waiting {
-            reason: reason::CONTROL_PLANE_NOT_READY,
+        (Some((daemon, known)), Some(plane)) if daemon > known => Err(Blocked {
+            reason: Reason::ControlPlaneNotReady,
             message: format!("daemons of {image} wait until the control plane, which is {plane}, is as new"),
         }),
         _ => Ok(()),
@@ -92,7 +92,7 @@ mod tests {
         }
         for tag in ["v2.35.9", "v2.36.0-rc.1"] {
             let refusal = check(&image(tag), Some("v2.36.0+abc")).unwrap_err();
-            assert_eq!(refusal.reason, "DowngradeRefused");
+            assert_eq!(refusal.reason, api::Reason::DowngradeRefused);
             assert!(
                 refusal.message.contains(tag) && refusal.message.contains("restore a backup"),
                 "{refusal:?}"

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use crate::{gate::Gate, outcome::Waiting, world::missing};
+use crate::{gate::Gate, outcome::Blocked, world::missing};
 
 pub(super) const MULTIPLE_ORGANIZATIONS: Gate =
     Gate { feature: "multiple_organizations", license: "Premium" };
@@ -37,7 +37,7 @@ pub(super) fn named(found: &BTreeMap<String, Vec<Uuid>>, name_of: impl Fn(Uuid) 
 }
 
 /// Refuses a mapping as soon as one of its names means nothing: a half mapping locks people out.
-pub(super) fn check(names: &Names, what: &str, exists: impl Fn(&str) -> bool) -> Result<(), Waiting> {
+pub(super) fn check(names: &Names, what: &str, exists: impl Fn(&str) -> bool) -> Result<(), Blocked> {
     for (claim, names) in names {
         if let Some(name) = names.iter().find(|name| !exists(name)) {
             return Err(missing(format!(
@@ -53,7 +53,7 @@ pub(super) fn ids(
     mapping: &Mapping<Uuid>,
     what: &str,
     id_of: impl Fn(&str) -> Option<Uuid>,
-) -> Result<BTreeMap<String, Vec<Uuid>>, Waiting> {
+) -> Result<BTreeMap<String, Vec<Uuid>>, Blocked> {
     let names = match mapping {
         Mapping::Kept(ids) => return Ok(ids.clone()),
         Mapping::Declared(names) => names,

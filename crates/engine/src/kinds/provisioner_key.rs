@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, annotation, reason};
+use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, Reason, annotation};
 use client::organizations::Organization;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
@@ -23,7 +23,7 @@ use crate::{
     decide::Contact,
     gate::Gate,
     kind::{Aside, Invalid, Kind, RemoteName},
-    outcome::{Trouble, Waiting},
+    outcome::{Blocked, Trouble},
     plan::{Action, Change, Impact, Plan, Step},
     provisioner::names::secret,
     provisioner_keys::{
@@ -190,7 +190,7 @@ impl Kind for ProvisionerKey {
         Ok(Observed { job, status, found: Found::Keys(Box::new(foreseen)) })
     }
 
-    fn waits(observed: &Observed) -> Option<Waiting> {
+    fn waits(observed: &Observed) -> Option<Blocked> {
         match &observed.found {
             Found::Keys(foreseen) if foreseen.acts.is_empty() => foreseen.rest.key.as_ref().err().cloned(),
             Found::Keys(_) | Found::Ours { .. } => None,
@@ -302,9 +302,9 @@ fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
 }
 
 /// The cluster that the Secret is in.
-fn desk(world: &World) -> Result<&dyn Desk, Waiting> {
-    world.desk().ok_or_else(|| Waiting {
-        reason: reason::NEEDS_CLUSTER,
+fn desk(world: &World) -> Result<&dyn Desk, Blocked> {
+    world.desk().ok_or_else(|| Blocked {
+        reason: Reason::NeedsCluster,
         message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
                   in which the operator runs"
             .to_owned(),

@@ -1,20 +1,18 @@
 //! From what should be and what is to steps. A manifest whose objects are as declared has none.
 
-use api::reason;
+use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use kube::{
-    api::{ApiResource, DynamicObject},
-    core::TypeMeta,
-};
+use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 
 use super::{
-    Child, Keeper, Key, Notice,
+    Child, Keeper, Key,
     compare::differences,
     fields, migrate,
     ownership::{Holder, holder},
     prune::{Going, going},
 };
+use crate::outcome::Blocked;
 use crate::plan::{Action, Change, Impact, Plan, Step};
 
 /// The number of pods, which is an autoscaler's when it is not declared.
@@ -58,7 +56,7 @@ pub struct Situation<'a, K> {
 #[derive(Debug)]
 pub struct Planned {
     pub plan: Plan<ChildEffect>,
-    pub refused: Vec<Notice>,
+    pub refused: Vec<Blocked>,
 }
 
 impl ChildEffect {
@@ -108,13 +106,13 @@ pub fn plan<K: Keeper>(situation: &Situation<'_, K>) -> Planned {
             Holder::Ours | Holder::Predecessors => {
                 planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
             }
-            Holder::Leaving => planned.refused.push(Notice {
-                reason: reason::DELETING,
+            Holder::Leaving => planned.refused.push(Blocked {
+                reason: Reason::Deleting,
                 message: format!("{} is being deleted: it is made again once it is gone", child.key),
             }),
             Holder::Foreign(message) => {
                 account_refused |= child.key.kind == "ServiceAccount";
-                planned.refused.push(Notice { reason: reason::NOT_OURS, message });
+                planned.refused.push(Blocked { reason: Reason::NotOurs, message });
             }
         }
     }

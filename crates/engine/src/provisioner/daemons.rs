@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use api::reason;
+use api::Reason;
 use client::provisioner_keys::ProvisionerDaemon;
 
-use crate::{outcome::Waiting, version::Version};
+use crate::{outcome::Blocked, version::Version};
 
 /// The daemons on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Daemons {
     }
 
     /// Whether there are as many as there should be.
-    pub(super) fn standing(&self) -> Result<(), Waiting> {
+    pub(super) fn standing(&self) -> Result<(), Blocked> {
         if self.connected >= self.wanted {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Daemons {
             "coderd sees {} of {} daemons on this key: look at the pods' logs",
             self.connected, self.wanted
         );
-        Err(Waiting { reason: reason::DAEMONS_NOT_SEEN, message })
+        Err(Blocked { reason: Reason::DaemonsNotSeen, message })
     }
 
     /// What there is, in words.
@@ -113,7 +113,7 @@ mod tests {
         let daemons = of(&list, &["a"], 2, None);
         assert_eq!(daemons.connected(), 1);
         let missing = daemons.standing().unwrap_err();
-        assert_eq!(missing.reason, reason::DAEMONS_NOT_SEEN);
+        assert_eq!(missing.reason, Reason::DaemonsNotSeen);
         assert!(missing.message.contains("1 of 2"), "{}", missing.message);
     }
 

@@ -2,16 +2,16 @@
 //!
 //! coderd is asked, once for everybody who needs no later answer. What the status of the control plane says is for people.
 
-use api::reason;
+use api::Reason;
 use client::{Class, deployment::Entitlements};
 
-use crate::{control_plane::entitlements::Entitlement, outcome::Waiting};
+use crate::{control_plane::entitlements::Entitlement, outcome::Blocked};
 
 /// Coder's name of the feature.
 const FEATURE: &str = "external_provisioner_daemons";
 
 /// What coderd says when it is asked.
-pub fn asked(answer: Result<&Entitlements, &client::Error>) -> Result<(), Waiting> {
+pub fn asked(answer: Result<&Entitlements, &client::Error>) -> Result<(), Blocked> {
     match answer {
         Ok(entitlements) => {
             let feature = entitlements.features.get(FEATURE);
@@ -20,24 +20,24 @@ pub fn asked(answer: Result<&Entitlements, &client::Error>) -> Result<(), Waitin
                 _ => Err(not_entitled()),
             }
         }
-        Err(error) if error.route_missing() => Err(Waiting {
-            reason: reason::NOT_SUPPORTED,
+        Err(error) if error.route_missing() => Err(Blocked {
+            reason: Reason::NotSupported,
             message: "this build of Coder takes no licences, and so has no daemons that run elsewhere"
                 .to_owned(),
         }),
         Err(error) => {
             let reason = match error.class() {
-                Class::Forbidden | Class::SignedOut => reason::FORBIDDEN,
-                _ => reason::ENTITLEMENTS_QUERY_FAILED,
+                Class::Forbidden | Class::SignedOut => Reason::Forbidden,
+                _ => Reason::EntitlementsQueryFailed,
             };
-            Err(Waiting { reason, message: format!("what is licensed cannot be read: {}", error.words()) })
+            Err(Blocked { reason, message: format!("what is licensed cannot be read: {}", error.words()) })
         }
     }
 }
 
-fn not_entitled() -> Waiting {
-    Waiting {
-        reason: reason::NOT_ENTITLED,
+fn not_entitled() -> Blocked {
+    Blocked {
+        reason: Reason::NotEntitled,
         message: format!("the deployment has no licence for {FEATURE}: add one to its control plane"),
     }
 }

@@ -4,12 +4,11 @@
 mod tests;
 
 use api::{
-    CoderProvisioner, CoderProvisionerStatus,
+    CoderProvisioner, CoderProvisionerStatus, Reason,
     condition::{
         BOOTSTRAP_SECRET, CONTROL_PLANE_READY, DAEMONS, DEPLOYMENT, OPERATOR_ACCESS, PROVISIONER_KEY,
         PROVISIONER_KEY_SECRET, PROVISIONERS_ENTITLED, READY, RECONCILING, STALLED,
     },
-    reason,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,22 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::daemons::Daemons;
 use crate::{
     conditions::{Conditions, Truth},
-    outcome::Waiting,
+    outcome::Blocked,
 };
 
-/// Reasons that only a person can do something about.
-const STALLING: [&str; 7] = [
-    reason::SECRET_NOT_ALLOWED,
-    reason::INVALID,
-    reason::NOT_OURS,
-    reason::HELD_BY_OTHER,
-    reason::SECRET_OUTDATED,
-    reason::SECRET_NOT_FOUND,
-    reason::CONTROL_PLANE_NOT_FOUND,
-];
-
 /// What became of one thing that has to be there: nothing when it was not looked at.
-pub type Stage = Option<Result<(), Waiting>>;
+pub type Stage = Option<Result<(), Blocked>>;
 
 /// What a pass found out. Each of the stages is looked at only after the one before it has come to its end.
 #[derive(Debug, Default)]
@@ -45,11 +33,11 @@ pub struct Findings {
     pub secret: Stage,
     pub deployment: Stage,
     /// What coderd sees, or why it could not be asked.
-    pub daemons: Option<Result<Daemons, Waiting>>,
+    pub daemons: Option<Result<Daemons, Blocked>>,
     /// The pods that there are, and those that serve; nothing when nobody looked.
     pub replicas: Option<(i32, i32)>,
     /// Something else that stops everything.
-    pub stopped: Option<Waiting>,
+    pub stopped: Option<Blocked>,
     /// The value of the annotation that asked for this pass.
     pub requested: Option<String>,
 }
@@ -58,7 +46,7 @@ pub struct Findings {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Readiness {
     pub is_ready: bool,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
     /// Whether only a person can bring it forward.
     pub is_stalled: bool,
@@ -68,7 +56,7 @@ impl Findings {
     /// Nothing was looked at, because a person says so.
     pub fn suspended() -> Self {
         let message = "suspended: nothing is read or changed; the daemons go on".to_owned();
-        Self { stopped: Some(Waiting { reason: reason::SUSPENDED, message }), ..Self::default() }
+        Self { stopped: Some(Blocked { reason: Reason::Suspended, message }), ..Self::default() }
     }
 
     /// Whether there are as many daemons as there should be.
@@ -92,21 +80,21 @@ impl Findings {
         let trouble = self.stopped.as_ref().or_else(|| troubles.next());
         let is_complete = self.deployment.is_some() && daemons.is_some();
         match trouble {
-            Some(Waiting { reason, message }) => Readiness {
+            Some(Blocked { reason, message }) => Readiness {
                 is_ready: false,
-                reason,
+                reason: *reason,
                 message: message.clone(),
-                is_stalled: STALLING.contains(reason),
+                is_stalled: reason.stalls(),
             },
             None if is_complete => Readiness {
                 is_ready: true,
-                reason: reason::UP_TO_DATE,
+                reason: Reason::UpToDate,
                 message: self.seen().map(Daemons::words).unwrap_or_default(),
                 is_stalled: false,
             },
             None => Readiness {
                 is_ready: false,
-                reason: reason::PROGRESSING,
+                reason: Reason::Progressing,
                 message: "on its way".to_owned(),
                 is_stalled: false,
             },
@@ -162,29 +150,29 @@ fn conditions(
     let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
     let is_bootstrap = provisioner.spec.bootstrap.is_some();
     let access = if is_bootstrap { BOOTSTRAP_SECRET } else { OPERATOR_ACCESS };
-    let access_works = if is_bootstrap { reason::SECRET_READY } else { reason::OPERATOR_ACCESS_READY };
+    let access_works = if is_bootstrap { Reason::SecretReady } else { Reason::OperatorAccessReady };
     let daemons = findings.connected();
-    let is_suspended = reason == reason::SUSPENDED;
+    let is_suspended = reason == Reason::Suspended;
     let truth = if is_suspended { Truth::Unknown } else { is_ready.into() };
     let mut made = Conditions::new(&before.conditions, provisioner.metadata.generation, now)
         .with(READY, truth, reason, &message);
     let connected = findings.seen().map(Daemons::words).unwrap_or_default();
     // What is not looked at because something before it failed is not known, whatever it was before.
     let stages = [
-        (CONTROL_PLANE_READY, &findings.control_plane, reason::CONTROL_PLANE_AVAILABLE, "answers"),
+        (CONTROL_PLANE_READY, &findings.control_plane, Reason::ControlPlaneAvailable, "answers"),
         (access, &findings.access, access_works, "the credentials are taken"),
-        (PROVISIONERS_ENTITLED, &findings.entitled, reason::ENTITLED, "licensed"),
-        (PROVISIONER_KEY, &findings.key, reason::PROVISIONER_KEY_READY, "coderd knows the key"),
-        (PROVISIONER_KEY_SECRET, &findings.secret, reason::SECRET_READY, "the Secret holds the key"),
-        (DEPLOYMENT, &findings.deployment, reason::MINIMUM_REPLICAS_READY, "every pod runs as declared"),
-        (DAEMONS, &daemons, reason::DAEMONS_CONNECTED, connected.as_str()),
+        (PROVISIONERS_ENTITLED, &findings.entitled, Reason::Entitled, "licensed"),
+        (PROVISIONER_KEY, &findings.key, Reason::ProvisionerKeyReady, "coderd knows the key"),
+        (PROVISIONER_KEY_SECRET, &findings.secret, Reason::SecretReady, "the Secret holds the key"),
+        (DEPLOYMENT, &findings.deployment, Reason::MinimumReplicasReady, "every pod runs as declared"),
+        (DAEMONS, &daemons, Reason::DaemonsConnected, connected.as_str()),
     ];
     for (kind, stage, works, words) in stages {
         made = match stage {
             Some(Ok(())) => made.with(kind, Truth::True, works, words),
             Some(Err(waiting)) => made.with(kind, Truth::False, waiting.reason, &waiting.message),
             None => {
-                made.with(kind, Truth::Unknown, reason::NOT_OBSERVED, "something before it has to come first")
+                made.with(kind, Truth::Unknown, Reason::NotObserved, "something before it has to come first")
             }
         };
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::reason;
+use api::Reason;
 use client::{Class, provisioner_keys::ProvisionerKey};
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -15,7 +15,7 @@ use super::{
     situation::{Fate, LiveKey, fate},
 };
 use crate::{
-    outcome::{Trouble, Waiting},
+    outcome::{Blocked, Trouble},
     world::World,
 };
 
@@ -112,7 +112,7 @@ async fn try_revoke(
         // One that was not listed before has not been deleted by us.
         Ok(found) => !found && !was_listed,
         Err(Trouble::Remote(error)) => error.nothing_was_done(),
-        Err(Trouble::Waiting(_) | Trouble::Stale) => false,
+        Err(Trouble::Blocked(_) | Trouble::Stale) => false,
     };
     if nothing_was_done && is_new {
         coderd.own_intents().forget_deletion(organization, &held.name);
@@ -130,7 +130,7 @@ async fn try_revoke(
             coderd.own_intents().forget_deletion(organization, &held.name);
             let message =
                 format!("key {} is there and cannot be deleted: the account has no right to", held.name);
-            Err(Waiting { reason: reason::FORBIDDEN, message }.into())
+            Err(Blocked { reason: Reason::Forbidden, message }.into())
         }
     }
 }
@@ -144,7 +144,7 @@ async fn unseen(coderd: &impl Coderd, organization: Uuid, name: &str) -> Result<
     let message = format!(
         "whether key {name} is there cannot be seen: the account has no right to the keys of its organization"
     );
-    Err(Trouble::Waiting(Waiting { reason: reason::FORBIDDEN, message }))
+    Err(Trouble::Blocked(Blocked { reason: Reason::Forbidden, message }))
 }
 
 impl Coderd for World {
@@ -252,7 +252,7 @@ mod tests {
             let was_there = self.keys.lock().unwrap().pop().is_some();
             match self.answer {
                 Answer::Told => Ok(was_there),
-                Answer::Lost => Err(Waiting { reason: "Lost", message: String::new() }.into()),
+                Answer::Lost => Err(Blocked { reason: Reason::Unreachable, message: String::new() }.into()),
                 Answer::NotFound => Ok(false),
             }
         }

@@ -10,7 +10,7 @@ use super::{
     record::{Held, Record},
     situation::{LiveKey, Seen, Wanted},
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// The copies of this object's record, the one in the Secret first.
 pub(super) fn all<'a>(wanted: &'a Wanted, seen: &'a Seen) -> impl Iterator<Item = &'a Record> {
@@ -141,7 +141,7 @@ pub(super) fn behind(wanted: &Wanted, seen: &Seen, record: Record, key: &LiveKey
 
 /// Why the value in the Secret is not that of the newest key: an older copy of the Secret took the place of a newer one. `None`
 /// when the Secret holds the newest key, or no value, or one that no copy knows.
-pub(super) fn outdated(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Waiting> {
+pub(super) fn outdated(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Blocked> {
     let checksum = seen.secret.checksum.as_ref()?;
     let holds_current = record.current.as_ref().is_some_and(|it| match seen.live() {
         Some(key) => is_key(it, key),
@@ -160,7 +160,7 @@ pub(super) fn outdated(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<
         Some(rival(wanted, seen, record)?.name.as_str())
     };
     let message = message(wanted, seen, record, newest);
-    Some(Waiting { reason: api::reason::SECRET_OUTDATED, message })
+    Some(Blocked { reason: api::Reason::SecretOutdated, message })
 }
 
 /// A live key that another copy of the same rank calls the current one, and that this record does not know.

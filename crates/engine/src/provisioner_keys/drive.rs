@@ -13,7 +13,7 @@ use super::{
     record::{Held, Intent, Record, Retiring, SecretPlace},
     situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
 };
-use crate::outcome::{Trouble, Waiting};
+use crate::outcome::{Blocked, Trouble};
 
 /// More than the longest way from nothing to a key in the Secret, with a lost one before.
 const MOST_ACTIONS: usize = 24;
@@ -28,7 +28,7 @@ pub struct SecretRead {
     pub checksum: Option<String>,
     pub record: Option<Record>,
     /// Why this object must not use the Secret; value and record are then `None`.
-    pub withheld: Option<Waiting>,
+    pub withheld: Option<Blocked>,
     /// What a write gives back: uid and version.
     pub version: String,
     /// Whether its values are as they are for ever.
@@ -532,8 +532,8 @@ pub async fn is_anothers(
 }
 
 fn unsettled() -> Trouble {
-    Trouble::Waiting(Waiting {
-        reason: api::reason::PROGRESSING,
+    Trouble::Blocked(Blocked {
+        reason: api::Reason::Progressing,
         message: "somebody else is at work on the same key; it is looked at again".to_owned(),
     })
 }

@@ -9,6 +9,7 @@ mod retiring;
 pub(super) mod settle;
 mod users;
 
+use api::Reason;
 use jiff::Timestamp;
 
 pub use self::need::Need;
@@ -17,7 +18,7 @@ use super::{
     record::{Held, Intent, Record, Retiring, SecretPlace},
     situation::{Proof, SecretSeen, Seen, Wanted},
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +72,9 @@ pub struct Rest {
     /// What the status is to say.
     pub record: Record,
     /// The key is live and the value in the Secret is its. If not: why not.
-    pub key: Result<Held, Waiting>,
+    pub key: Result<Held, Blocked>,
     /// The key is good, and this is what is not.
-    pub concern: Option<Waiting>,
+    pub concern: Option<Blocked>,
     pub again_at: Option<Timestamp>,
 }
 
@@ -147,7 +148,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
 }
 
 /// Leaves Secret and keys as they are. The newest record is kept in the status: the Secret has an older one.
-fn hold(wanted: &Wanted, seen: &Seen, record: Record, waiting: Waiting, now: Timestamp) -> Next {
+fn hold(wanted: &Wanted, seen: &Seen, record: Record, waiting: Blocked, now: Timestamp) -> Next {
     if record.epoch() > seen.mirror.epoch() {
         return Next::Mirror { record: Box::new(record), leaves: Vec::new() };
     }
@@ -155,11 +156,11 @@ fn hold(wanted: &Wanted, seen: &Seen, record: Record, waiting: Waiting, now: Tim
 }
 
 /// A key whose value cannot be written would be minted and lost, over and over.
-fn immutable(wanted: &Wanted) -> Waiting {
+fn immutable(wanted: &Wanted) -> Blocked {
     let secret = &wanted.secret.name;
     let message =
         format!("a new key is needed, and Secret {secret} is immutable: delete it to have another one made");
-    waiting(api::reason::SECRET_NOT_WRITTEN, message)
+    waiting(api::Reason::SecretNotWritten, message)
 }
 
 fn must_prove(seen: &Seen) -> bool {
@@ -211,6 +212,6 @@ fn written(wanted: &Wanted, seen: &Seen, write: Write) -> Next {
     Next::Write(Box::new(Write { record, ..write }))
 }
 
-fn waiting(reason: &'static str, message: String) -> Waiting {
-    Waiting { reason, message }
+fn waiting(reason: Reason, message: String) -> Blocked {
+    Blocked { reason, message }
 }

@@ -11,7 +11,7 @@ use super::{
     own::{Came, OwnIntent},
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// How old a list may be for a name to be free in it.
 const RECENT: SignedDuration = SignedDuration::from_secs(10);
@@ -63,7 +63,7 @@ pub struct SecretSeen {
     /// Another object that keeps its own key in it, in words.
     pub keeper: Option<String>,
     /// Why this object must not use the Secret.
-    pub withheld: Option<Waiting>,
+    pub withheld: Option<Blocked>,
     /// It takes no other value; what is written about it can still change.
     pub is_immutable: bool,
 }

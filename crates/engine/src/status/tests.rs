@@ -80,8 +80,10 @@ fn an_approval_says_what_to_annotate() {
 
 #[test]
 fn an_id_that_was_recorded_stays_through_a_failure() {
-    let waiting =
-        Outcome::Waiting(crate::outcome::Waiting { reason: "NotEntitled", message: "needs".to_owned() });
+    let waiting = Outcome::Blocked(crate::outcome::Blocked {
+        reason: api::Reason::NotEntitled,
+        message: "needs".to_owned(),
+    });
     let empty = Plan::<()>::empty().view("t");
     let held = pass(None, &Outcome::Applied, &empty, 1);
     let mut lost = next(
@@ -108,7 +110,8 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
 #[test]
 fn where_nothing_was_found_out_nothing_is_claimed_of_drift() {
     let empty = Plan::<()>::empty().view("t");
-    let waiting = Outcome::Waiting(crate::Waiting { reason: "NotEntitled", message: String::new() });
+    let waiting =
+        Outcome::Blocked(crate::Blocked { reason: api::Reason::NotEntitled, message: String::new() });
     let stopped = Pass { contact: None, outcome: &waiting, ..held(&empty) };
     assert_eq!(condition(&next(None, &stopped), "Drifted").unwrap().status, "Unknown");
     assert_eq!(condition(&next(None, &held(&empty)), "Drifted").unwrap().status, "False");
@@ -143,7 +146,8 @@ fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
     let before = Status { creating: Some("rest".to_owned()), ..Status::default() };
     let made = next(Some(&before), &held(&empty));
     assert_eq!(made.creating, None);
-    let waiting = Outcome::Waiting(crate::Waiting { reason: "NotEntitled", message: String::new() });
+    let waiting =
+        Outcome::Blocked(crate::Blocked { reason: api::Reason::NotEntitled, message: String::new() });
     let refused = next(Some(&before), &Pass { id: None, outcome: &waiting, ..held(&empty) });
     assert_eq!(refused.creating, None);
     let unlooked = Pass { id: None, contact: None, outcome: &waiting, ..held(&empty) };

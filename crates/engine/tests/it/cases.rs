@@ -126,8 +126,8 @@ async fn run(case: &Case) -> Result<(), String> {
 fn stopped(expect: &Expected, outcome: &Outcome, sheet: &Sheet) -> Result<(), String> {
     same("writes", 0, sheet.writes().len())?;
     match (outcome, &expect.waiting, &expect.invalid) {
-        (Outcome::Waiting(waiting), Some(expected), _) => {
-            same("reason", expected.reason.as_str(), waiting.reason)?;
+        (Outcome::Blocked(waiting), Some(expected), _) => {
+            same("reason", expected.reason.as_str(), waiting.reason.as_str())?;
             same("message", &expected.message, &waiting.message)
         }
         (Outcome::Invalid(invalid), _, Some(expected)) => {

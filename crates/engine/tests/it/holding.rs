@@ -34,7 +34,7 @@ async fn outcome(manifest: &Value, state: &Value) -> (Outcome, Option<String>, u
 #[tokio::test]
 async fn what_was_stopped_ends_as_it_was_stopped() {
     let (waiting, id, writes) = outcome(&organization(&json!({})), &json!({"features": []})).await;
-    assert!(matches!(&waiting, Outcome::Waiting(it) if it.reason == "NotEntitled"), "{waiting:?}");
+    assert!(matches!(&waiting, Outcome::Blocked(it) if it.reason == api::Reason::NotEntitled), "{waiting:?}");
     assert!(!waiting.is_ready());
     assert_eq!((id, writes), (None, 0));
     let invalid = organization(&json!({"displayName": ""}));
@@ -90,7 +90,7 @@ async fn a_write_is_seen_by_whoever_looks_next() {
     let world = World::new(sheet.client(), Promises::default());
     let group = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "dev"},
         "spec": {"controlPlaneRef": {"name": "main"}, "organization": "alpha"}});
-    assert!(matches!(assess(&group, &world).await.verdict, Verdict::Stopped(Outcome::Waiting(_))));
+    assert!(matches!(assess(&group, &world).await.verdict, Verdict::Stopped(Outcome::Blocked(_))));
     assert!(pass(&organization(&json!({"name": "alpha"})), &world).await.outcome.is_ready());
     let made = pass(&group, &world).await;
     assert!(matches!(made.outcome, Outcome::Applied), "{:?}", made.outcome);

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::Reason;
 use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
     Trouble,
-    control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, Reason, Verdict},
+    control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, Verdict},
 };
 use http::{Request, Response};
 use secrecy::SecretString;
@@ -55,7 +56,6 @@ async fn reason(answers: &[(u16, &'static str)]) -> (Reason, usize) {
 async fn each_refusal_has_its_reason() {
     let unsupported = reason(&[(404, r#"{"message":"Route not found."}"#)]).await;
     assert_eq!(unsupported, (Reason::NotSupported, 1));
-    assert!(!Reason::NotSupported.is_retried());
     assert_eq!(reason(&[(403, r#"{"message":"Forbidden."}"#)]).await, (Reason::Forbidden, 1));
     assert_eq!(reason(&[(401, r#"{"message":"You are signed out."}"#)]).await, (Reason::Forbidden, 1));
     let (done, _) = upload(&[(400, r#"{"message":"Invalid license"}"#)]).await;

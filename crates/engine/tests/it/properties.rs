@@ -161,7 +161,7 @@ async fn promises_are_kept(mut manifests: Vec<Value>, state: &Value) -> Result<(
                 prop_assert_eq!(&shown.plan, &now.plan, "{}", subject.target());
             }
             // Nobody but us is in an organization that was just made, and it has no roles but Coder's own.
-            (Verdict::Decided(_), Verdict::Stopped(Outcome::Waiting(it))) => {
+            (Verdict::Decided(_), Verdict::Stopped(Outcome::Blocked(it))) => {
                 let is_new = it.message.starts_with("spec.members") || it.message.contains("role auditor");
                 prop_assert!(is_new, "{}", it.message);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::reason;
+use api::Reason;
 use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::provisioner::gate;
@@ -20,7 +20,7 @@ impl Transport for Always {
 }
 
 /// The reason of the condition; none when the gate is open.
-async fn reason(status: u16, body: &str) -> Option<&'static str> {
+async fn reason(status: u16, body: &str) -> Option<Reason> {
     let transport: Arc<dyn Transport> = Arc::new(Always(status, body.to_owned()));
     let url = "https://coder.test".parse().unwrap();
     let client = Client::new(ClientOptions { url, token: None, transport }).unwrap();
@@ -44,11 +44,11 @@ async fn the_gate_opens_for_a_licence_and_for_its_grace_period() {
 #[tokio::test]
 async fn every_way_in_which_the_gate_stays_shut_has_its_reason() {
     let none = r#"{"features": {}, "has_license": false, "refreshed_at": "2026-01-01T00:00:00Z"}"#;
-    assert_eq!(reason(200, none).await, Some(reason::NOT_ENTITLED));
-    assert_eq!(reason(200, &licensed("not_entitled")).await, Some(reason::NOT_ENTITLED));
+    assert_eq!(reason(200, none).await, Some(Reason::NotEntitled));
+    assert_eq!(reason(200, &licensed("not_entitled")).await, Some(Reason::NotEntitled));
     let missing = r#"{"message": "Route not found."}"#;
-    assert_eq!(reason(404, missing).await, Some(reason::NOT_SUPPORTED));
-    assert_eq!(reason(403, r#"{"message": "Forbidden."}"#).await, Some(reason::FORBIDDEN));
-    assert_eq!(reason(401, r#"{"message": "You are signed out."}"#).await, Some(reason::FORBIDDEN));
-    assert_eq!(reason(400, r#"{"message": "boom"}"#).await, Some(reason::ENTITLEMENTS_QUERY_FAILED));
+    assert_eq!(reason(404, missing).await, Some(Reason::NotSupported));
+    assert_eq!(reason(403, r#"{"message": "Forbidden."}"#).await, Some(Reason::Forbidden));
+    assert_eq!(reason(401, r#"{"message": "You are signed out."}"#).await, Some(Reason::Forbidden));
+    assert_eq!(reason(400, r#"{"message": "boom"}"#).await, Some(Reason::EntitlementsQueryFailed));
 }

@@ -60,7 +60,7 @@ impl Scene {
         let report = self.pass().await;
         assert_eq!(self.sheet.writes().len(), before);
         match report.outcome {
-            Outcome::Waiting(waiting) => waiting.reason.to_owned(),
+            Outcome::Blocked(waiting) => waiting.reason.as_str().to_owned(),
             other => panic!("{other:?}"),
         }
     }
@@ -229,10 +229,10 @@ async fn without_a_cluster_it_says_where_it_belongs_and_asks_for_nothing() {
     let scene = Scene::new();
     let world = World::new(scene.sheet.client(), Promises::default());
     let assessment = assess(&scene.manifest, &world).await;
-    let Verdict::Stopped(Outcome::Waiting(waiting)) = assessment.verdict else {
+    let Verdict::Stopped(Outcome::Blocked(waiting)) = assessment.verdict else {
         panic!("{:?}", assessment.verdict)
     };
-    assert_eq!(waiting.reason, "NeedsCluster");
+    assert_eq!(waiting.reason, api::Reason::NeedsCluster);
     assert!(waiting.message.contains("apply the manifest to a cluster"), "{}", waiting.message);
     assert!(!scene.sheet.asked().iter().any(|it| it.contains("provisionerkeys")));
 }

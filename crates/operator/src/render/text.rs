@@ -31,7 +31,7 @@ pub(super) fn render(view: &View<'_>, verbose: bool) -> String {
         (count(State::Differs), "to change"),
         (count(State::Observed), "observed"),
         (count(State::Refused), "refused"),
-        (count(State::Waiting), "waiting"),
+        (count(State::Blocked), "waiting"),
         (count(State::Invalid) + count(State::Failed), "failed"),
         (count(State::Equal), "equal"),
         (view.skipped.len(), "skipped"),

@@ -17,10 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, annotation, condition, finalizer, reason};
+use api::{CoderControlPlane, CoderControlPlaneStatus, KeptClient, Reason, annotation, condition, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Credentials, Trouble, Waiting,
+    Blocked, Credentials, Trouble,
     conditions::Truth,
     control_plane::{
         access::Account,
@@ -62,13 +62,6 @@ use super::{
     watch::{self, Decoding},
 };
 use crate::{cluster::Cluster, deployment::reach};
-
-/// Reasons of a control plane that may answer again at any moment: what belongs to it goes on trying, with the same client.
-const SILENT: [&str; 3] = [reason::UNREACHABLE, reason::RATE_LIMITED, reason::SECRET_UNREADABLE];
-
-/// Reasons of a control plane whose client is still good for deletions: a Secret may be deleted together with what it is
-/// needed for. One with other words in it is meant.
-const KEPT: [&str; 2] = [reason::SECRET_NOT_FOUND, reason::SECRET_NOT_WRITTEN];
 
 /// How many control planes can become decodable again at once.
 const RECOVERIES: usize = 64;
@@ -266,7 +259,7 @@ async fn begin(mut plane: CoderControlPlane, shared: &Shared) -> Result<CoderCon
     }
     if !report::is_begun(&plane) {
         let message = "not reconciled yet".to_owned();
-        let because = Waiting { reason: reason::PROGRESSING, message };
+        let because = Blocked { reason: Reason::Progressing, message };
         let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
         plane = write_status(&plane, first, shared).await?;
     }
@@ -288,27 +281,28 @@ async fn name_unmanaged(plane: &CoderControlPlane, shared: &Shared) -> Result<()
             objects.join(", ")
         );
         tracing::warn!("{note}");
-        publish(plane, EventType::Warning, ("NoLongerManaged", "Update"), &note, shared);
+        publish(plane, EventType::Warning, (Reason::NoLongerManaged, "Update"), &note, shared);
     }
     Ok(())
 }
 
 /// Blocks the dependents of a control plane that could not be proved.
-fn block(name: &PlaneName, why: &Waiting, shared: &Shared) {
+fn block(name: &PlaneName, why: &Blocked, shared: &Shared) {
     // Only the origin that is declared may be merely silent: the client of another one is gone by now.
     let is_known = shared.planes.last_known(name).is_some();
-    if is_known && SILENT.contains(&why.reason) {
-        shared.planes.restate(name, why.reason);
-    } else {
-        shared.planes.block(name, why.reason, is_known && KEPT.contains(&why.reason));
+    let kept = if is_known { why.reason.keeps_client() } else { KeptClient::No };
+    match kept {
+        KeptClient::Full => shared.planes.restate(name, why.reason),
+        KeptClient::CleanupOnly => shared.planes.block(name, why.reason, true),
+        KeptClient::No => shared.planes.block(name, why.reason, false),
     }
 }
 
 /// Writes that nothing is read or changed.
 async fn suspend(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
-    shared.planes.block(&name_of(plane), reason::SUSPENDED, true);
+    shared.planes.block(&name_of(plane), Reason::Suspended, true);
     let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
-    let because = Waiting { reason: reason::SUSPENDED, message };
+    let because = Blocked { reason: Reason::Suspended, message };
     let next = report::unlooked(plane, Truth::Unknown, &because, Timestamp::now());
     write_status(plane, next, shared).await?;
     Ok(Action::await_change())
@@ -335,7 +329,7 @@ async fn same_deployment(client: &Client, known: Uuid) -> Result<(), Trouble> {
         return Ok(());
     }
     let message = "another deployment answers there now".to_owned();
-    Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into())
+    Err(Blocked { reason: Reason::DeploymentChanged, message }.into())
 }
 
 /// Where the deployment is, for those who read the status.
@@ -372,7 +366,7 @@ impl Proved {
 }
 
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
-pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Waiting> {
+pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Blocked> {
     let declared = declared(plane, &Cluster(shared.client.clone())).await;
     let (name, origin_now) = (name_of(plane), declared.origin());
     shared.planes.declare(&name, &origin_now);
@@ -383,7 +377,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
         None => reach(&endpoint, None, shared.addresses)
-            .map_err(|message| Waiting { reason: reason::INVALID, message })?
+            .map_err(|message| Blocked { reason: Reason::Invalid, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
@@ -405,7 +399,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let origin = place.with(token.expose_secret().as_bytes());
     let client = anonymous
         .with_token(token)
-        .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
+        .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
     let user = client.current_user().await.map_err(|error| {
         if error.class() == Class::SignedOut {
             // A token of ours that is not taken any more is replaced at the next pass.
@@ -423,14 +417,14 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
 }
 
 /// What coderd said, as what has to come first.
-fn remote(error: &client::Error) -> Waiting {
-    Waiting { reason: engine::outcome::reason_of(error.class()), message: error.words() }
+fn remote(error: &client::Error) -> Blocked {
+    Blocked { reason: engine::outcome::reason_of(error.class()), message: error.words() }
 }
 
 /// Refuses an address that the operator does not connect to. What a name resolves to is checked when it is connected to.
-pub(super) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Waiting> {
-    shared.addresses.check_url(url).map_err(|why| Waiting {
-        reason: reason::ADDRESS_NOT_ALLOWED,
+pub(super) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Blocked> {
+    shared.addresses.check_url(url).map_err(|why| Blocked {
+        reason: Reason::AddressNotAllowed,
         message: format!(
             "the operator does not connect to {}: {why}; use another address, or start the operator with \
              --allow-local-addresses",
@@ -440,7 +434,7 @@ pub(super) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Waiti
 }
 
 /// Adds what to do about a certificate that no trusted authority has signed.
-fn with_hint(mut waiting: Waiting, plane: &CoderControlPlane) -> Waiting {
+fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
     let Some(external) = plane.spec.external.as_ref().filter(|_| waiting.message.contains("certificate"))
     else {
         return waiting;
@@ -463,7 +457,7 @@ fn recorded_deployment(plane: &CoderControlPlane) -> Option<Uuid> {
 }
 
 /// Another deployment under the same name stops everything until a person says that it may.
-fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uuid) -> Result<(), Waiting> {
+fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uuid) -> Result<(), Blocked> {
     let found = deployment.to_string();
     let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT);
     if known.is_none_or(|it| it == deployment) || accepted == Some(&found) {
@@ -473,7 +467,7 @@ fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uu
         "another deployment answers: to let it take the place of the one known so far, annotate with {}: {found}",
         annotation::ACCEPT_DEPLOYMENT,
     );
-    Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message })
+    Err(Blocked { reason: Reason::DeploymentChanged, message })
 }
 
 /// Writes the status, if it is another one, and gives back the control plane as it is then.
@@ -508,7 +502,7 @@ mod tests {
         assert_eq!(check_identity(&plane(json!({})), None, two), Ok(()), "a first contact");
         assert_eq!(check_identity(&plane(json!({})), Some(two), two), Ok(()));
         let refused = check_identity(&plane(json!({})), Some(one), two).unwrap_err();
-        assert_eq!(refused.reason, reason::DEPLOYMENT_CHANGED);
+        assert_eq!(refused.reason, Reason::DeploymentChanged);
         assert!(refused.message.ends_with(&two.to_string()), "{}", refused.message);
         let accepted = |id: Uuid| plane(json!({annotation::ACCEPT_DEPLOYMENT: id.to_string()}));
         assert_eq!(check_identity(&accepted(two), Some(one), two), Ok(()));

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use api::{CoderProvisionerKey, label, reason};
+use api::{CoderProvisionerKey, Reason, label};
 use engine::{
-    Trouble, Waiting,
+    Blocked, Trouble,
     provisioner_keys::{Desk, Held, Holder, Record, Revoked, Secrets, Why, mirror::advanced},
 };
 use futures::future::BoxFuture;
@@ -70,7 +70,7 @@ fn about(holder: &Holder) -> About {
 
 fn not_written(why: impl std::fmt::Display) -> Trouble {
     let message = format!("the name of a key cannot be written down: {why}");
-    Waiting { reason: reason::PROGRESSING, message }.into()
+    Blocked { reason: Reason::Progressing, message }.into()
 }
 
 impl Desk for ClusterDesk {
@@ -142,7 +142,7 @@ impl Desk for ClusterDesk {
         Box::pin(async move {
             let note = left_behind(&held.name, &held.place.control_plane);
             if let (Some(shared), Ok(Some(object))) = (self.shared.upgrade(), self.object(holder).await) {
-                leave_behind(&object, reason::DELETING, &note, &shared).await;
+                leave_behind(&object, Reason::Deleting, &note, &shared).await;
             } else {
                 tracing::warn!("{note}");
             }
@@ -160,7 +160,7 @@ pub(super) async fn report_revoked(
 ) {
     let name = &held.name;
     if how == Revoked::Doubtful {
-        return leave_behind(object, reason::NOT_OURS, &doubtful(name, why), shared).await;
+        return leave_behind(object, Reason::NotOurs, &doubtful(name, why), shared).await;
     }
     let why = why.words();
     match how {
@@ -168,7 +168,7 @@ pub(super) async fn report_revoked(
             tracing::info!(key = name, why, "a key was revoked");
             let note = format!("provisioner key {name} was revoked: {why}");
             let words =
-                Words { type_: EventType::Normal, reason: "KeyRevoked", action: "Delete", note: &note };
+                Words { type_: EventType::Normal, reason: Reason::KeyRevoked, action: "Delete", note: &note };
             publish_surely(object, words, shared).await;
         }
         Revoked::Absent => tracing::info!(key = name, why, "a key to be revoked is not in Coder any more"),

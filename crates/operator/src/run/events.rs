@@ -3,6 +3,7 @@
 //! kube's recorder joins Events by their reason and keeps the words of the first, so that the second change of a field, or the
 //! second key that was revoked, is never read. Here the note is part of what makes two Events the same.
 
+use api::Reason;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -46,7 +47,7 @@ const MOST_REMEMBERED: usize = 2048;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     pub(super) type_: EventType,
-    pub(super) reason: &'a str,
+    pub(super) reason: Reason,
     pub(super) action: &'a str,
     pub(super) note: &'a str,
 }
@@ -181,11 +182,11 @@ impl Events {
         &self,
         about: ObjectReference,
         type_: EventType,
-        (reason, action): (&'static str, &'static str),
+        (reason, action): (Reason, &'static str),
         note: String,
     ) {
         if self.under_way.len() >= MOST_WAITING {
-            tracing::debug!(reason, "an Event is not written: too many wait for the API server");
+            tracing::debug!(%reason, "an Event is not written: too many wait for the API server");
             return;
         }
         let writer = Arc::clone(&self.writer);
@@ -263,7 +264,7 @@ impl Writer {
                 ..ObjectMeta::default()
             },
             action: Some(words.action.to_owned()),
-            reason: Some(words.reason.to_owned()),
+            reason: Some(words.reason.as_str().to_owned()),
             note: Some(noted(words.note, skipped)),
             type_: Some(if words.type_ == EventType::Warning { "Warning" } else { "Normal" }.to_owned()),
             event_time: Some(MicroTime(now)),
@@ -280,7 +281,7 @@ fn key(about: &ObjectReference, words: Words<'_>) -> Key {
     Key {
         object: about.uid.clone().unwrap_or_else(named),
         is_warning: words.type_ == EventType::Warning,
-        reason: words.reason.to_owned(),
+        reason: words.reason.as_str().to_owned(),
         action: words.action.to_owned(),
         note: words.note.to_owned(),
     }
@@ -350,10 +351,11 @@ mod tests {
         let action = "Delete";
         for number in 0..40 {
             let note = format!("provisioner key {number} was revoked");
-            let words = Words { type_: EventType::Normal, reason: "KeyRevoked", action, note: &note };
+            let words = Words { type_: EventType::Normal, reason: Reason::KeyRevoked, action, note: &note };
             events.publish_surely(&about("platform"), words, Some(&pod)).await;
         }
-        let words = Words { type_: EventType::Normal, reason: "KeyRevoked", action, note: "the last one" };
+        let words =
+            Words { type_: EventType::Normal, reason: Reason::KeyRevoked, action, note: "the last one" };
         events.publish_surely(&about("leaving"), words, Some(&pod)).await;
         let mut expected = vec!["platform"; 40];
         expected.push("operator");
@@ -362,7 +364,7 @@ mod tests {
 
     fn key_of(note: &str) -> Key {
         let about = ObjectReference { uid: Some("1".to_owned()), ..ObjectReference::default() };
-        key(&about, Words { type_: EventType::Normal, reason: "Updated", action: "Update", note })
+        key(&about, Words { type_: EventType::Normal, reason: Reason::Updated, action: "Update", note })
     }
 
     fn at(seconds: i64) -> Timestamp {

@@ -4,9 +4,9 @@
 
 use std::fmt::Debug;
 
-use api::{CoderProvisioner, CoderProvisionerKey, ProvisionerKeyState, reason};
+use api::{CoderProvisioner, CoderProvisionerKey, ProvisionerKeyState, Reason};
 use engine::{
-    Kind as _, Trouble, Waiting,
+    Blocked, Kind as _, Trouble,
     kinds::ProvisionerKey,
     provisioner_keys::{Held, Record, mirror::of_status},
 };
@@ -60,7 +60,7 @@ pub(super) async fn is_of_another(own: &str, held: &Held, shared: &Shared) -> Re
     };
     found.await.map_err(|error: kube::Error| {
         let message = format!("whose key {} is cannot be found out: {error}", held.name);
-        Waiting { reason: reason::PROGRESSING, message }.into()
+        Blocked { reason: Reason::Progressing, message }.into()
     })
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn keeper(
 ) -> Result<Option<String>, Trouble> {
     find(client, namespace, secret, uid).await.map_err(|error| {
         let message = format!("cannot determine which object holds Secret {secret}: {error}; retrying");
-        Waiting { reason: reason::PROGRESSING, message }.into()
+        Blocked { reason: Reason::Progressing, message }.into()
     })
 }
 

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api::{annotation, reason};
+use api::{Reason, annotation};
 use engine::{
-    Trouble, Waiting, own_secrets,
+    Blocked, Trouble, own_secrets,
     provisioner_keys::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
 };
 use k8s_openapi::{
@@ -130,8 +130,8 @@ impl KeySecret for KeySecrets {
             {
                 Ok(Written::Conflict)
             }
-            Err(error) => Err(Trouble::Waiting(Waiting {
-                reason: reason::SECRET_NOT_WRITTEN,
+            Err(error) => Err(Trouble::Blocked(Blocked {
+                reason: Reason::SecretNotWritten,
                 message: format!("Secret {} cannot be written: {error}", place.name),
             })),
         }
@@ -158,7 +158,7 @@ impl KeySecret for KeySecrets {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             done => done.map_err(|error| {
                 let message = format!("Secret {} cannot be taken away: {error}", place.name);
-                Trouble::Waiting(Waiting { reason: reason::SECRET_NOT_WRITTEN, message })
+                Trouble::Blocked(Blocked { reason: Reason::SecretNotWritten, message })
             }),
         }
     }
@@ -199,8 +199,8 @@ fn value(secret: &Secret, key: &str) -> Option<SecretString> {
 }
 
 fn unreadable(name: &str, error: &kube::Error) -> Trouble {
-    Trouble::Waiting(Waiting {
-        reason: reason::SECRET_UNREADABLE,
+    Trouble::Blocked(Blocked {
+        reason: Reason::SecretUnreadable,
         message: format!("Secret {name} cannot be read: {error}"),
     })
 }
@@ -226,9 +226,9 @@ mod tests {
         recorded["annotations"] = json!({annotation::PROVISIONER_KEY: "{}"});
         let unreadable = json!({"annotations": {annotation::PROVISIONER_KEY: "?"}});
         for (metadata, reason) in [
-            (of_coder_k8s.clone(), reason::HELD_BY_OTHER),
-            (recorded, reason::HELD_BY_OTHER),
-            (unreadable, reason::SECRET_NOT_ALLOWED),
+            (of_coder_k8s.clone(), Reason::HeldByOther),
+            (recorded, Reason::HeldByOther),
+            (unreadable, Reason::SecretNotAllowed),
         ] {
             let read = read(&secret(&metadata), "y", "key");
             assert!(read.value.is_none() && read.record.is_none(), "{metadata}");

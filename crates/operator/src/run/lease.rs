@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leadership {
     /// Somebody else leads, or nobody yet.
-    Waiting,
+    Blocked,
     Leading,
     /// We led, and may not any more. There is no way back from here but a new start.
     Lost,
@@ -203,7 +203,7 @@ impl Candidate {
             me: format!("{host}_{}", Uuid::new_v4()),
             seen: Seen { lease: None, at: Instant::now() },
             is_stale: true,
-            leadership: watch::Sender::new(Leadership::Waiting),
+            leadership: watch::Sender::new(Leadership::Blocked),
             progress,
             fence,
             trouble: None,
@@ -261,7 +261,7 @@ impl Candidate {
     fn publish(&self, held: Option<Instant>) -> Leadership {
         let is_ours = self.holds();
         let next = match held {
-            None => Leadership::Waiting,
+            None => Leadership::Blocked,
             Some(at) if is_ours && at.elapsed() < GIVE_UP => Leadership::Leading,
             Some(_) => Leadership::Lost,
         };

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::reason;
-use engine::{Lookup as _, Outcome, Waiting};
+use api::Reason;
+use engine::{Blocked, Lookup as _, Outcome};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Resource as _};
 
@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 /// Why nothing can be taken away.
 pub(super) enum Obstacle {
     /// What it would take is gone, and will not come back.
-    Gone(Waiting),
+    Gone(Blocked),
     /// It may work later.
     NotNow(Outcome),
 }
@@ -25,16 +25,16 @@ pub(super) enum Obstacle {
 /// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
 /// is good enough for a deletion.
 pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
-    let not_now = |waiting| Obstacle::NotNow(Outcome::Waiting(waiting));
+    let not_now = |waiting| Obstacle::NotNow(Outcome::Blocked(waiting));
     let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
         Ok(Some(declared)) => declared,
         Ok(None) => {
             let message = format!("its control plane {} is gone", name.1);
-            return Err(Obstacle::Gone(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message }));
+            return Err(Obstacle::Gone(Blocked { reason: Reason::ControlPlaneNotFound, message }));
         }
         Err(unreadable) => {
             let message = format!("control plane {} cannot be read: {}", name.1, unreadable.words());
-            return Err(not_now(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }));
+            return Err(not_now(Blocked { reason: Reason::ControlPlaneNotReady, message }));
         }
     };
     if let Some(known) = known(&declared, shared).await {
@@ -42,10 +42,10 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
     }
     match prove(&declared, shared).await {
         Ok(proved) => Ok(shared.planes.remember(name, proved.into_plane(shared))),
-        Err(missing) if missing.reason == reason::SECRET_NOT_FOUND => Err(Obstacle::Gone(missing)),
+        Err(missing) if missing.reason == Reason::SecretNotFound => Err(Obstacle::Gone(missing)),
         // Nobody mends the credentials of a control plane that is going.
         Err(refused)
-            if refused.reason == reason::UNAUTHORIZED && declared.meta().deletion_timestamp.is_some() =>
+            if refused.reason == Reason::Unauthorized && declared.meta().deletion_timestamp.is_some() =>
         {
             Err(Obstacle::Gone(refused))
         }

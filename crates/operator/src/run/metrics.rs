@@ -9,6 +9,7 @@ mod planes;
 #[cfg(test)]
 mod tests;
 
+use api::Reason;
 use std::{
     borrow::Cow,
     sync::Arc,
@@ -140,9 +141,9 @@ impl Metrics {
     }
 
     /// A pass over an object came to an end, for a reason that a condition would give or for one of [`super::pass`].
-    pub(super) fn reconciled(&self, kind: KindName, reason: &'static str, took: Duration) {
+    pub(super) fn reconciled(&self, kind: KindName, reason: Reason, took: Duration) {
         self.duration.get_or_create(&OfKind { kind: kind.clone() }).observe(took.as_secs_f64());
-        self.reconciles.get_or_create(&OfReason { kind, reason }).inc();
+        self.reconciles.get_or_create(&OfReason { kind, reason: reason.as_str() }).inc();
     }
 
     /// A pass is due, and waits for its turn as long as the result is kept.

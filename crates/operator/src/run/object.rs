@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{AppState, DeletionPolicy, Status, finalizer, reason};
+use api::{AppState, DeletionPolicy, Reason, Status, finalizer};
 use engine::{
-    Aside, Assessment, Kind, Object, Outcome, Report, Trouble, Waiting,
+    Aside, Assessment, Blocked, Kind, Object, Outcome, Report, Trouble,
     status::{self, Pass},
 };
 use futures::StreamExt as _;
@@ -219,7 +219,7 @@ async fn conclude<K: Kind>(
     }
     shared.memory.succeeded(&about);
     let interval = spread(manifest.policy().interval(), &about.uid);
-    let waits = matches!(report.outcome, Outcome::Waiting(_));
+    let waits = matches!(report.outcome, Outcome::Blocked(_));
     let interval = if waits { interval.min(SAFETY_NET) } else { interval };
     Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
 }
@@ -238,16 +238,16 @@ fn ended(about: &About, outcome: &Outcome, message: &str, took: Duration, shared
 
 fn not_declared((_, name): &PlaneName) -> Report {
     let message = format!("there is no control plane {name} in this namespace: create it");
-    waits(Waiting { reason: reason::CONTROL_PLANE_NOT_FOUND, message })
+    waits(Blocked { reason: Reason::ControlPlaneNotFound, message })
 }
 
-fn not_ready((_, name): &PlaneName, why: &str) -> Report {
+fn not_ready((_, name): &PlaneName, why: Reason) -> Report {
     let message = format!("control plane {name} cannot be used: {why}; its own status says more");
-    waits(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message })
+    waits(Blocked { reason: Reason::ControlPlaneNotReady, message })
 }
 
-fn waits(waiting: Waiting) -> Report {
-    Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 }
+fn waits(waiting: Blocked) -> Report {
+    Report { outcome: Outcome::Blocked(waiting), id: None, done: 0 }
 }
 
 fn next_status<K: Kind>(

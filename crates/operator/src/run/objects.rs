@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use api::reason;
+use api::Reason;
 use engine::{
-    Action, Step,
+    Action, Blocked, Step,
     control_plane::children::WORKSPACES_ROLE,
     objects::{
-        Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Notice, Situation, plan,
+        Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Situation, plan,
         rollout::{Rollout, Seen, rollout},
     },
     own_secrets,
@@ -42,7 +42,7 @@ pub(super) async fn keep<K>(
     children: &[Child],
     mut live: Vec<Live>,
     shared: &Shared,
-) -> Result<(Run, Vec<Notice>), kube::Error>
+) -> Result<(Run, Vec<Blocked>), kube::Error>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -72,12 +72,12 @@ async fn refused_secret(
     children: &[Child],
     live: &[Live],
     shared: &Shared,
-) -> Result<Option<Notice>, kube::Error> {
+) -> Result<Option<Blocked>, kube::Error> {
     let namespace = keeper.namespace().unwrap_or_default();
     let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
     let uid = keeper.meta().uid.as_deref();
     let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, uid).await?;
-    Ok(refused.map(|it| Notice { reason: reason::SECRET_NOT_ALLOWED, message: refusal_of(it, live) }))
+    Ok(refused.map(|it| Blocked { reason: Reason::SecretNotAllowed, message: refusal_of(it, live) }))
 }
 
 /// Says why a Secret is refused, and whether pods may have it already: the Secret may have come after the reference.
@@ -117,11 +117,11 @@ pub(super) async fn labelled(
 }
 
 /// What the API server says against a step, in words. Everything that may pass by itself stays an error.
-fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Notice, kube::Error> {
+fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Blocked, kube::Error> {
     match error {
         kube::Error::Api(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
             let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
-            Ok(Notice { reason: reason::NOT_APPLIED, message })
+            Ok(Blocked { reason: Reason::NotApplied, message })
         }
         error => Err(error),
     }
@@ -171,7 +171,7 @@ pub(super) async fn scale_to_zero(
     deployments.patch(&deployment.name_any(), &patches(), &Patch::Merge(patch)).await?;
     let note = format!("Deployment {} has no pods any more: {why}", deployment.name_any());
     tracing::info!("{note}");
-    publish(keeper, EventType::Warning, ("ScaledToZero", "Update"), &note, shared);
+    publish(keeper, EventType::Warning, (Reason::ScaledToZero, "Update"), &note, shared);
     Ok(())
 }
 
@@ -266,13 +266,13 @@ async fn namesakes(
 }
 
 /// The children without those that the operator may not read, and a notice for each of these.
-fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>, Vec<Notice>) {
+fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>, Vec<Blocked>) {
     let (left_out, kept): (Vec<Child>, Vec<Child>) =
         children.iter().cloned().partition(|it| forbidden.contains_key(&it.key));
     let notices = left_out.iter().filter_map(|it| {
         let answer = forbidden.get(&it.key)?;
         let message = format!("{} is left out: {answer}. Apply {WORKSPACES_ROLE} in that namespace", it.key);
-        Some(Notice { reason: reason::NOT_PERMITTED, message })
+        Some(Blocked { reason: Reason::NotPermitted, message })
     });
     (kept, notices.collect())
 }
@@ -282,7 +282,7 @@ async fn carry_out(
     keeper: &impl Resource<DynamicType = ()>,
     steps: &[Step<ChildEffect>],
     shared: &Shared,
-) -> Result<Vec<Notice>, kube::Error> {
+) -> Result<Vec<Blocked>, kube::Error> {
     let (mut created, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
     for batch in batches(steps) {
         let groups = batch.into_iter().map(|group| carry_out_group(group, shared));
@@ -411,7 +411,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(code: u16) -> Result<Notice, kube::Error> {
+    fn answered(code: u16) -> Result<Blocked, kube::Error> {
         let key = Key::new("apps/v1", "Deployment", "platform", "main");
         let step = Step {
             action: Action::Create,
@@ -449,7 +449,7 @@ mod tests {
     fn what_the_api_server_refuses_is_told_and_what_may_pass_is_tried_again() {
         for code in [400, 403, 422] {
             let notice = answered(code).unwrap();
-            assert_eq!(notice.reason, "NotApplied");
+            assert_eq!(notice.reason, Reason::NotApplied);
             assert!(notice.message.contains("platform/main") && notice.message.contains("denied by policy"));
         }
         for code in [409, 429, 500, 503] {

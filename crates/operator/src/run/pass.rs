@@ -9,6 +9,7 @@ mod news;
 mod tests;
 mod turns;
 
+use api::Reason;
 use std::{
     convert::Infallible,
     panic::AssertUnwindSafe,
@@ -41,11 +42,6 @@ use super::{
 
 /// How long a pass may take that has not begun to change anything.
 const DEADLINE: Duration = Duration::from_mins(1);
-
-/// Reasons of passes that did not come to an end of their own; those that did have their condition's.
-const CLUSTER_ERROR: &str = "ClusterError";
-const LATE: &str = "Deadline";
-const PANICKED: &str = "Panic";
 
 tokio::task_local! {
     /// Whether the pass of this task has sent something that may change a deployment.
@@ -93,7 +89,7 @@ impl About {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending<'a> {
     /// The reason of the condition `Ready`.
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) message: &'a str,
     /// Whether it is as it should be.
     pub(super) is_ready: bool,
@@ -158,12 +154,14 @@ impl Passes {
             // Of two writers one is refused and looks again: that is how it should be.
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
                 tracing::debug!("the object changed meanwhile");
-                self.metrics.reconciled(about.kind.clone(), CLUSTER_ERROR, started.elapsed());
+                self.metrics.reconciled(about.kind.clone(), Reason::ClusterError, started.elapsed());
                 return Action::requeue(self.memory.after_cut(about));
             }
-            Ok(Err(error)) => (CLUSTER_ERROR, words(&error)),
-            Err(Cut::Late) => (LATE, format!("cut off after {DEADLINE:?}, before anything was changed")),
-            Err(Cut::Panicked) => (PANICKED, "a mistake in the operator: please report it".to_owned()),
+            Ok(Err(error)) => (Reason::ClusterError, words(&error)),
+            Err(Cut::Late) => {
+                (Reason::Deadline, format!("cut off after {DEADLINE:?}, before anything was changed"))
+            }
+            Err(Cut::Panicked) => (Reason::Panic, "a mistake in the operator: please report it".to_owned()),
         };
         let ending = Ending { reason, message: &message, is_ready: false, is_trouble: true };
         self.ended(about, ending, started.elapsed());
@@ -174,13 +172,13 @@ impl Passes {
     pub(super) fn ended(&self, about: &About, ending: Ending<'_>, took: Duration) {
         let Ending { reason, message, is_ready, is_trouble } = ending;
         self.metrics.reconciled(about.kind.clone(), reason, took);
-        if !self.news.is_new(&about.uid, is_ready, &[reason, message]) {
+        if !self.news.is_new(&about.uid, is_ready, &[reason.as_str(), message]) {
             return;
         }
         if is_trouble {
-            tracing::warn!(reason, "{message}");
+            tracing::warn!(%reason, "{message}");
         } else {
-            tracing::info!(reason, "{message}");
+            tracing::info!(%reason, "{message}");
         }
     }
 

@@ -8,16 +8,16 @@ use std::{
     },
 };
 
-use api::reason;
+use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
-use engine::{Freshness, Waiting, World, endpoint::DeclaredOrigin, world::Promises};
+use engine::{Blocked, Freshness, World, endpoint::DeclaredOrigin, world::Promises};
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received, watch::UNDECODABLE};
+use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received};
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -116,7 +116,7 @@ struct Entry {
     /// The deployment that was last known to be behind it, also while there is no client.
     deployment: Option<Uuid>,
     /// Why nothing but deletions may use it.
-    blocked: Option<&'static str>,
+    blocked: Option<Reason>,
     /// Whether its object cannot be decoded, so that nobody knows what it declares.
     is_undecodable: bool,
     /// The token that we minted, and when it is renewed.
@@ -145,14 +145,14 @@ pub(super) struct Pause {
     /// The name that the token was to have.
     pub(super) minting: String,
     pub(super) until: Timestamp,
-    pub(super) why: Waiting,
+    pub(super) why: Blocked,
 }
 
 /// How a control plane stands to what belongs to it.
 pub(super) enum Standing {
     Usable(Arc<Plane>),
     /// It is declared, and cannot be used for this reason.
-    Blocked(&'static str),
+    Blocked(Reason),
 }
 
 /// The control planes, by name.
@@ -273,15 +273,15 @@ impl Planes {
     /// Compares what is declared now with the client that is known. A client of another origin is revoked and dropped, and
     /// nothing uses the control plane until the new origin is proved.
     pub(super) fn declare(&self, name: &PlaneName, now: &DeclaredOrigin) {
-        self.revoke_if(name, reason::ORIGIN_CHANGED, |it| !it.is_declared_as(now));
+        self.revoke_if(name, Reason::OriginChanged, |it| !it.is_declared_as(now));
     }
 
     /// The same with the deployment that answers.
     pub(super) fn answers_as(&self, name: &PlaneName, deployment: Uuid) {
-        self.revoke_if(name, reason::DEPLOYMENT_CHANGED, |it| it.deployment != deployment);
+        self.revoke_if(name, Reason::DeploymentChanged, |it| it.deployment != deployment);
     }
 
-    fn revoke_if(&self, name: &PlaneName, reason: &'static str, is_other: impl FnOnce(&Plane) -> bool) {
+    fn revoke_if(&self, name: &PlaneName, reason: Reason, is_other: impl FnOnce(&Plane) -> bool) {
         self.change(name, |entry| {
             let Some(known) = entry.plane.take_if(|it| is_other(it)) else { return false };
             known.revoke();
@@ -300,7 +300,7 @@ impl Planes {
                 return false;
             }
             entry.plane.take().into_iter().for_each(|it| it.revoke());
-            entry.blocked.replace(UNDECODABLE) != Some(UNDECODABLE)
+            entry.blocked.replace(Reason::Undecodable) != Some(Reason::Undecodable)
         });
     }
 
@@ -323,14 +323,14 @@ impl Planes {
     }
 
     /// Reports another reason why a control plane that is blocked cannot be used. One that is usable stays so.
-    pub(super) fn restate(&self, name: &PlaneName, reason: &'static str) {
+    pub(super) fn restate(&self, name: &PlaneName, reason: Reason) {
         self.change(name, |entry| {
             entry.blocked.as_mut().is_some_and(|it| std::mem::replace(it, reason) != reason)
         });
     }
 
     /// Lets nothing but deletions use a control plane. Those go on with the client that is known, if it is `kept`.
-    pub(super) fn block(&self, name: &PlaneName, reason: &'static str, kept: bool) {
+    pub(super) fn block(&self, name: &PlaneName, reason: Reason, kept: bool) {
         self.change(name, |entry| {
             if !kept && let Some(known) = entry.plane.take() {
                 known.revoke();
@@ -367,7 +367,7 @@ impl Planes {
                 plane.revoke();
             } else if entry.plane.is_none() {
                 entry.plane = Some(Arc::clone(&plane));
-                entry.blocked.get_or_insert(reason::CONTROL_PLANE_NOT_READY);
+                entry.blocked.get_or_insert(Reason::ControlPlaneNotReady);
             }
             false
         });

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, finalizer, reason};
+use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, finalizer};
 use engine::{
     RemoteName,
     provisioner::report::{self, Findings, Readiness},
@@ -207,7 +207,7 @@ async fn reconcile(
     let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
     shared.passes.ended(&about, ending, started.elapsed());
     let interval = spread(provisioner.spec.interval(), &about.uid);
-    let is_awaited = reason == reason::DAEMONS_NOT_SEEN || reason == reason::PROGRESSING;
+    let is_awaited = reason == Reason::DaemonsNotSeen || reason == Reason::Progressing;
     if trouble.is_some() || is_awaited {
         let wanted = trouble.and_then(|it| it.wanted);
         return Ok(Action::requeue(shared.memory.after_failure(&about, wanted).min(interval)));

@@ -1,5 +1,6 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
+use api::Reason;
 use engine::{Action, objects::FIELD_MANAGER};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -20,11 +21,11 @@ pub(super) fn writes() -> PostParams {
 }
 
 /// The reason and the action of the Event for a step that was carried out.
-pub(super) fn words_of(action: Action) -> (&'static str, &'static str) {
+pub(super) fn words_of(action: Action) -> (Reason, &'static str) {
     match action {
-        Action::Create => ("Created", "Create"),
-        Action::Update => ("Updated", "Update"),
-        Action::Delete => ("Deleted", "Delete"),
+        Action::Create => (Reason::Created, "Create"),
+        Action::Update => (Reason::Updated, "Update"),
+        Action::Delete => (Reason::Deleted, "Delete"),
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn words_of(action: Action) -> (&'static str, &'static str) {
 pub(super) fn publish(
     about: &impl Resource<DynamicType = ()>,
     type_: EventType,
-    (reason, action): (&'static str, &'static str),
+    (reason, action): (Reason, &'static str),
     note: &str,
     shared: &Shared,
 ) {
@@ -53,16 +54,16 @@ pub(super) async fn publish_surely(
 /// none of them; the Event is sent again, should it have been refused, and is a series otherwise.
 pub(super) async fn leave_behind(
     object: &impl Resource<DynamicType = ()>,
-    reason: &'static str,
+    reason: Reason,
     note: &str,
     shared: &Shared,
 ) {
     let about = About::of(object);
     if shared.memory.is_newly_left(&about, note) {
-        tracing::warn!(reason, "{note}");
+        tracing::warn!(%reason, "{note}");
         shared.metrics.left_behind(about.kind);
     }
-    let words = Words { type_: EventType::Warning, reason: "LeftBehind", action: "Delete", note };
+    let words = Words { type_: EventType::Warning, reason: Reason::LeftBehind, action: "Delete", note };
     publish_surely(object, words, shared).await;
 }
 

@@ -3,6 +3,7 @@
 //! A list is decoded as a whole: without this, one object that an older or newer build wrote, or that a looser definition let
 //! through, would stop the controller of its kind for everybody.
 
+use api::Reason;
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
 use futures::{Stream, StreamExt as _, future::ready};
@@ -22,9 +23,6 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::Shared;
-
-/// The reason that is reported for an object that cannot be decoded.
-pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// What became of an object that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,9 +142,9 @@ fn report<K: Resource<DynamicType = ()>>(invalid: &InvalidObject, shared: &Arc<S
         "this operator cannot read the object and skips it: {why}; correct it, or install matching CRDs"
     );
     let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
-    tracing::warn!(%kind, namespace, object = name, reason = UNDECODABLE, "{note}");
+    tracing::warn!(%kind, namespace, object = name, reason = %Reason::Undecodable, "{note}");
     shared.metrics.undecodable(kind);
-    shared.events.send(object, EventType::Warning, (UNDECODABLE, "Read"), note);
+    shared.events.send(object, EventType::Warning, (Reason::Undecodable, "Read"), note);
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `apply`: shows the plan, asks, and applies what was shown and nothing else.
 
+use api::Reason;
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use client::Class;
@@ -129,7 +130,7 @@ async fn carry_out_in_time(
         } else if !end.may_come || Instant::now() >= terms.deadline {
             return end;
         } else {
-            progress.now(&format!("waiting, {}", end.reason));
+            progress.now(&format!("waiting, {}", end.reason.map_or("", Reason::as_str)));
             sleep(LOOK_AGAIN).await;
         }
         world = world.anew();
@@ -204,8 +205,8 @@ async fn agreed(question: Option<&Question>, yes: bool) -> Result<bool, Failure>
 struct End {
     exit: Exit,
     state: Ended,
-    /// The reason of the condition; empty where there is none.
-    reason: &'static str,
+    /// The reason of the condition. `None` for an object that is as declared.
+    reason: Option<Reason>,
     message: Option<String>,
     /// Whether trying again may succeed.
     may_come: bool,
@@ -223,7 +224,8 @@ async fn carry_out(
 ) -> End {
     progress.now("comparing");
     let now = placed.subject.assess(world, Door::CommandLine).await;
-    let end = |exit, state| End { exit, state, reason: "", message: None, may_come: false, is_stale: false };
+    let end =
+        |exit, state| End { exit, state, reason: None, message: None, may_come: false, is_stale: false };
     match &now.verdict {
         Verdict::Decided(Decision::Apply) => {}
         Verdict::Decided(Decision::Nothing) => return end(Exit::Success, Ended::Equal),
@@ -235,7 +237,7 @@ async fn carry_out(
     }
     // An object that waited or could not be read was shown without a plan. Only `--yes` agrees to a plan that was not shown.
     let was_shown = now.plan.hash == shown.plan.hash
-        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Waiting(_) | Outcome::Failed(_)));
+        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)));
     if !was_shown {
         let message = "the plan has changed since it was shown, and was not applied: run the command again";
         let end = end(Exit::Failure, Ended::Skipped);
@@ -252,7 +254,7 @@ fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
     End {
         exit: exit_of_outcome(outcome),
         state: outcome.into(),
-        reason: outcome.reason(),
+        reason: Some(outcome.reason()),
         message: (!outcome.is_ready()).then(text),
         may_come: may_come(outcome),
         is_stale: outcome.is_stale(),
@@ -262,7 +264,7 @@ fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
 /// Whether waiting may help: a dependency is missing, or the deployment does not answer.
 fn may_come(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Waiting(_) | Outcome::Failed(Trouble::Waiting(_) | Trouble::Stale) => true,
+        Outcome::Blocked(_) | Outcome::Failed(Trouble::Blocked(_) | Trouble::Stale) => true,
         Outcome::Failed(Trouble::Remote(error)) => {
             matches!(error.class(), Class::Transient | Class::RateLimited)
         }

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{CoderControlPlane, annotation, reason};
+use api::{CoderControlPlane, Reason, annotation};
 use client::{AddressPolicy, Class, Client};
 use engine::{
-    Credentials, Endpoint, Waiting, World, endpoint::endpoint, lookup::Lookup as _, world::Promises,
+    Blocked, Credentials, Endpoint, World, endpoint::endpoint, lookup::Lookup as _, world::Promises,
 };
 use kube::ResourceExt as _;
 use secrecy::SecretString;
@@ -128,7 +128,7 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
         Ok(Some(plane)) => plane,
         Ok(None) => {
             let message = "it is neither in the files nor in the cluster: add it, or give --url";
-            return Err(refused(message.to_owned(), true, Exit::Waiting));
+            return Err(refused(message.to_owned(), true, Exit::Blocked));
         }
         Err(unreadable) if sources.has_asked() => {
             return Err(refused(format!("it cannot be read: {}", unreadable.words()), true, Exit::Failure));
@@ -137,14 +137,13 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
             return Err(refused(format!("{}: give --url", unreadable.words()), false, Exit::Usage));
         }
     };
-    let endpoint = endpoint(&plane, sources).await.map_err(|Waiting { reason, message }| {
+    let endpoint = endpoint(&plane, sources).await.map_err(|Blocked { reason, message }| {
         // Files do not change while the command waits; a cluster does.
-        let may_come =
-            sources.has_asked() && ![reason::INVALID, reason::SECRET_NOT_ALLOWED].contains(&reason);
+        let may_come = sources.has_asked() && ![Reason::Invalid, Reason::SecretNotAllowed].contains(&reason);
         let exit = match reason {
             _ if !may_come => Exit::Usage,
-            reason::SECRET_UNREADABLE => Exit::Failure,
-            _ => Exit::Waiting,
+            Reason::SecretUnreadable => Exit::Failure,
+            _ => Exit::Blocked,
         };
         let is_managed = plane.spec.external.is_none();
         let hint = if is_managed { ": give its address with --url" } else { "" };
@@ -197,7 +196,7 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
                          control plane with {}: {found}",
                         annotation::ACCEPT_DEPLOYMENT
                     );
-                    return Err(Refused { message, may_come: false, exit: Exit::Waiting });
+                    return Err(Refused { message, may_come: false, exit: Exit::Blocked });
                 }
             }
             sessions.sign_in(client, email.clone(), password.clone()).await.map_err(remote)

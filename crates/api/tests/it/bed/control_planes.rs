@@ -184,7 +184,7 @@ async fn a_control_planes_status_is_kept_whole() {
     let cluster = Cluster::new("planes").await;
     cluster.apply_spec("CoderControlPlane", "main", &json!({})).await.unwrap();
     let time = "2026-01-02T03:04:05Z";
-    let condition = json!({"type": api::condition::READY, "status": "True", "reason": api::reason::UP_TO_DATE,
+    let condition = json!({"type": api::condition::READY, "status": "True", "reason": api::Reason::UpToDate,
         "message": "", "observedGeneration": 1, "lastTransitionTime": time});
     let status = json!({
         "observedGeneration": 1, "conditions": [condition], "phase": "Ready", "readyReplicas": 2,

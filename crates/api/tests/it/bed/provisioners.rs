@@ -175,7 +175,7 @@ fn key_state() -> Value {
 #[tokio::test]
 async fn the_status_of_a_provisioner_and_of_a_key_is_kept_whole() {
     let cluster = Cluster::new("status").await;
-    let condition = json!({"type": api::condition::READY, "status": "True", "reason": api::reason::UP_TO_DATE,
+    let condition = json!({"type": api::condition::READY, "status": "True", "reason": api::Reason::UpToDate,
         "message": "", "observedGeneration": 1, "lastTransitionTime": TIME});
     let mut status = key_state();
     for (field, value) in json!({"observedGeneration": 1, "conditions": [condition],

@@ -14,7 +14,7 @@ use super::{
     record::{Record, Vault, id_of},
     tokens::{self, Situation, TokenNames},
 };
-use crate::outcome::{Trouble, Waiting};
+use crate::outcome::{Blocked, Trouble};
 
 /// What a person gave us.
 #[derive(Debug, Clone)]
@@ -110,8 +110,8 @@ impl Entrance<'_> {
         match (minted, current) {
             (Some(token), _) => Ok(granted(&token, &with(self.client, &token)?.current_user().await?)),
             (None, Some(token)) => Ok(granted(token, user)),
-            (None, None) => Err(Trouble::Waiting(Waiting {
-                reason: api::reason::PROGRESSING,
+            (None, None) => Err(Trouble::Blocked(Blocked {
+                reason: api::Reason::Progressing,
                 message: "there is no token yet".to_owned(),
             })),
         }
@@ -160,8 +160,8 @@ impl Entrance<'_> {
     async fn login(&self) -> Result<SecretString, Trouble> {
         let Account { email, password } = self.account;
         self.client.login(email, password).await.map_err(|error| match error.class() {
-            Class::SignedOut | Class::Forbidden => Trouble::Waiting(Waiting {
-                reason: api::reason::UNAUTHORIZED,
+            Class::SignedOut | Class::Forbidden => Trouble::Blocked(Blocked {
+                reason: api::Reason::Unauthorized,
                 message: format!(
                     "Coder does not take the e-mail and the password: correct them in the Secret ({})",
                     error.words()
@@ -188,6 +188,6 @@ impl SignedIn {
 /// The same deployment with that token.
 pub(super) fn with(client: &Client, token: &SecretString) -> Result<Client, Trouble> {
     client.with_token(token.clone()).map_err(|error| {
-        Trouble::Waiting(Waiting { reason: api::reason::UNAUTHORIZED, message: error.to_string() })
+        Trouble::Blocked(Blocked { reason: api::Reason::Unauthorized, message: error.to_string() })
     })
 }

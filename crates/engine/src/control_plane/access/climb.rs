@@ -1,5 +1,6 @@
 //! Climbs the ladder: asks coderd what has to be known, and does what was decided, all but the Job.
 
+use api::Reason;
 use client::{
     Class, Client,
     users::{CreateFirstUser, CreateUser, User},
@@ -20,7 +21,7 @@ use super::{
     record::{Former, OwnAccount, Record, Vault, id_of},
     tokens::{self, Situation, TokenNames},
 };
-use crate::outcome::{Trouble, Waiting};
+use crate::outcome::{Blocked, Trouble};
 
 /// The feature without which there are no accounts without a password.
 const SERVICE_ACCOUNTS: &str = "service_accounts";
@@ -92,7 +93,7 @@ pub enum Climbed {
         username: String,
         email: String,
     },
-    Wait(Waiting),
+    Wait(Blocked),
 }
 
 impl Ladder<'_> {
@@ -184,7 +185,7 @@ impl<V: Vault> Climber<'_, V> {
                 Next::MintFor(_, id) => return self.mint_for(id).await,
             }
         }
-        Err(waiting(api::reason::PROGRESSING, "the way to an account of our own takes longer").into())
+        Err(waiting(api::Reason::Progressing, "the way to an account of our own takes longer").into())
     }
 
     async fn observe(&self) -> Result<(Observed, Option<User>), Trouble> {
@@ -223,7 +224,7 @@ impl<V: Vault> Climber<'_, V> {
     /// The token is ours and good: renew it when that is due, and take away what it has replaced.
     async fn keep(&mut self, user: Option<User>) -> Result<Climbed, Trouble> {
         let (Some(current), Some(user)) = (self.current, user) else {
-            return Err(waiting(api::reason::PROGRESSING, "there is no token yet").into());
+            return Err(waiting(api::Reason::Progressing, "there is no token yet").into());
         };
         let client = self.ladder.client;
         let desk = Desk { client: with(client, current)?, user: user.id };
@@ -255,7 +256,7 @@ impl<V: Vault> Climber<'_, V> {
                 (token, user)
             }
             (None, Some(current)) => (current.clone(), user),
-            (None, None) => return Err(waiting(api::reason::PROGRESSING, "there is no token yet").into()),
+            (None, None) => return Err(waiting(api::Reason::Progressing, "there is no token yet").into()),
         };
         Ok(Granted { token, user, next: plan.next, stays: Vec::new() })
     }
@@ -308,7 +309,7 @@ impl<V: Vault> Climber<'_, V> {
 
     fn lent(&self) -> Result<Client, Trouble> {
         let client = self.lent.last().map(|it| it.client.clone());
-        client.ok_or_else(|| waiting(api::reason::PROGRESSING, "nobody is signed in").into())
+        client.ok_or_else(|| waiting(api::Reason::Progressing, "nobody is signed in").into())
     }
 
     /// Makes our account. Its name and its marker are written down first, so that it is known after a crash. It is an owner
@@ -368,7 +369,7 @@ impl<V: Vault> Climber<'_, V> {
     /// has a password that only we know was made by us, also by a Job that failed. The inner error is why nobody was let in.
     async fn enter_after_job(&mut self) -> Result<Result<Climbed, String>, Trouble> {
         let (Job::Done(account) | Job::Failed(_, account)) = self.ladder.job else {
-            return Err(waiting(api::reason::PROGRESSING, "the Job is not done").into());
+            return Err(waiting(api::Reason::Progressing, "the Job is not done").into());
         };
         let lent = match Lent::by_password(self.ladder.client, &account.email, &account.password).await {
             Ok(lent) => lent,
@@ -413,8 +414,8 @@ fn standing(observed: &mut Observed, source: Source) -> &mut Standing {
     }
 }
 
-fn waiting(reason: &'static str, message: &str) -> Waiting {
-    Waiting { reason, message: message.to_owned() }
+fn waiting(reason: Reason, message: &str) -> Blocked {
+    Blocked { reason, message: message.to_owned() }
 }
 
 fn random_word() -> String {

@@ -1,12 +1,13 @@
 //! The ways to an account of our own, from the gentlest to the last: which one is next, given what is known.
 
+use api::Reason;
 use std::fmt::Write as _;
 
 use client::users::User;
 use uuid::Uuid;
 
 use super::record::{OwnAccount, Record};
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// The account that coder-k8s made for itself.
 pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
@@ -16,18 +17,6 @@ const PREFIX: &str = "coder-operator";
 const OF_UID: usize = 8;
 /// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
 const NAME_IS_TAKEN: &str = "duplicate key";
-
-/// Reasons of the condition that only access has.
-pub mod reason {
-    /// An account of our name exists, and we did not make it.
-    pub const ACCOUNT_TAKEN: &str = "AccountTaken";
-    /// Nobody has given us a way in.
-    pub const NO_CREDENTIALS: &str = "NoCredentials";
-    /// The deployment has no user yet, and we are not to be the first.
-    pub const NO_USERS: &str = "NoUsers";
-    pub const ADMIN_JOB_RUNNING: &str = "AdminJobRunning";
-    pub const ADMIN_JOB_FAILED: &str = "AdminJobFailed";
-}
 
 /// Rights that somebody else lends us, to be used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +107,7 @@ pub enum Next {
     RunAdminJob,
     /// Sign in as the account that the Job made.
     EnterAfterJob,
-    Wait(Waiting),
+    Wait(Blocked),
 }
 
 /// Decides.
@@ -140,7 +129,7 @@ pub fn next(observed: &Observed) -> Next {
         Some(AccountState::Absent) => Next::CreateAccount(source),
         Some(AccountState::Ours(id)) => Next::MintFor(source, id),
         Some(AccountState::Others) => wait(
-            reason::ACCOUNT_TAKEN,
+            Reason::AccountTaken,
             "an account with the name of ours exists, and this control plane did not make it: delete or rename it in \
              Coder"
                 .to_owned(),
@@ -154,7 +143,7 @@ fn without_users(observed: &Observed) -> Option<Next> {
     let nobody = || {
         let message = "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user \
                        in a browser";
-        wait(reason::NO_USERS, message.to_owned())
+        wait(Reason::NoUsers, message.to_owned())
     };
     match &observed.first_user {
         Standing::Available => Some(Next::CreateFirstUser),
@@ -162,9 +151,9 @@ fn without_users(observed: &Observed) -> Option<Next> {
         Standing::NotDeclared if observed.held_token == Standing::Available => None,
         Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
         Standing::NotDeclared => Some(job(observed)),
-        Standing::Missing(what) => Some(wait(api::reason::SECRET_NOT_FOUND, what.clone())),
+        Standing::Missing(what) => Some(wait(api::Reason::SecretNotFound, what.clone())),
         Standing::Refused(words) => {
-            Some(wait(api::reason::UNAUTHORIZED, format!("Coder does not take the first user: {words}")))
+            Some(wait(api::Reason::Unauthorized, format!("Coder does not take the first user: {words}")))
         }
     }
 }
@@ -181,28 +170,28 @@ fn source(observed: &Observed) -> Option<Source> {
 
 fn job(observed: &Observed) -> Next {
     match &observed.job {
-        AdminJob::NotPossible => wait(reason::NO_CREDENTIALS, no_credentials(observed)),
+        AdminJob::NotPossible => wait(Reason::NoCredentials, no_credentials(observed)),
         AdminJob::NoPasswords => wait(
-            reason::NO_CREDENTIALS,
+            Reason::NoCredentials,
             format!(
                 "signing in with a password is switched off in Coder, so only the token of an owner lets us in: {}",
                 no_credentials(observed)
             ),
         ),
-        AdminJob::NotOurs(words) => wait(api::reason::NOT_OURS, words.clone()),
+        AdminJob::NotOurs(words) => wait(api::Reason::NotOurs, words.clone()),
         AdminJob::NotStarted => Next::RunAdminJob,
         AdminJob::Running(words) => {
-            wait(reason::ADMIN_JOB_RUNNING, format!("our account is being made: {words}"))
+            wait(Reason::AdminJobRunning, format!("our account is being made: {words}"))
         }
         AdminJob::Failed(words) if words.contains(NAME_IS_TAKEN) => wait(
-            reason::ACCOUNT_TAKEN,
+            Reason::AccountTaken,
             format!(
                 "an account with the name or the e-mail of ours exists, and this control plane did not make it: delete or \
                  rename it in Coder; {words}"
             ),
         ),
         AdminJob::Failed(words) => wait(
-            reason::ADMIN_JOB_FAILED,
+            Reason::AdminJobFailed,
             format!(
                 "our account could not be made, which is tried again: {words}; {}",
                 no_credentials(observed)
@@ -212,8 +201,8 @@ fn job(observed: &Observed) -> Next {
     }
 }
 
-fn wait(reason: &'static str, message: String) -> Next {
-    Next::Wait(Waiting { reason, message })
+fn wait(reason: Reason, message: String) -> Next {
+    Next::Wait(Blocked { reason, message })
 }
 
 /// What to do, and what became of what was given.

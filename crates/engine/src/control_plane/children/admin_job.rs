@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{CoderControlPlane, annotation, reason};
+use api::{CoderControlPlane, Reason, annotation};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -23,7 +23,7 @@ use super::{Facts, database, deployment, metadata, unless_empty};
 use crate::{
     control_plane::{access::Account, names, references, version},
     kind::Invalid,
-    outcome::Waiting,
+    outcome::Blocked,
 };
 
 /// The image's own command, after `coder server`, which the image runs by itself.
@@ -43,14 +43,14 @@ const DEADLINE_SECONDS: i64 = 600;
 const RETRIED_AFTER_SECONDS: i32 = 300;
 
 /// The Job, if there can be one: Coder that keeps its database in its pod lets nobody else at it.
-pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Option<Job>, Waiting> {
+pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Option<Job>, Blocked> {
     if !database::is_declared(&plane.spec, facts) {
         return Ok(None);
     }
     version::check(plane.spec.image(), facts.database_version.as_deref())
-        .map_err(|it| Waiting { reason: it.reason, message: it.message })?;
-    let pod = pod(plane, facts).map_err(|it| Waiting {
-        reason: reason::INVALID,
+        .map_err(|it| Blocked { reason: it.reason, message: it.message })?;
+    let pod = pod(plane, facts).map_err(|it| Blocked {
+        reason: Reason::Invalid,
         message: format!("{}: {}", it.field, it.message),
     })?;
     let labels = names::admin_job_labels(&plane.name_any());

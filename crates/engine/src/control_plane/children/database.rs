@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{CoderControlPlane, CoderControlPlaneSpec, DATABASE_URL, annotation, reason};
+use api::{CoderControlPlane, CoderControlPlaneSpec, DATABASE_URL, Reason, annotation};
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, EnvVarSource, PodSpec, SecretKeySelector,
 };
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Deployed, Facts, container::NAME};
 use crate::{
     control_plane::references::{self, Reference, Source},
-    objects::Notice,
+    outcome::Blocked,
 };
 
 /// The argument that means the same as the variable.
@@ -39,7 +39,7 @@ pub(super) fn variable(spec: &CoderControlPlaneSpec) -> Option<EnvVar> {
 
 /// Refuses to replace pods that have a database by pods that have none: Coder would start empty, and whatever it stores from
 /// then on would go with the pod.
-pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Notice> {
+pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Blocked> {
     let Some(deployed) = facts.deployed.as_ref().filter(|_| !is_declared(&plane.spec, facts)) else {
         return Ok(());
     };
@@ -53,7 +53,7 @@ pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(),
          {DATABASE_URL} in extraEnv. To start again with an empty database, delete Deployment {name}",
         name = plane.name_any()
     );
-    Err(Notice { reason: reason::DATABASE_REMOVAL_REFUSED, message })
+    Err(Blocked { reason: Reason::DatabaseRemovalRefused, message })
 }
 
 /// Whether the pods read something else than when they started, or it is not known what they read then.
@@ -63,12 +63,12 @@ fn has_changed(deployed: &Deployed, plane: &CoderControlPlane, facts: &Facts) ->
 }
 
 /// That no database is declared.
-pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &Facts) -> Option<Notice> {
+pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &Facts) -> Option<Blocked> {
     let message = format!(
         "no database is declared, so Coder keeps its data in its pod and loses it with the pod: set \
          spec.database.connectionSecretRef, or {DATABASE_URL} in extraEnv"
     );
-    (!is_declared(spec, facts)).then_some(Notice { reason: reason::NO_DATABASE, message })
+    (!is_declared(spec, facts)).then_some(Blocked { reason: Reason::NoDatabase, message })
 }
 
 /// The value of [`annotation::DATABASE`] for a Deployment with these pods. A Secret may lose its key while the pods run, so

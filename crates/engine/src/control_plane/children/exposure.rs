@@ -1,6 +1,6 @@
 //! How people outside the cluster reach the pods: an Ingress or an `HTTPRoute`.
 
-use api::{CoderControlPlane, GatewayExposure, IngressExposure, reason};
+use api::{CoderControlPlane, GatewayExposure, IngressExposure, Reason};
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend,
     IngressSpec, IngressTLS, ServiceBackendPort,
@@ -8,8 +8,8 @@ use k8s_openapi::api::networking::v1::{
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{Child, Facts, Notice, child, metadata, unless_empty};
-use crate::{control_plane::address, kind::Invalid, objects::Key};
+use super::{Child, Facts, child, metadata, unless_empty};
+use crate::{control_plane::address, kind::Invalid, objects::Key, outcome::Blocked};
 
 /// The version of the Gateway API that every release of it since its first stable one has.
 pub(in crate::control_plane) const GATEWAY_API: &str = "gateway.networking.k8s.io/v1";
@@ -17,7 +17,7 @@ pub(in crate::control_plane) const GATEWAY_API: &str = "gateway.networking.k8s.i
 pub(super) fn desire(
     plane: &CoderControlPlane,
     facts: &Facts,
-    notices: &mut Vec<Notice>,
+    notices: &mut Vec<Blocked>,
 ) -> Result<Option<Child>, Invalid> {
     let expose = plane.spec.expose.clone().unwrap_or_default();
     if let Some(ingress) = &expose.ingress {
@@ -26,8 +26,8 @@ pub(super) fn desire(
     let Some(gateway) = &expose.gateway else { return Ok(None) };
     let route = of_gateway(plane, gateway)?;
     if !facts.gateway_api {
-        notices.push(Notice {
-            reason: reason::GATEWAY_API_MISSING,
+        notices.push(Blocked {
+            reason: Reason::GatewayAPIMissing,
             message: format!("the cluster has no {GATEWAY_API}: the HTTPRoute is made once it is installed"),
         });
         return Ok(None);

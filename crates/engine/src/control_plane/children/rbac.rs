@@ -3,9 +3,10 @@
 //! The operator's rights are wider than those of whoever writes a manifest. So a namespace has to consent by its label, and rules
 //! beyond the usual ones have to be allowed to the operator by whoever started it.
 
+use crate::outcome::Blocked;
 use std::collections::BTreeMap;
 
-use api::{CoderControlPlane, annotation, label, reason};
+use api::{CoderControlPlane, Reason, annotation, label};
 use k8s_openapi::{
     api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -16,7 +17,7 @@ use super::{Facts, service_account};
 use crate::{
     control_plane::names,
     kind::Invalid,
-    objects::{Child, Keeper as _, Notice, child},
+    objects::{Child, Keeper as _, child},
 };
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
@@ -29,7 +30,7 @@ pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";
 pub(super) fn desire(
     plane: &CoderControlPlane,
     facts: &Facts,
-    notices: &mut Vec<Notice>,
+    notices: &mut Vec<Blocked>,
 ) -> Result<Vec<Child>, Invalid> {
     let spec = plane.spec.rbac.clone().unwrap_or_default();
     if !spec.has_workspace_perms() {
@@ -40,8 +41,8 @@ pub(super) fn desire(
     for (index, extra) in spec.extra_rules.iter().flatten().enumerate() {
         match allows(&facts.allowed_rules, extra) {
             Ok(()) => rules.push(extra.clone()),
-            Err(why) => notices.push(Notice {
-                reason: reason::RULES_NOT_ALLOWED,
+            Err(why) => notices.push(Blocked {
+                reason: Reason::RulesNotAllowed,
                 message: format!("spec.rbac.extraRules[{index}] is not granted: {why}"),
             }),
         }
@@ -67,7 +68,7 @@ pub fn consents(plane: &CoderControlPlane, labels: &BTreeMap<String, String>) ->
 fn namespaces(
     plane: &CoderControlPlane,
     facts: &Facts,
-    notices: &mut Vec<Notice>,
+    notices: &mut Vec<Blocked>,
 ) -> Result<Vec<String>, Invalid> {
     let own = plane.namespace().unwrap_or_default();
     let mut found = vec![own.clone()];
@@ -86,15 +87,15 @@ fn namespaces(
         if facts.consenting.contains(namespace) {
             found.push(namespace.to_owned());
         } else if let Some(answer) = facts.unreadable.get(namespace) {
-            notices.push(Notice {
-                reason: reason::NOT_PERMITTED,
+            notices.push(Blocked {
+                reason: Reason::NotPermitted,
                 message: format!(
                     "namespace {namespace} gets no rights for workspaces: the operator may not read it: {answer}. Apply {WORKSPACES_ROLE} there"
                 ),
             });
         } else {
-            notices.push(Notice {
-                reason: reason::NO_CONSENT,
+            notices.push(Blocked {
+                reason: Reason::NoConsent,
                 message: format!(
                     "namespace {namespace} takes no workspaces from here: whoever keeps it sets its label {}={own}",
                     label::WORKSPACES_FROM

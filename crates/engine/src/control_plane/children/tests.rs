@@ -247,8 +247,12 @@ fn rights_are_given_in_namespaces_that_consent() {
         |kind: &str| desired.children.iter().filter(|it| it.key.kind == kind).cloned().collect::<Vec<_>>();
     let namespaces: Vec<String> = of("Role").iter().map(|it| it.key.namespace.clone()).collect();
     assert_eq!(namespaces, ["platform", "dev"]);
-    let refused: Vec<&str> =
-        desired.notices.iter().filter(|it| it.reason == "NoConsent").map(|it| it.message.as_str()).collect();
+    let refused: Vec<&str> = desired
+        .notices
+        .iter()
+        .filter(|it| it.reason == api::Reason::NoConsent)
+        .map(|it| it.message.as_str())
+        .collect();
     assert!(
         refused.len() == 1
             && refused[0].contains("foreign")
@@ -277,7 +281,7 @@ fn namespace_that_the_operator_may_not_read_is_left_out_with_the_remedy() {
     let desired = desire(&plane(&json!({"rbac": rbac})), &facts).unwrap();
     let roles = desired.children.iter().filter(|it| it.key.kind == "Role");
     assert_eq!(roles.map(|it| it.key.namespace.as_str()).collect::<Vec<_>>(), ["platform", "dev"]);
-    let notice = desired.notices.iter().find(|it| it.reason == "NotPermitted").unwrap();
+    let notice = desired.notices.iter().find(|it| it.reason == api::Reason::NotPermitted).unwrap();
     for words in ["namespace far", "is forbidden", "deploy/rbac/workspaces.yaml"] {
         assert!(notice.message.contains(words), "{notice:?}");
     }
@@ -308,7 +312,7 @@ fn rights_are_those_of_coder_k8s_and_what_the_operator_allows() {
         json!({"extraRules": [extra, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
     assert_eq!(resources(rbac.clone(), &none), ["pods", "persistentvolumeclaims", "deployments"]);
     let notices = desired(&json!({"rbac": rbac})).notices;
-    assert_eq!(notices.iter().filter(|it| it.reason == "RulesNotAllowed").count(), 2);
+    assert_eq!(notices.iter().filter(|it| it.reason == api::Reason::RulesNotAllowed).count(), 2);
     let allowing = Facts { allowed_rules: vec![serde_json::from_value(extra).unwrap()], ..Facts::default() };
     assert_eq!(resources(rbac, &allowing), ["pods", "persistentvolumeclaims", "deployments", "jobs"]);
 }
@@ -339,10 +343,10 @@ fn a_route_waits_for_the_gateway_api_and_holds_up_nothing_else() {
     let spec =
         json!({"expose": {"gateway": gateway}, "tls": {"secretNames": ["t"]}, "service": {"port": 443}});
     let without = desired(&spec);
-    assert!(without.notices.iter().any(|it| it.reason == "GatewayAPIMissing"));
+    assert!(without.notices.iter().any(|it| it.reason == api::Reason::GatewayAPIMissing));
     assert_eq!(without.children.len(), 5);
     let with = desire(&plane(&spec), &Facts { gateway_api: true, ..facts(&spec) }).unwrap();
-    assert!(with.notices.iter().all(|it| it.reason != "GatewayAPIMissing"));
+    assert!(with.notices.iter().all(|it| it.reason != api::Reason::GatewayAPIMissing));
     let route = &with.children[5];
     assert_eq!(
         (route.key.api_version.as_str(), route.key.kind.as_str()),
@@ -385,7 +389,7 @@ fn an_image_that_would_destroy_the_database_is_not_deployed() {
     let facts = Facts { database_version: Some("v2.37.0".to_owned()), ..Facts::default() };
     let older = desire(&plane(&json!({"image": "coder:v2.36.0"})), &facts).unwrap();
     assert!(older.children.iter().all(|it| it.key.kind != "Deployment"), "what runs stays as it is");
-    assert!(older.notices.iter().any(|it| it.reason == "DowngradeRefused"));
+    assert!(older.notices.iter().any(|it| it.reason == api::Reason::DowngradeRefused));
     let same = desire(&plane(&json!({"image": "coder:v2.37.0"})), &facts).unwrap();
     assert!(same.children.iter().any(|it| it.key.kind == "Deployment"));
 }
@@ -395,7 +399,7 @@ fn pods_are_neither_made_nor_changed_while_something_that_they_read_is_not_there
     let spec = json!({"tls": {"secretNames": ["one"]}});
     let without = desire(&plane(&spec), &Facts::default()).unwrap();
     assert!(without.children.iter().all(|it| it.key.kind != "Deployment"));
-    let told = without.notices.iter().find(|it| it.reason == "SecretNotFound").unwrap();
+    let told = without.notices.iter().find(|it| it.reason == api::Reason::SecretNotFound).unwrap();
     assert!(told.message.contains("Secret one"), "{told:?}");
     assert!(without.children.iter().any(|it| it.key.kind == "Service"), "it holds up nothing else");
 }
@@ -403,7 +407,7 @@ fn pods_are_neither_made_nor_changed_while_something_that_they_read_is_not_there
 #[test]
 fn settings_of_template_tests_are_reported_as_not_used() {
     let notices = desired(&json!({"templateTests": {"allowRetain": true}})).notices;
-    let told = notices.iter().find(|it| it.reason == "NotSupported").unwrap();
+    let told = notices.iter().find(|it| it.reason == api::Reason::NotSupported).unwrap();
     assert!(told.message.contains("spec.templateTests is not used"), "{told:?}");
-    assert!(desired(&json!({})).notices.iter().all(|it| it.reason != "NotSupported"));
+    assert!(desired(&json!({})).notices.iter().all(|it| it.reason != api::Reason::NotSupported));
 }

@@ -81,17 +81,17 @@ fn users_who_come_and_go_are_no_change_and_another_limit_is() {
 #[test]
 fn the_condition_names_the_gravest_thing() {
     let reason = |it: &Entitlements| Summary::of(it).verdict();
-    assert_eq!(reason(&entitlements(&[("scim", "entitled")])).reason, "Licensed");
+    assert_eq!(reason(&entitlements(&[("scim", "entitled")])).reason, api::Reason::Licensed);
     let unlicensed = Entitlements { has_license: false, ..entitlements(&[("scim", "not_entitled")]) };
-    assert_eq!((reason(&unlicensed).status, reason(&unlicensed).reason), (true, "Unlicensed"));
+    assert_eq!((reason(&unlicensed).status, reason(&unlicensed).reason), (true, api::Reason::Unlicensed));
     let grace = reason(&entitlements(&[("scim", "grace_period")]));
-    assert_eq!((grace.status, grace.reason), (true, "GracePeriod"));
+    assert_eq!((grace.status, grace.reason), (true, api::Reason::GracePeriod));
     assert!(grace.message.contains("scim"), "{}", grace.message);
     let crowded = reason(&with_users(11, 10));
-    assert_eq!((crowded.status, crowded.reason), (false, "UserLimitExceeded"));
+    assert_eq!((crowded.status, crowded.reason), (false, api::Reason::UserLimitExceeded));
     let warned = Entitlements { warnings: vec!["an add-on".to_owned()], ..entitlements(&[]) };
-    assert_eq!((reason(&warned).status, reason(&warned).reason), (true, "Warnings"));
+    assert_eq!((reason(&warned).status, reason(&warned).reason), (true, api::Reason::Warnings));
     let broken = Entitlements { errors: vec!["no telemetry".to_owned()], ..warned };
-    assert_eq!((reason(&broken).status, reason(&broken).reason), (false, "Errors"));
+    assert_eq!((reason(&broken).status, reason(&broken).reason), (false, api::Reason::Errors));
     assert!(reason(&broken).message.contains("no telemetry"));
 }

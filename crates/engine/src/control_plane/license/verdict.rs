@@ -1,5 +1,6 @@
 //! What the condition `LicenseApplied` says.
 
+use api::Reason;
 use client::{Class, licenses::License};
 use jiff::Timestamp;
 
@@ -9,25 +10,6 @@ use super::{
     term::{Phase, day},
 };
 use crate::{control_plane::entitlements::Summary, lookup::Unreadable};
-
-/// The reason of the condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    Applied,
-    /// The term is over; features work until the grace period ends.
-    GracePeriod,
-    Pending,
-    SecretMissing,
-    /// The Secret is one that the operator keeps for itself, or for another object.
-    SecretNotAllowed,
-    Forbidden,
-    /// This build of Coder has no licences.
-    NotSupported,
-    /// coderd does not take it; not tried again until the Secret changes.
-    Invalid,
-    Expired,
-    Error,
-}
 
 /// The condition: status, reason, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,27 +31,10 @@ pub enum Obstacle {
     NoAccess,
 }
 
-impl Reason {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Applied => "Applied",
-            Self::GracePeriod => "GracePeriod",
-            Self::Pending => "Pending",
-            Self::SecretMissing => "SecretMissing",
-            Self::SecretNotAllowed => "SecretNotAllowed",
-            Self::Forbidden => "Forbidden",
-            Self::NotSupported => "NotSupported",
-            Self::Invalid => "Invalid",
-            Self::Expired => "Expired",
-            Self::Error => "Error",
-        }
-    }
-
-    /// Whether trying again without a change of the manifest or a Secret is of any use. Where it is not, the next
-    /// regular look is soon enough.
-    pub fn is_retried(self) -> bool {
-        matches!(self, Self::Pending | Self::SecretMissing | Self::Forbidden | Self::Error)
-    }
+/// Whether trying again without a change of the manifest or a Secret is of any use. Where it is not, the next
+/// periodic reconcile is soon enough.
+pub(crate) fn is_retried(reason: Reason) -> bool {
+    matches!(reason, Reason::Pending | Reason::SecretMissing | Reason::Forbidden | Reason::Error)
 }
 
 impl Verdict {
@@ -236,7 +201,7 @@ fn rank(reason: Reason) -> u8 {
         Reason::Expired => 6,
         Reason::Invalid => 7,
         Reason::SecretMissing => 8,
-        Reason::SecretNotAllowed => 9,
+        _ => 9,
     }
 }
 

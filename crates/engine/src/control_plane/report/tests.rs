@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::control_plane::license::{Reason, Verdict};
+use crate::control_plane::license::Verdict;
 
 fn plane(licensed: bool, status: Option<CoderControlPlaneStatus>) -> CoderControlPlane {
     let mut spec =
@@ -116,7 +116,7 @@ fn licences_that_cannot_be_read_stay_in_the_status() {
 #[test]
 fn without_access_everything_that_was_known_stays_and_says_so() {
     let first = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
-    let waiting = Waiting { reason: reason::UNREACHABLE, message: "refused".to_owned() };
+    let waiting = Blocked { reason: Reason::Unreachable, message: "refused".to_owned() };
     let now = Timestamp::from_second(9).unwrap();
     let findings = Findings {
         access: Err(&waiting),
@@ -161,7 +161,7 @@ fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
     assert!(message(&works, "OperatorAccessReady").ends_with("the token expires on 1970-01-02"), "{works:?}");
     assert_eq!(works.credential, credential);
 
-    let refused = Waiting { reason: reason::UNAUTHORIZED, message: "401".to_owned() };
+    let refused = Blocked { reason: Reason::Unauthorized, message: "401".to_owned() };
     let early = status(&plane(false, Some(works.clone())), &at(1, Err(&refused)));
     assert_eq!(message(&early, "OperatorAccessReady"), "401", "it was revoked, or is another one");
     let late = status(&plane(false, Some(works)), &at(100_000, Err(&refused)));
@@ -175,9 +175,9 @@ fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
 #[test]
 fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
     let build = build();
-    let notice = |reason, message: &str| Notice { reason, message: message.to_owned() };
-    let complete = |notices: Option<Vec<Notice>>| {
-        let waiting = Waiting { reason: reason::PROGRESSING, message: "0 of 1 pods".to_owned() };
+    let notice = |reason, message: &str| Blocked { reason, message: message.to_owned() };
+    let complete = |notices: Option<Vec<Blocked>>| {
+        let waiting = Blocked { reason: Reason::Progressing, message: "0 of 1 pods".to_owned() };
         let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = Findings {
             access: Ok(&build),
@@ -193,11 +193,11 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
         let status = status(&plane(false, None), &findings);
         (says(&status, "Complete"), message(&status, "Complete"))
     };
-    let database = notice(reason::NO_DATABASE, "no database");
+    let database = notice(Reason::NoDatabase, "no database");
     let left_out = vec![
         database.clone(),
-        notice(reason::GATEWAY_API_MISSING, "no routes"),
-        notice(reason::NO_CONSENT, "no consent"),
+        notice(Reason::GatewayAPIMissing, "no routes"),
+        notice(Reason::NoConsent, "no consent"),
     ];
     assert_eq!(
         complete(Some(left_out)),
@@ -343,17 +343,17 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
     let named = Some(SecretKeyRef { name: "main-operator-token".to_owned(), key: Some("token".to_owned()) });
     assert_eq!(reference(None, Ok(&build), Some("main-operator-token")), named);
     assert_eq!(reference(named.clone(), Ok(&build), None), None, "a supplied token is the person's own");
-    let silent = Waiting { reason: reason::UNREACHABLE, message: String::new() };
+    let silent = Blocked { reason: Reason::Unreachable, message: String::new() };
     assert_eq!(reference(named.clone(), Err(&silent), None), named, "the Secret is still there");
-    let disabled = Waiting { reason: reason::ACCESS_DISABLED, message: String::new() };
+    let disabled = Blocked { reason: Reason::AccessDisabled, message: String::new() };
     assert_eq!(reference(named, Err(&disabled), None), None);
 }
 
 #[test]
 fn missing_database_is_reported_whatever_else_is_wrong() {
     let build = build();
-    let configured = |notices: Option<Vec<Notice>>| {
-        let waiting = Waiting { reason: reason::ROLLOUT_STUCK, message: "0 of 1 pods".to_owned() };
+    let configured = |notices: Option<Vec<Blocked>>| {
+        let waiting = Blocked { reason: Reason::RolloutStuck, message: "0 of 1 pods".to_owned() };
         let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = Findings {
             access: Ok(&build),
@@ -370,9 +370,9 @@ fn missing_database_is_reported_whatever_else_is_wrong() {
         assert_eq!(says(&status, "Ready"), word("False", "RolloutStuck"));
         (says(&status, "DatabaseConfigured"), message(&status, "DatabaseConfigured"))
     };
-    let notice = |reason| Notice { reason, message: format!("why: {reason}") };
-    let absent = notice(reason::NO_DATABASE);
-    let refused = notice(reason::DATABASE_REMOVAL_REFUSED);
+    let notice = |reason| Blocked { reason, message: format!("why: {reason}") };
+    let absent = notice(Reason::NoDatabase);
+    let refused = notice(Reason::DatabaseRemovalRefused);
     assert_eq!(
         configured(Some(vec![absent.clone()])),
         (word("False", "NoDatabase"), "why: NoDatabase".to_owned())

@@ -51,8 +51,8 @@ fn well() -> Findings {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a stage is what is asked for")]
-fn failed(reason: &'static str) -> Stage {
-    Some(Err(Waiting { reason, message: format!("because of {reason}") }))
+fn failed(reason: Reason) -> Stage {
+    Some(Err(Blocked { reason, message: format!("because of {reason}") }))
 }
 
 fn after(provisioner: &CoderProvisioner, findings: &Findings) -> CoderProvisionerStatus {
@@ -91,7 +91,7 @@ fn every_stage_that_works_has_its_condition_and_ready_is_the_last_to_come() {
 #[test]
 fn what_comes_after_a_failure_is_unknown_whatever_it_was_before() {
     let before = after(&bare(), &well());
-    let entitled = failed(reason::NOT_ENTITLED);
+    let entitled = failed(Reason::NotEntitled);
     let gated =
         Findings { control_plane: Some(Ok(())), access: Some(Ok(())), entitled, ..Findings::default() };
     let now = status(&bare(), before, &gated, LATER.parse().unwrap());
@@ -120,7 +120,7 @@ fn the_first_stage_that_fails_is_the_reason() {
     ];
     for (stage, kind) in stages {
         let mut findings = Findings { daemons: Some(Ok(daemons(0))), ..well() };
-        *stage(&mut findings) = failed(reason::FORBIDDEN);
+        *stage(&mut findings) = failed(Reason::Forbidden);
         let made = after(&bare(), &findings);
         assert_eq!(condition(&made, READY), ("False", "Forbidden"), "{kind}");
         assert_eq!(condition(&made, kind), ("False", "Forbidden"));
@@ -133,7 +133,7 @@ fn daemons_that_are_not_seen_and_a_coderd_that_cannot_be_asked_are_told_apart() 
     let unseen = after(&bare(), &Findings { daemons: Some(Ok(daemons(0))), ..well() });
     assert_eq!(condition(&unseen, READY), ("False", "DaemonsNotSeen"));
     assert_eq!(unseen.daemons, Some(0));
-    let why = Waiting { reason: reason::RATE_LIMITED, message: "come again".to_owned() };
+    let why = Blocked { reason: Reason::RateLimited, message: "come again".to_owned() };
     let unasked = after(&bare(), &Findings { daemons: Some(Err(why)), ..well() });
     assert_eq!(condition(&unasked, READY), ("False", "RateLimited"));
     assert_eq!((condition(&unasked, DAEMONS), unasked.daemons), (("False", "RateLimited"), None));
@@ -145,16 +145,16 @@ fn whose_credentials_are_used_decides_which_condition_there_is() {
     let made = after(&own, &well());
     assert_eq!(condition(&made, BOOTSTRAP_SECRET), ("True", "SecretReady"));
     assert_eq!(condition(&made, OPERATOR_ACCESS).0, "absent");
-    let missing = Findings { access: failed(reason::SECRET_NOT_FOUND), ..well() };
+    let missing = Findings { access: failed(Reason::SecretNotFound), ..well() };
     let made = after(&own, &missing);
     assert_eq!(condition(&made, BOOTSTRAP_SECRET), ("False", "SecretNotFound"));
-    assert_eq!(condition(&made, STALLED), ("True", "SecretNotFound"), "only a person can bring it");
-    assert_eq!(condition(&made, RECONCILING).0, "absent");
+    assert_eq!(condition(&made, RECONCILING), ("True", "SecretNotFound"), "another controller may create it");
+    assert_eq!(condition(&made, STALLED).0, "absent");
 }
 
 #[test]
 fn secret_that_pods_must_not_be_given_stalls() {
-    let refused = Findings { deployment: failed(reason::SECRET_NOT_ALLOWED), ..well() };
+    let refused = Findings { deployment: failed(Reason::SecretNotAllowed), ..well() };
     let made = after(&bare(), &refused);
     assert_eq!(condition(&made, READY), ("False", "SecretNotAllowed"));
     assert_eq!(condition(&made, STALLED), ("True", "SecretNotAllowed"));
@@ -182,7 +182,7 @@ fn a_transition_keeps_its_time_and_the_same_findings_make_the_same_status() {
     let first = after(&bare(), &well());
     let again = status(&bare(), first.clone(), &well(), LATER.parse().unwrap());
     assert_eq!(first, again);
-    let lost = Findings { entitled: failed(reason::NOT_ENTITLED), ..well() };
+    let lost = Findings { entitled: failed(Reason::NotEntitled), ..well() };
     let lost = status(&bare(), first, &lost, LATER.parse().unwrap());
     let since = |kind: &str| {
         let found = lost.conditions.iter().find(|it| it.type_ == kind).unwrap();
@@ -196,7 +196,7 @@ fn a_pass_over_an_older_manifest_says_nothing_over_a_newer_ones_words() {
     let newer = after(&provisioner(&json!({}), 3), &well());
     assert_eq!(newer.observed_generation, Some(3));
     assert!(newer.conditions.iter().all(|it| it.observed_generation == Some(3)));
-    let late = Findings { entitled: failed(reason::NOT_ENTITLED), ..well() };
+    let late = Findings { entitled: failed(Reason::NotEntitled), ..well() };
     let after_it = status(&provisioner(&json!({}), 2), newer.clone(), &late, LATER.parse().unwrap());
     assert_eq!(after_it, newer);
 }

@@ -1,10 +1,10 @@
 //! Whether a key has to be minted, and why.
 
+use api::Reason;
 use jiff::Timestamp;
 
 use super::{
     super::{
-        reason,
         record::Record,
         situation::{LiveKey, Policy, Seen, Wanted},
     },
@@ -12,7 +12,7 @@ use super::{
     settle::is_key,
     waiting,
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// What a person does about a key that nobody mints by itself.
 const ADVICE: &str = "set the annotation coder.com/rotate-requested-at to a new value to mint a new key";
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
     Look,
     Mint(Need),
     /// Nothing is to be minted: the key is good, or this is why it is not.
-    Enough(Option<Waiting>),
+    Enough(Option<Blocked>),
 }
 
 impl Need {
@@ -121,24 +121,22 @@ fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: Need, no
                 "key {name} is live in Coder, and Secret {secret} with its value is missing: restore the newest copy of the \
                  Secret from a backup, or {ADVICE}; the key stays valid for the overlap after that"
             );
-            enough(reason::SECRET_MISSING, message)
+            enough(Reason::SecretMissing, message)
         }
         Need::First | Need::SecretLost if !seen.is_recent(now) => Verdict::Look,
         Need::First => match seen.find(&wanted.names.base) {
-            Some(other) => enough(reason::NAME_TAKEN, taken(other)),
+            Some(other) => enough(Reason::NameTaken, taken(other)),
             None => Verdict::Mint(need),
         },
         Need::SecretLost => Verdict::Mint(need),
         Need::KeyLost if is_listed => {
             let message = format!("the Secret holds a value that is not that of key {name}: {ADVICE}");
-            enough(reason::SECRET_CHANGED, message)
+            enough(Reason::SecretChanged, message)
         }
-        Need::KeyLost => {
-            enough(reason::KEY_REVOKED, format!("key {name} is not in Coder any more: {ADVICE}"))
-        }
+        Need::KeyLost => enough(Reason::KeyRevoked, format!("key {name} is not in Coder any more: {ADVICE}")),
         Need::Moved | Need::Organization | Need::Tags | Need::Name | Need::Requested | Need::Scheduled => {
             let message = format!("key {name} is not as declared, because {}: {ADVICE}", need.words());
-            enough(api::reason::DRIFT_FOUND, message)
+            enough(api::Reason::DriftFound, message)
         }
     }
 }

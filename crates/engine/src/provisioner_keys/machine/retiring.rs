@@ -1,10 +1,11 @@
 //! When no key is to be minted: what goes, and when.
 
+use api::Reason;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
-        copies, reason,
+        copies,
         record::{Held, Record, Retiring, SecretPlace},
         situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Wanted, fate},
     },
@@ -12,7 +13,7 @@ use super::{
     settle::held,
     waiting, written,
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 /// How often it is looked whether daemons have come.
 const POLL: SignedDuration = SignedDuration::from_secs(15);
@@ -24,7 +25,7 @@ pub(super) fn next(
     wanted: &Wanted,
     seen: &Seen,
     mut record: Record,
-    trouble: Option<Waiting>,
+    trouble: Option<Blocked>,
     now: Timestamp,
 ) -> Next {
     let stored = seen.stored(wanted);
@@ -178,7 +179,7 @@ pub(super) fn rest(
     wanted: &Wanted,
     seen: &Seen,
     record: Record,
-    trouble: Option<Waiting>,
+    trouble: Option<Blocked>,
     now: Timestamp,
 ) -> Next {
     let waits = record.retiring.iter().filter(|it| !it.lost && !seen.was_tried(&it.held));
@@ -198,19 +199,19 @@ pub(super) fn rest(
     let key = match (trouble, &record.current) {
         (Some(trouble), _) => Err(trouble),
         (None, Some(current)) => Ok(current.clone()),
-        (None, None) => Err(waiting(api::reason::PROGRESSING, "there is no key yet".to_owned())),
+        (None, None) => Err(waiting(api::Reason::Progressing, "there is no key yet".to_owned())),
     };
     let record = copies::numbered(wanted, seen, record);
     Next::Rest(Box::new(Rest { record, key, concern, again_at }))
 }
 
 /// Daemons should have come by now.
-fn unseen(wanted: &Wanted, seen: &Seen, record: &Record, current: &Held, now: Timestamp) -> Option<Waiting> {
+fn unseen(wanted: &Wanted, seen: &Seen, record: &Record, current: &Held, now: Timestamp) -> Option<Blocked> {
     let are_wanted = seen.pods.as_ref().is_some_and(|it| it.are_wanted);
     let until = record.rotated_at?.checked_add(wanted.grace).ok()?;
     if !are_wanted || has_daemons(seen, current) || now < until {
         return None;
     }
     let message = format!("no daemon was seen on key {}: look at the pods and their logs", current.name);
-    Some(waiting(reason::DAEMONS_NOT_SEEN, message))
+    Some(waiting(Reason::DaemonsNotSeen, message))
 }

@@ -16,7 +16,7 @@ use super::{
     settle::{adopt, held},
     waiting,
 };
-use crate::outcome::Waiting;
+use crate::outcome::Blocked;
 
 pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     let mut record = copies::newest(wanted, seen);
@@ -73,14 +73,14 @@ pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> 
 }
 
 /// Whether the value is for what is declared.
-fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
+fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Blocked> {
     let secret = &wanted.secret.name;
     if let Some(withheld) = &seen.secret.withheld {
         return Err(withheld.clone());
     }
     if let Some(keeper) = &seen.secret.keeper {
         let message = format!("{keeper} keeps its own key in Secret {secret}: choose another secretName");
-        return Err(waiting(api::reason::HELD_BY_OTHER, message));
+        return Err(waiting(api::Reason::HeldByOther, message));
     }
     if let Some(place) = minted_elsewhere(wanted, seen) {
         let message = format!(
@@ -88,17 +88,17 @@ fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
              choose another secretName",
             place.control_plane, place.url
         );
-        return Err(waiting(api::reason::SECRET_NOT_ALLOWED, message));
+        return Err(waiting(api::Reason::SecretNotAllowed, message));
     }
     let remedy = "correct it, or delete it to have one made";
     let Some(key) = seen.live() else {
         return Err(match &seen.secret.checksum {
             Some(_) => waiting(
-                api::reason::INVALID,
+                api::Reason::Invalid,
                 format!("Coder does not take the value in Secret {secret}, which is not ours: {remedy}"),
             ),
             None => waiting(
-                api::reason::NOT_OURS,
+                api::Reason::NotOurs,
                 format!("Secret {secret} is not ours and has no value under {}: {remedy}", wanted.secret.key),
             ),
         });
@@ -111,5 +111,5 @@ fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Waiting> {
         return Ok(key);
     };
     let message = format!("key {} in Secret {secret}, which is not ours, {difference}: {remedy}", key.name);
-    Err(waiting(api::reason::INVALID, message))
+    Err(waiting(api::Reason::Invalid, message))
 }

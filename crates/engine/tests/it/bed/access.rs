@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use client::{Client, ClientOptions, HttpOptions, HttpTransport};
 use engine::{
-    Trouble, Waiting,
+    Blocked, Trouble,
     control_plane::access::{Record, TokenNames, Vault},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -43,7 +43,7 @@ impl Vault for Kept {
     async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Trouble> {
         if token.is_some() && *self.refuses_tokens.lock().unwrap() {
             let message = "the Secret cannot be written".to_owned();
-            return Err(Trouble::Waiting(Waiting { reason: "Error", message }));
+            return Err(Trouble::Blocked(Blocked { reason: api::Reason::Error, message }));
         }
         *self.record.lock().unwrap() = record.clone();
         if let Some(token) = token {

@@ -85,7 +85,7 @@ async fn people_are_found_by_name_and_by_address_in_any_case() {
     group["spec"]["members"] = json!(["nobody"]);
     let report = pass(&holding(&group, id), &deployment.world()).await;
     assert!(
-        matches!(&report.outcome, Outcome::Waiting(it) if it.message.contains("nobody")),
+        matches!(&report.outcome, Outcome::Blocked(it) if it.message.contains("nobody")),
         "{:?}",
         report.outcome
     );

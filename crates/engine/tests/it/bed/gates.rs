@@ -15,7 +15,7 @@ async fn without_a_licence_every_kind_waits_and_nothing_but_the_gate_is_asked() 
     for kind in kinds::names() {
         let report = pass(&examples::of(&kind), &deployment.world()).await;
         match &report.outcome {
-            Outcome::Waiting(waiting) => assert_eq!(waiting.reason, "NotEntitled", "{kind}"),
+            Outcome::Blocked(waiting) => assert_eq!(waiting.reason, api::Reason::NotEntitled, "{kind}"),
             other => panic!("{kind}: {other:?}"),
         }
         let mut asked = deployment.asked();
@@ -31,7 +31,7 @@ async fn when_the_licence_arrives_every_kind_goes_on() {
     for manifest in examples::all() {
         let assessment = assess(&manifest, &world).await;
         assert!(
-            matches!(assessment.verdict, Verdict::Stopped(Outcome::Waiting(_))),
+            matches!(assessment.verdict, Verdict::Stopped(Outcome::Blocked(_))),
             "{}: {:?}",
             manifest["kind"],
             assessment.verdict

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use api::Reason;
 use bytes::Bytes;
 use client::{
     Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, licenses::License,
@@ -14,7 +15,7 @@ use engine::control_plane::{
     entitlements::{Entitlement, Summary, Tier},
     license::{
         self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Phase,
-        Reason, Verdict, verdict,
+        Verdict, verdict,
     },
 };
 use http::{Method, Request, Response};
@@ -222,7 +223,7 @@ async fn each_term_has_its_reason_and_only_one_that_counts_replaces_another() {
     assert!(!verdict.message.contains("the one before it stays"), "{}", verdict.message);
     let summary = Summary::of(&stage.client.entitlements().await.unwrap());
     assert_eq!(summary.external_provisioner_daemons, Entitlement::GracePeriod);
-    assert_eq!(summary.verdict().reason, "GracePeriod");
+    assert_eq!(summary.verdict().reason, api::Reason::GracePeriod);
     assert_eq!(stage.accounts().await, ["grace"]);
 }
 

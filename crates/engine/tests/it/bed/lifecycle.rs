@@ -123,7 +123,8 @@ async fn what_is_deleted_behind_our_back_is_created_again_and_what_pointed_at_it
         let report = pass(manifest, &deployment.world()).await;
         if manifest["kind"] == "CoderProvisionerKey" {
             // Nobody has asked for another one.
-            let is_said = matches!(&report.outcome, Outcome::Waiting(it) if it.reason == "KeyRevoked");
+            let is_said =
+                matches!(&report.outcome, Outcome::Blocked(it) if it.reason == api::Reason::KeyRevoked);
             assert!(is_said, "{:?}", report.outcome);
             continue;
         }
@@ -191,7 +192,7 @@ async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() 
         fresh.as_object_mut().unwrap().remove("status");
         let assessment = assess(&fresh, &deployment.world()).await;
         let contact = match &assessment.verdict {
-            Verdict::Stopped(Outcome::Waiting(_)) => Contact::Absent,
+            Verdict::Stopped(Outcome::Blocked(_)) => Contact::Absent,
             _ => assessment.contact.unwrap(),
         };
         assert_eq!(contact, Contact::Absent, "{}", manifest["kind"]);

@@ -35,7 +35,7 @@ fn twin(world: &Shared) {
 
 fn words(trouble: &Trouble) -> &str {
     match trouble {
-        Trouble::Waiting(it) => &it.message,
+        Trouble::Blocked(it) => &it.message,
         other => panic!("{other:?}"),
     }
 }
@@ -315,7 +315,7 @@ fn no_key_is_minted_for_a_secret_that_takes_no_value() {
     let world = after(Policy::Recreate, &[Disturbance::Rotate]);
     world.lock().unwrap().secrets.values_mut().for_each(|it| it.is_immutable = true);
     for _ in 0..2 {
-        assert_eq!(pass(&world), [api::reason::SECRET_NOT_WRITTEN]);
+        assert_eq!(pass(&world), [api::Reason::SecretNotWritten.as_str()]);
     }
     assert_eq!(world.lock().unwrap().posts, 1);
     disturb(&world, Disturbance::DeleteSecret);

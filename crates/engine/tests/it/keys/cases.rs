@@ -1,7 +1,8 @@
 //! What can be the matter with a key, one thing at a time, and exactly what is done about it.
 
-use engine::Waiting;
-use engine::provisioner_keys::{Held, LiveKey, Owner, Policy, Record, reason};
+use api::Reason;
+use engine::Blocked;
+use engine::provisioner_keys::{Held, LiveKey, Owner, Policy, Record};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -29,9 +30,9 @@ pub(super) fn pass(world: &Shared) -> Vec<String> {
     done.push(match driven.rest.key {
         Ok(held) if held.is_ours => format!("{} is ours", held.name),
         Ok(held) => format!("{} is not ours", held.name),
-        Err(waiting) => waiting.reason.to_owned(),
+        Err(waiting) => waiting.reason.as_str().to_owned(),
     });
-    done.extend(driven.rest.concern.map(|it| it.reason.to_owned()));
+    done.extend(driven.rest.concern.map(|it| it.reason.as_str().to_owned()));
     done
 }
 
@@ -249,7 +250,7 @@ fn after_the_grace_period_the_key_before_goes_in_any_case_and_it_is_said_that_no
     assert_eq!(pass(&world), ["alpha-1a2b-2 is ours"]);
     advance(SignedDuration::from_secs(1));
     let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
-    let done = ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN];
+    let done = ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
     assert_eq!(pass(&world), done);
 }
 
@@ -266,12 +267,12 @@ fn a_key_that_pods_still_get_outlives_its_time_which_begins_when_they_get_the_ne
     for _ in 0..2 {
         advance(GRACE);
         let again = "write - intent None current Some(\"alpha-1a2b-2\") retiring [\"alpha\"]";
-        let done = [again, "mirror", "alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN];
+        let done = [again, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
         assert_eq!(pass(&world), done);
     }
     world.lock().unwrap().held_up = None;
     advance(GRACE - SignedDuration::from_secs(1));
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours", reason::DAEMONS_NOT_SEEN]);
+    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()]);
     advance(SignedDuration::from_secs(1));
     assert_eq!(pass(&world)[0], "delete alpha");
 }
@@ -403,9 +404,9 @@ fn a_secret_that_a_person_brought_is_used_or_refused_and_never_written() {
             world.foreign("wrong", &other, 0);
         }
         for (value, reason) in [
-            (None, api::reason::NOT_OURS),
-            (Some("spoilt"), api::reason::INVALID),
-            (Some("value-2"), api::reason::INVALID),
+            (None, api::Reason::NotOurs.as_str()),
+            (Some("spoilt"), api::Reason::Invalid.as_str()),
+            (Some("value-2"), api::Reason::Invalid.as_str()),
             (Some("value-1"), "right is not ours"),
         ] {
             brought(&world, value);
@@ -435,12 +436,12 @@ fn a_persons_secret_in_place_of_ours_ends_our_key_after_its_time() {
 #[test]
 fn where_copies_are_elsewhere_nothing_is_minted_unasked() {
     for (disturbance, reason) in [
-        (Disturbance::DeleteSecret, reason::SECRET_MISSING),
-        (Disturbance::EmptySecret, reason::SECRET_MISSING),
-        (Disturbance::DeleteKey, reason::KEY_REVOKED),
-        (Disturbance::SpoilSecret, reason::SECRET_CHANGED),
-        (Disturbance::Tags, api::reason::DRIFT_FOUND),
-        (Disturbance::Name, api::reason::DRIFT_FOUND),
+        (Disturbance::DeleteSecret, Reason::SecretMissing.as_str()),
+        (Disturbance::EmptySecret, Reason::SecretMissing.as_str()),
+        (Disturbance::DeleteKey, Reason::KeyRevoked.as_str()),
+        (Disturbance::SpoilSecret, Reason::SecretChanged.as_str()),
+        (Disturbance::Tags, api::Reason::DriftFound.as_str()),
+        (Disturbance::Name, api::Reason::DriftFound.as_str()),
     ] {
         let world = after(Policy::OnRequest, &[disturbance]);
         assert_eq!(pass(&world).last().unwrap(), reason, "{disturbance:?}");
@@ -459,7 +460,7 @@ fn where_copies_are_elsewhere_nothing_is_minted_unasked() {
 fn a_name_that_somebody_has_is_said_and_only_a_request_takes_another() {
     let world = World::new(Policy::OnRequest);
     disturb(&world, Disturbance::ForeignName);
-    assert_eq!(pass(&world).last().unwrap(), reason::NAME_TAKEN);
+    assert_eq!(pass(&world).last().unwrap(), Reason::NameTaken.as_str());
     assert!(world.lock().unwrap().secrets.is_empty());
     disturb(&world, Disturbance::Rotate);
     assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-1 is ours");
@@ -532,7 +533,7 @@ fn a_key_that_another_object_left_is_shown_to_no_address_but_its_own() {
         world.wanted.place.url = "https://stranger.test".to_owned();
     }
     let done = pass(&world);
-    assert_eq!(done.last().unwrap(), api::reason::SECRET_NOT_ALLOWED);
+    assert_eq!(done.last().unwrap(), api::Reason::SecretNotAllowed.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
 }
 
@@ -541,10 +542,10 @@ fn withheld_secret_is_neither_sent_nor_written() {
     let world = World::new(Policy::Recreate);
     brought(&world, Some("value-1"));
     let withheld =
-        Waiting { reason: api::reason::HELD_BY_OTHER, message: "CoderProvisioner x keeps".to_owned() };
+        Blocked { reason: api::Reason::HeldByOther, message: "CoderProvisioner x keeps".to_owned() };
     world.lock().unwrap().secrets.values_mut().for_each(|it| it.withheld = Some(withheld.clone()));
     let done = pass(&world);
-    assert_eq!(done.last().unwrap(), api::reason::HELD_BY_OTHER);
+    assert_eq!(done.last().unwrap(), api::Reason::HeldByOther.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
     let world = world.lock().unwrap();
     assert_eq!((world.minted, world.secrets.values().next().unwrap().version), (0, 1));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use engine::{
-    outcome::{Trouble, Waiting},
+    outcome::{Blocked, Trouble},
     provisioner_keys::{
         Coderd, Held, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record, SecretPlace,
         SecretRead, Wanted, checksum, coderd::Listing,
@@ -40,7 +40,7 @@ pub(crate) struct Stored {
     pub(crate) owner: Owner,
     pub(crate) data: BTreeMap<String, String>,
     pub(crate) record: Option<Record>,
-    pub(crate) withheld: Option<Waiting>,
+    pub(crate) withheld: Option<Blocked>,
     pub(crate) version: u64,
     pub(crate) is_immutable: bool,
 }
@@ -313,7 +313,7 @@ pub(crate) struct Operator {
 }
 
 pub(crate) fn broken(what: &str) -> Trouble {
-    Trouble::Waiting(Waiting { reason: "Broken", message: what.to_owned() })
+    Trouble::Blocked(Blocked { reason: api::Reason::Unreachable, message: what.to_owned() })
 }
 
 impl Operator {
@@ -408,7 +408,7 @@ impl Coderd for Operator {
             Ok(Some(_)) if ailing == Some(Ailing::Mute) => Minting::Unclear(broken("502")),
             Ok(Some(value)) => Minting::Minted(SecretString::from(value)),
             Ok(None) => Minting::Taken,
-            Err(Trouble::Waiting(it)) if it.message == "refused" => Minting::Refused(Trouble::Waiting(it)),
+            Err(Trouble::Blocked(it)) if it.message == "refused" => Minting::Refused(Trouble::Blocked(it)),
             Err(trouble) => Minting::Unclear(trouble),
         }
     }

@@ -15,7 +15,7 @@ use super::{
     scenes, shared,
 };
 
-const OUTDATED: &str = api::reason::SECRET_OUTDATED;
+const OUTDATED: &str = api::Reason::SecretOutdated.as_str();
 
 /// The Secret as it is now.
 fn copy(world: &Shared) -> Stored {
@@ -58,7 +58,7 @@ fn names(world: &Shared) -> Vec<String> {
 }
 
 fn reason(driven: &Driven) -> &str {
-    driven.rest.key.as_ref().map_or_else(|it| it.reason, |_| "Ready")
+    driven.rest.key.as_ref().map_or_else(|it| it.reason.as_str(), |_| "Ready")
 }
 
 /// Passes over a long time report the older copy, and change neither the Secret nor coderd.

@@ -126,7 +126,7 @@ fn is_loss(disturbance: Disturbance) -> bool {
 /// An older copy of the Secret waits for a person, who asks for a new key.
 fn ask_if_outdated(world: &Shared) {
     let driven = Process::new("ask", world).pass().0.unwrap();
-    if driven.rest.key.is_err_and(|it| it.reason == api::reason::SECRET_OUTDATED) {
+    if driven.rest.key.is_err_and(|it| it.reason == api::Reason::SecretOutdated) {
         disturb(world, Disturbance::Rotate);
     }
 }

@@ -1,9 +1,9 @@
 //! A token of our own for a control plane of which we have an account: kept, renewed and given up.
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use client::{Class, Client};
 use engine::{
-    Trouble, Waiting,
+    Blocked, Trouble,
     control_plane::access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -32,7 +32,7 @@ pub(super) async fn token(
     deployment: Uuid,
     account: &Account,
     shared: &Shared,
-) -> Result<SecretString, Waiting> {
+) -> Result<SecretString, Blocked> {
     let (name, now) = (name_of(plane), Timestamp::now());
     let password = account.password.expose_secret().as_bytes();
     let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
@@ -52,7 +52,7 @@ pub(super) async fn token(
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
-    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_waiting)
+    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_blocked)
     {
         Ok(granted) => granted,
         Err(why) => {
@@ -81,7 +81,7 @@ pub(super) fn paused(
     record: &Record,
     now: Timestamp,
     shared: &Shared,
-) -> Option<Waiting> {
+) -> Option<Blocked> {
     let pause = shared.planes.pause(&name_of(plane))?;
     (record.minting.as_ref() == Some(&pause.minting) && now < pause.until).then_some(pause.why)
 }
@@ -90,7 +90,7 @@ pub(super) fn paused(
 pub(super) fn pause(
     plane: &CoderControlPlane,
     record: &Record,
-    why: &Waiting,
+    why: &Blocked,
     now: Timestamp,
     shared: &Shared,
 ) {
@@ -106,12 +106,12 @@ pub(super) fn pause(
 pub(super) fn still_good(
     plane: &CoderControlPlane,
     kept: Option<&SecretString>,
-    why: Waiting,
+    why: Blocked,
     shared: &Shared,
-) -> Result<SecretString, Waiting> {
-    match known(plane, kept, shared).filter(|_| why.reason != reason::UNAUTHORIZED) {
+) -> Result<SecretString, Blocked> {
+    match known(plane, kept, shared).filter(|_| why.reason != Reason::Unauthorized) {
         Some(known) => {
-            tracing::warn!(reason = why.reason, "our token cannot be renewed yet: {}", why.message);
+            tracing::warn!(reason = %why.reason, "our token cannot be renewed yet: {}", why.message);
             let renewed_at = Timestamp::now().checked_add(RETRY).unwrap_or(Timestamp::MAX);
             let postponed = Minted { renewed_at, ..known };
             let token = postponed.token.clone();
@@ -156,20 +156,20 @@ async fn revoke_all(
     token: &SecretString,
     record: &Record,
     plane: &CoderControlPlane,
-) -> Result<(), Waiting> {
+) -> Result<(), Blocked> {
     if record.deployment_id != Some(known.deployment()) {
         let message = "it was for another deployment".to_owned();
-        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+        return Err(Blocked { reason: Reason::DeploymentChanged, message });
     }
     let external_url = plane.spec.external.as_ref().map(|_| known.client().url().as_str());
     if !record.is_for(external_url) {
         let message = "it was minted at another address".to_owned();
-        return Err(Waiting { reason: reason::ORIGIN_CHANGED, message });
+        return Err(Blocked { reason: Reason::OriginChanged, message });
     }
     let revoked = async {
         same_deployment(known.client(), known.deployment()).await?;
-        let unusable = |error: client::ClientOptionsError| Waiting {
-            reason: reason::UNAUTHORIZED,
+        let unusable = |error: client::ClientOptionsError| Blocked {
+            reason: Reason::Unauthorized,
             message: error.to_string(),
         };
         let client = known.client().with_token(token.clone()).map_err(unusable)?;
@@ -190,5 +190,5 @@ async fn revoke_all(
         }
         Ok::<(), Trouble>(())
     };
-    revoked.await.map_err(Trouble::into_waiting)
+    revoked.await.map_err(Trouble::into_blocked)
 }

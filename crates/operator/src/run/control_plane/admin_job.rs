@@ -3,14 +3,13 @@
 //! The Secret that it reads is written first and goes last, so that after a crash whoever comes next finds the password of an
 //! account that may have been made, or the name of one that was about to be.
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use engine::{
-    Lookup as _, Waiting,
+    Blocked, Lookup as _,
     control_plane::{
         access::{
             self,
             job::{Progress, progress, without_secrets},
-            ladder,
         },
         admin_job_name,
         children::admin_job,
@@ -56,7 +55,7 @@ pub(super) struct AdminJob<'a> {
 }
 
 impl<'a> AdminJob<'a> {
-    pub(super) async fn look(plane: &'a CoderControlPlane, shared: &'a Shared) -> Result<Self, Waiting> {
+    pub(super) async fn look(plane: &'a CoderControlPlane, shared: &'a Shared) -> Result<Self, Blocked> {
         let facts = workload::facts(plane, &[], false, shared).await?;
         // What is wrong with the manifest is told by the pods that it cannot have.
         let wanted = admin_job::desire(plane, &facts).unwrap_or_default();
@@ -75,7 +74,7 @@ impl<'a> AdminJob<'a> {
     }
 
     /// Starts the Job, with what the Secret says where there is one already. Says what is waited for then.
-    pub(super) async fn run(&self, username: &str, email: &str) -> Waiting {
+    pub(super) async fn run(&self, username: &str, email: &str) -> Blocked {
         let started = async {
             // One that failed and would be another now, or whose Secret is lost.
             self.delete(self.job.as_ref()).await?;
@@ -92,7 +91,7 @@ impl<'a> AdminJob<'a> {
             if let Some(wanted) = &self.wanted {
                 self.create(wanted).await?;
             }
-            Ok::<String, Waiting>(username)
+            Ok::<String, Blocked>(username)
         };
         match started.await {
             Ok(username) => {
@@ -100,8 +99,8 @@ impl<'a> AdminJob<'a> {
                 let message =
                     format!("Job {name} makes the account {username}, because there is no other way in");
                 tracing::info!("{message}");
-                publish(self.plane, EventType::Normal, ("Created", "Create"), &message, self.shared);
-                Waiting { reason: ladder::reason::ADMIN_JOB_RUNNING, message }
+                publish(self.plane, EventType::Normal, (Reason::Created, "Create"), &message, self.shared);
+                Blocked { reason: Reason::AdminJobRunning, message }
             }
             Err(waiting) => waiting,
         }
@@ -109,9 +108,9 @@ impl<'a> AdminJob<'a> {
 
     /// Takes the Job and its Secret away, once there is a way in or none is wanted. `account` is the one that we have: another
     /// one that the Job may have made is named.
-    pub(super) async fn clear(&self, account: Option<&str>) -> Result<(), Waiting> {
+    pub(super) async fn clear(&self, account: Option<&str>) -> Result<(), Blocked> {
         if let Some(note) = self.left(account) {
-            leave_behind(self.plane, reason::ACCESS_DISABLED, &note, self.shared).await;
+            leave_behind(self.plane, Reason::AccessDisabled, &note, self.shared).await;
         }
         self.delete(self.job.as_ref()).await?;
         self.delete(self.secret.as_ref()).await
@@ -127,7 +126,7 @@ impl<'a> AdminJob<'a> {
         ))
     }
 
-    async fn stands(&self) -> Result<access::Job, Waiting> {
+    async fn stands(&self) -> Result<access::Job, Blocked> {
         let name = admin_job_name(self.plane);
         let foreign = |kind: &str| {
             access::Job::NotOurs(format!("{kind} {name} is not ours, and is left alone: delete it"))
@@ -160,7 +159,7 @@ impl<'a> AdminJob<'a> {
     }
 
     /// What the pod reads, so that nothing of it is repeated.
-    async fn secrets(&self) -> Result<Vec<SecretString>, Waiting> {
+    async fn secrets(&self) -> Result<Vec<SecretString>, Blocked> {
         let spec = &self.plane.spec;
         let literal = spec.extra_env.iter().flatten().filter_map(|it| it.value.clone());
         let mut found: Vec<SecretString> =
@@ -174,7 +173,7 @@ impl<'a> AdminJob<'a> {
         Ok(found)
     }
 
-    async fn create<K>(&self, object: &K) -> Result<(), Waiting>
+    async fn create<K>(&self, object: &K) -> Result<(), Blocked>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -189,7 +188,7 @@ impl<'a> AdminJob<'a> {
     }
 
     /// Deletes what is ours, and nothing that has taken its name meanwhile.
-    async fn delete<K>(&self, object: Option<&K>) -> Result<(), Waiting>
+    async fn delete<K>(&self, object: Option<&K>) -> Result<(), Blocked>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -219,7 +218,7 @@ pub(super) async fn left(
     plane: &CoderControlPlane,
     account: Option<&str>,
     shared: &Shared,
-) -> Result<Option<String>, Waiting> {
+) -> Result<Option<String>, Blocked> {
     let secret = find::<Secret>(plane, shared).await?;
     let standing = access::Job::NotPossible;
     let found = AdminJob { plane, shared, wanted: None, secret, job: None, standing };
@@ -227,18 +226,18 @@ pub(super) async fn left(
 }
 
 /// Refuses a Job whose pod would be given a Secret of the operator's, other than the Job's own.
-async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) -> Result<(), Waiting> {
+async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) -> Result<(), Blocked> {
     let (own, namespace) = (admin_job_name(plane), plane.namespace().unwrap_or_default());
     let mut names = own_secrets::referenced(job);
     names.remove(&own);
     let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, None).await;
     match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &it))? {
-        Some(Refused { message, .. }) => Err(Waiting { reason: reason::SECRET_NOT_ALLOWED, message }),
+        Some(Refused { message, .. }) => Err(Blocked { reason: Reason::SecretNotAllowed, message }),
         None => Ok(()),
     }
 }
 
-async fn find<K>(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<K>, Waiting>
+async fn find<K>(plane: &CoderControlPlane, shared: &Shared) -> Result<Option<K>, Blocked>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -254,6 +253,6 @@ fn is_owned(object: &impl kube::ResourceExt, plane: &CoderControlPlane) -> bool 
     object.owner_references().iter().any(|it| Some(&it.uid) == plane.metadata.uid.as_ref())
 }
 
-fn failure(name: &str, what: &str, error: &kube::Error) -> Waiting {
-    Waiting { reason: ladder::reason::ADMIN_JOB_FAILED, message: format!("{name}: {what}: {error}") }
+fn failure(name: &str, what: &str, error: &kube::Error) -> Blocked {
+    Blocked { reason: Reason::AdminJobFailed, message: format!("{name}: {what}: {error}") }
 }

@@ -5,8 +5,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{CoderControlPlane, annotation, finalizer, reason};
-use engine::{Outcome, Trouble, Waiting, conditions::Truth, control_plane::report, status};
+use api::{CoderControlPlane, Reason, annotation, finalizer};
+use engine::{Blocked, Outcome, Trouble, conditions::Truth, control_plane::report, status};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, ResourceExt as _, runtime::controller::Action};
@@ -27,26 +27,23 @@ use crate::run::{
     record::{has_finalizer, leave_behind, set_finalizer},
 };
 
-/// Reasons for which nothing of ours is at that address any more.
-const FINAL: [&str; 2] = [reason::DEPLOYMENT_CHANGED, reason::ORIGIN_CHANGED];
-
 /// Why something was not taken back.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    pub(super) waiting: Waiting,
+    pub(super) waiting: Blocked,
     /// Whether a retry cannot help.
     is_final: bool,
 }
 
-impl From<Waiting> for Failure {
-    fn from(waiting: Waiting) -> Self {
-        Self { is_final: FINAL.contains(&waiting.reason), waiting }
+impl From<Blocked> for Failure {
+    fn from(waiting: Blocked) -> Self {
+        Self { is_final: waiting.reason.is_final_for_deletion(), waiting }
     }
 }
 
 impl From<Trouble> for Failure {
     fn from(trouble: Trouble) -> Self {
-        trouble.into_waiting().into()
+        trouble.into_blocked().into()
     }
 }
 
@@ -91,7 +88,7 @@ impl Cleanup {
 
     async fn name(&self, plane: &CoderControlPlane, shared: &Shared) {
         for note in &self.stays {
-            leave_behind(plane, reason::DELETING, note, shared).await;
+            leave_behind(plane, Reason::Deleting, note, shared).await;
         }
         for Remainder { name, failure: Failure { waiting, .. } } in &self.remainders {
             let note = format!("{name} is left behind: {}", waiting.message);
@@ -115,7 +112,7 @@ pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result
         return Ok(Action::await_change());
     };
     let plane = &plane;
-    shared.planes.block(&name, reason::DELETING, true);
+    shared.planes.block(&name, Reason::Deleting, true);
     let (age, is_forced) = leaving(plane);
     let mut cleanup = Cleanup::default();
     let dependents = match departure::dependents(&shared.client, &name).await {
@@ -127,14 +124,14 @@ pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result
         }
         Err(error) => {
             let message = format!("what still belongs to it cannot be listed: {}", answer(&error));
-            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
+            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
         }
     };
     match departure::decide(&dependents, age, is_forced) {
         Departure::Wait(awaited) => {
             let message = format!("waits until these are deleted: {}", shortened(&awaited));
             // Each of them tells when it is gone; to look again is for those that do not.
-            return stay(plane, &Waiting { reason: reason::DELETING, message }, shared).await;
+            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
         }
         Departure::Go(left) if left.is_empty() => {}
         Departure::Go(left) => {
@@ -167,7 +164,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     let contents = match TokenSecret::open(plane, shared).await {
         Ok((_, contents)) => contents,
         // There is nothing of ours in it.
-        Err(waiting) if waiting.reason == reason::NOT_OURS => Contents::default(),
+        Err(waiting) if waiting.reason == Reason::NotOurs => Contents::default(),
         Err(waiting) => {
             cleanup.fail("the operator's token", waiting);
             Contents::default()
@@ -202,7 +199,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
         // The finalizers of the Secrets go last: with the token in them a retry gets in.
         if let Err(error) = vault::release_all(plane, shared).await {
             let message = format!("its finalizer cannot be removed: {}", answer(&error));
-            cleanup.fail("the token Secret", Waiting { reason: reason::SECRET_NOT_WRITTEN, message });
+            cleanup.fail("the token Secret", Blocked { reason: Reason::SecretNotWritten, message });
         }
     }
 }
@@ -215,8 +212,8 @@ async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Pl
         Err(Obstacle::NotNow(outcome)) => {
             let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
             let waiting = match outcome {
-                Outcome::Waiting(waiting) => waiting,
-                outcome => Waiting { reason: outcome.reason(), message },
+                Outcome::Blocked(waiting) => waiting,
+                outcome => Blocked { reason: outcome.reason(), message },
             };
             Err(waiting.into())
         }
@@ -249,8 +246,8 @@ async fn retry(
     pending: &Remainder,
     shared: &Shared,
 ) -> Result<Action, kube::Error> {
-    let (about, Waiting { reason, message }) = (About::of(plane), &pending.failure.waiting);
-    if *reason == reason::UNAUTHORIZED {
+    let (about, Blocked { reason, message }) = (About::of(plane), &pending.failure.waiting);
+    if *reason == Reason::Unauthorized {
         // What is declared may have other credentials by now.
         shared.planes.drop_client(&name_of(plane));
     }
@@ -261,13 +258,13 @@ async fn retry(
         DEADLINE.as_secs() / 60,
         annotation::FORCE_FINALIZE
     );
-    let ending = Ending { reason, message: &message, is_ready: false, is_trouble: true };
+    let ending = Ending { reason: *reason, message: &message, is_ready: false, is_trouble: true };
     shared.passes.ended(&about, ending, Duration::ZERO);
-    stay(plane, &Waiting { reason, message }, shared).await
+    stay(plane, &Blocked { reason: *reason, message }, shared).await
 }
 
 /// Says why a control plane that is being deleted is still there, and looks again later.
-async fn stay(plane: &CoderControlPlane, why: &Waiting, shared: &Shared) -> Result<Action, kube::Error> {
+async fn stay(plane: &CoderControlPlane, why: &Blocked, shared: &Shared) -> Result<Action, kube::Error> {
     let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
     write_status(plane, next, shared).await?;
     Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))

@@ -1,5 +1,6 @@
 //! A token that a Secret holds ready-made: when it ends, asked seldom and told in time.
 
+use api::Reason;
 use api::{CoderControlPlane, CredentialStatus};
 use engine::control_plane::{
     access::{Lifetime, record::id_of},
@@ -39,7 +40,7 @@ pub(super) async fn keep(plane: &CoderControlPlane, proved: &Proved, shared: &Sh
     let (credential, announcement) = lifetime.announce(before, now);
     if let Some(announcement) = announcement {
         let note = announcement.message("the token of the control plane");
-        publish(plane, EventType::Warning, ("TokenExpires", "Announce"), &note, shared);
+        publish(plane, EventType::Warning, (Reason::TokenExpires, "Announce"), &note, shared);
         if let Some(heard) = heard {
             shared.planes.set_heard(&name, Heard { announced: credential.clone(), ..heard });
         }

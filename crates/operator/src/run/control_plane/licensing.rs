@@ -1,9 +1,9 @@
 //! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
 
-use api::{CoderControlPlane, LicenseDeletionPolicy, reason};
+use api::{CoderControlPlane, LicenseDeletionPolicy, Reason};
 use client::{Client, licenses::License};
 use engine::{
-    Lookup as _, Plan, Step, Trouble, Waiting,
+    Blocked, Lookup as _, Plan, Step, Trouble,
     control_plane::{
         entitlements::Summary,
         license::{
@@ -87,7 +87,7 @@ pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>
     let (client, deployment, now) = (known.client(), known.deployment(), Timestamp::now());
     if record.deployment_id.is_some_and(|it| it != deployment) {
         let message = "another deployment answers there now".to_owned();
-        return cleanup.fail(named(&record), Waiting { reason: reason::DEPLOYMENT_CHANGED, message });
+        return cleanup.fail(named(&record), Blocked { reason: Reason::DeploymentChanged, message });
     }
     let read = async {
         super::same_deployment(client, deployment).await?;
@@ -183,12 +183,12 @@ impl Desk<'_> {
         let Read { live, summary } = &read;
         let verdict = match &failed {
             Some(Trouble::Remote(error)) => Verdict::failed(error),
-            Some(Trouble::Waiting(_) | Trouble::Stale) | None => {
+            Some(Trouble::Blocked(_) | Trouble::Stale) | None => {
                 license::verdict(&self.declared, &self.observed(&read, &record), Some(summary))
             }
         };
         for announcement in record.announce(&self.declared, live, self.now) {
-            let words = ("LicenseExpires", "Announce");
+            let words = (Reason::LicenseExpires, "Announce");
             let note = announcement.message("the licence");
             publish(&*self.plane, EventType::Warning, words, &note, self.shared);
         }
@@ -235,10 +235,10 @@ impl Desk<'_> {
 
     fn tell(&self, step: &Step<LicenseEffect>, done: &Done) {
         let words = match done {
-            Done::Uploaded => ("LicenseInstalled", "Create"),
+            Done::Uploaded => (Reason::LicenseInstalled, "Create"),
             // The condition says so, with coderd's words.
             Done::Refused => return,
-            Done::Deleted => ("LicenseRetired", "Delete"),
+            Done::Deleted => (Reason::LicenseRetired, "Delete"),
         };
         let changes: Vec<String> = step.changes.iter().map(status::line).collect();
         let note = format!("{}: {}", step.reason, changes.join(", "));

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use api::{CoderControlPlane, annotation, finalizer, reason};
+use api::{CoderControlPlane, Reason, annotation, finalizer};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
 use tokio::sync::Notify;
@@ -100,7 +100,7 @@ async fn release_in(namespace: &str, shared: &Shared) -> Result<(), kube::Error>
                 "the operator's token in Secret {}, which expires within a day, is left behind: its control plane is gone",
                 secret.name_any()
             );
-            leave_behind(&secret, reason::CONTROL_PLANE_NOT_FOUND, &note, shared).await;
+            leave_behind(&secret, Reason::ControlPlaneNotFound, &note, shared).await;
         }
         set_finalizer(&secret, finalizer::TOKEN, false, shared).await?;
         tracing::info!(

@@ -1,9 +1,9 @@
 //! Access to a control plane that we run: an account of our own, by the gentlest way that is open.
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use client::Client;
 use engine::{
-    Lookup as _, Trouble, Waiting,
+    Blocked, Lookup as _, Trouble,
     control_plane::access::{
         Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record,
     },
@@ -41,7 +41,7 @@ pub(super) async fn token(
     client: &Client,
     deployment: Uuid,
     shared: &Shared,
-) -> Result<SecretString, Waiting> {
+) -> Result<SecretString, Blocked> {
     let (name, now) = (name_of(plane), Timestamp::now());
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
     let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
@@ -83,19 +83,19 @@ pub(super) async fn token(
         now,
     };
     if is_disabled {
-        for item in ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_waiting)?.items {
-            leave_behind(plane, reason::ACCESS_DISABLED, &item, shared).await;
+        for item in ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_blocked)?.items {
+            leave_behind(plane, Reason::AccessDisabled, &item, shared).await;
         }
         job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
         vault.empty_out().await?;
         shared.planes.set_minted(&name, None);
         let message = "operatorAccess.disabled: what needs access waits".to_owned();
-        return Err(Waiting { reason: reason::ACCESS_DISABLED, message });
+        return Err(Blocked { reason: Reason::AccessDisabled, message });
     }
     let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await {
         Ok(climbed) => climbed,
         Err(trouble) => {
-            let why = trouble.into_waiting();
+            let why = trouble.into_blocked();
             pause(plane, &record, &why, now, shared);
             return still_good(plane, kept.as_ref(), why, shared);
         }
@@ -105,7 +105,7 @@ pub(super) async fn token(
             if !granted.stays.is_empty() {
                 let note = format!("not taken away, and tried again: {}", granted.stays.join("; "));
                 tracing::warn!("{note}");
-                publish(plane, EventType::Warning, ("NotTakenAway", "Delete"), &note, shared);
+                publish(plane, EventType::Warning, (Reason::NotTakenAway, "Delete"), &note, shared);
             }
             match job.clear(Some(&granted.user.username)).await {
                 Ok(()) => {
@@ -113,7 +113,7 @@ pub(super) async fn token(
                     shared.planes.set_minted(&name, Some(minted));
                 }
                 // What is not remembered is done again.
-                Err(why) => tracing::warn!(reason = why.reason, "{}", why.message),
+                Err(why) => tracing::warn!(reason = %why.reason, "{}", why.message),
             }
             Ok(granted.token)
         }
@@ -134,7 +134,7 @@ fn remembered(plane: &CoderControlPlane, uid: &str, deployment: Uuid) -> Record 
     }
 }
 
-async fn means(plane: &CoderControlPlane, shared: &Shared) -> Result<Means, Waiting> {
+async fn means(plane: &CoderControlPlane, shared: &Shared) -> Result<Means, Blocked> {
     let access = plane.spec.operator_access.as_ref();
     let first_user = match access.and_then(|it| it.first_user_secret_ref.as_ref()) {
         None => Given::NotDeclared,
@@ -147,7 +147,7 @@ async fn means(plane: &CoderControlPlane, shared: &Shared) -> Result<Means, Wait
     Ok(Means { first_user, admin })
 }
 
-async fn secret(plane: &CoderControlPlane, name: &str, shared: &Shared) -> Result<Option<Values>, Waiting> {
+async fn secret(plane: &CoderControlPlane, name: &str, shared: &Shared) -> Result<Option<Values>, Blocked> {
     let namespace = plane.namespace().unwrap_or_default();
     let found = Cluster(shared.client.clone()).secret(&namespace, name).await;
     found.map_err(|it| it.of_secret(name))

@@ -8,9 +8,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use api::{CoderControlPlane, annotation, finalizer, reason};
+use api::{CoderControlPlane, Reason, annotation, finalizer};
 use engine::{
-    Trouble, Waiting,
+    Blocked, Trouble,
     control_plane::{
         access::{Record, Vault},
         report::TOKEN_KEY as TOKEN,
@@ -50,12 +50,12 @@ impl TokenSecret {
     pub(in crate::run) async fn open(
         plane: &CoderControlPlane,
         shared: &Shared,
-    ) -> Result<(Self, Contents), Waiting> {
+    ) -> Result<(Self, Contents), Blocked> {
         let name = engine::control_plane::operator_token_secret(plane);
         let secrets =
             Api::<Secret>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-        let unreadable = |error: kube::Error| Waiting {
-            reason: reason::SECRET_UNREADABLE,
+        let unreadable = |error: kube::Error| Blocked {
+            reason: Reason::SecretUnreadable,
             message: format!("Secret {name} cannot be read: {error}"),
         };
         let found = secrets.get_opt(&name).await.map_err(unreadable)?;
@@ -63,7 +63,7 @@ impl TokenSecret {
             let message = format!(
                 "Secret {name} is not ours, and is left alone: delete it, or set spec.operatorAccess.generatedTokenSecretName"
             );
-            return Err(Waiting { reason: reason::NOT_OURS, message });
+            return Err(Blocked { reason: Reason::NotOurs, message });
         }
         let found = match found {
             Some(going) if is_taken(&going, plane) => Some(renew(&going, &secrets, shared).await?),
@@ -84,7 +84,7 @@ impl TokenSecret {
     pub(in crate::run) async fn fingerprint_key(
         plane: &CoderControlPlane,
         shared: &Shared,
-    ) -> Result<SecretSlice<u8>, Waiting> {
+    ) -> Result<SecretSlice<u8>, Blocked> {
         let (secret, _) = Self::open(plane, shared).await?;
         let known = secret.last().and_then(|it| it.data?.remove(FINGERPRINT_KEY)).map(|it| it.0);
         if let Some(key) = known.filter(|it| !it.is_empty()) {
@@ -107,7 +107,7 @@ impl TokenSecret {
 
     /// Writes down the deployment of a token that has no record yet, as coder-k8s leaves it. From then on it is shown to no
     /// other one, and stays until there is one of ours.
-    pub(in crate::run) async fn adopt(&self, record: &Record) -> Result<(), Waiting> {
+    pub(in crate::run) async fn adopt(&self, record: &Record) -> Result<(), Blocked> {
         let text = serde_json::to_string(record).unwrap_or_default();
         self.write(|secret| {
             secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
@@ -117,7 +117,7 @@ impl TokenSecret {
 
     /// Takes the token and its record out of the Secret, once they are worth nothing. The key for fingerprints stays:
     /// another one would roll the pods.
-    pub(in crate::run) async fn empty_out(self) -> Result<(), Waiting> {
+    pub(in crate::run) async fn empty_out(self) -> Result<(), Blocked> {
         let holds =
             |it: &Secret| token(it).is_some() || it.annotations().contains_key(annotation::OPERATOR_ACCESS);
         if !self.last().is_some_and(|it| holds(&it)) {
@@ -139,7 +139,7 @@ impl TokenSecret {
 
 impl TokenSecret {
     /// Changes the Secret, with the version that was read: of two writers one is refused and looks again.
-    async fn write(&self, change: impl FnOnce(&mut Secret)) -> Result<(), Waiting> {
+    async fn write(&self, change: impl FnOnce(&mut Secret)) -> Result<(), Blocked> {
         let last = self.last();
         let is_there = last.is_some();
         let mut secret = last.unwrap_or_else(|| self.empty.clone());
@@ -193,7 +193,7 @@ fn is_taken(secret: &Secret, plane: &CoderControlPlane) -> bool {
 
 /// Puts another Secret in the place of one that is being deleted. Whoever deletes it wants another token: the one in it is
 /// carried over, so that it is still there to be revoked, and counts as lost.
-async fn renew(going: &Secret, secrets: &Api<Secret>, shared: &Shared) -> Result<Secret, Waiting> {
+async fn renew(going: &Secret, secrets: &Api<Secret>, shared: &Shared) -> Result<Secret, Blocked> {
     if is_terminating(&going.namespace().unwrap_or_default(), shared).await {
         return Ok(going.clone());
     }
@@ -212,9 +212,9 @@ async fn renew(going: &Secret, secrets: &Api<Secret>, shared: &Shared) -> Result
     renewed.await.map_err(|error| not_written(&next, &error))
 }
 
-fn not_written(secret: &Secret, error: &kube::Error) -> Waiting {
-    Waiting {
-        reason: reason::SECRET_NOT_WRITTEN,
+fn not_written(secret: &Secret, error: &kube::Error) -> Blocked {
+    Blocked {
+        reason: Reason::SecretNotWritten,
         message: format!("Secret {} cannot be written: {error}", secret.name_any()),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use engine::{
-    Waiting,
+    Blocked,
     control_plane::{
         Desired, Facts, KINDS,
         children::{Deployed, sources_of_deployment},
@@ -13,7 +13,7 @@ use engine::{
         report::Workload,
         selector, version,
     },
-    objects::{Key, Live, Notice, rollout::Rollout},
+    objects::{Key, Live, rollout::Rollout},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, ResourceExt as _};
@@ -48,7 +48,7 @@ pub(super) async fn keep(plane: &mut CoderControlPlane, shared: &Shared) -> Resu
         Ok(desired) => desired,
         Err(invalid) => {
             let message = format!("{}: {}", invalid.field, invalid.message);
-            return Ok(Workload::stopped(Waiting { reason: reason::INVALID, message }));
+            return Ok(Workload::stopped(Blocked { reason: Reason::Invalid, message }));
         }
     };
     let (name, pods, own) = (plane.name_any(), selector(plane), plane.namespace().unwrap_or_default());
@@ -80,28 +80,18 @@ pub(super) async fn unmanaged(
 }
 
 /// How it stands after the writes.
-fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Notice>, seen: &Run) -> Workload {
+fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Blocked>, seen: &Run) -> Workload {
     let known = plane.status.as_ref().and_then(|it| it.database_version.as_deref());
     let started: Vec<String> = seen.started().collect();
-    let grave = [
-        reason::DOWNGRADE_REFUSED,
-        reason::DATABASE_REMOVAL_REFUSED,
-        reason::NOT_OURS,
-        reason::NOT_APPLIED,
-        reason::SECRET_NOT_FOUND,
-        reason::SECRET_NOT_ALLOWED,
-    ];
-    let holds_up = |it: &Notice| grave.contains(&it.reason);
-    let waiting = |it: Notice| Waiting { reason: it.reason, message: it.message };
-    let notices: Vec<Notice> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();
-    let standing = match (notices.iter().find(|it| holds_up(it)).cloned(), seen.rollout()) {
-        (Some(notice), _) => Err(waiting(notice)),
+    let notices: Vec<Blocked> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();
+    let standing = match (notices.iter().find(|it| it.reason.blocks_rollout()).cloned(), seen.rollout()) {
+        (Some(notice), _) => Err(notice),
         (None, Some(Rollout::Done)) => Ok(()),
-        (None, Some(Rollout::Stuck(message))) => Err(Waiting { reason: reason::ROLLOUT_STUCK, message }),
-        (None, Some(Rollout::Progressing(message))) => Err(Waiting { reason: reason::PROGRESSING, message }),
+        (None, Some(Rollout::Stuck(message))) => Err(Blocked { reason: Reason::RolloutStuck, message }),
+        (None, Some(Rollout::Progressing(message))) => Err(Blocked { reason: Reason::Progressing, message }),
         (None, None) => {
             let message = "the Deployment is not there yet".to_owned();
-            Err(Waiting { reason: reason::PROGRESSING, message })
+            Err(Blocked { reason: Reason::Progressing, message })
         }
     };
     Workload {
@@ -119,9 +109,9 @@ pub(super) async fn facts(
     live: &[Live],
     gateway_api: bool,
     shared: &Shared,
-) -> Result<Facts, Waiting> {
-    let unreadable = |what: &str, error: &kube::Error| Waiting {
-        reason: reason::SECRET_UNREADABLE,
+) -> Result<Facts, Blocked> {
+    let unreadable = |what: &str, error: &kube::Error| Blocked {
+        reason: Reason::SecretUnreadable,
         message: format!("{what} cannot be read: {error}"),
     };
     let namespace = plane.namespace().unwrap_or_default();

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use api::{CoderControlPlane, reason};
+use api::{CoderControlPlane, Reason};
 use engine::{
-    Waiting,
+    Blocked,
     control_plane::{KINDS, children::WORKSPACES_ROLE, workspace_selector},
-    objects::{ChildEffect, Key, Live, Notice, Situation, plan},
+    objects::{ChildEffect, Key, Live, Situation, plan},
 };
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::{
@@ -29,9 +29,9 @@ pub(super) struct Found {
 
 impl Found {
     /// Reports the namespaces that could not be listed.
-    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.unlisted.iter().map(|(namespace, error)| Notice {
-            reason: reason::NOT_PERMITTED,
+    pub(super) fn notices(&self) -> impl Iterator<Item = Blocked> {
+        self.unlisted.iter().map(|(namespace, error)| Blocked {
+            reason: Reason::NotPermitted,
             message: format!(
                 "Roles for workspaces in namespace {namespace} cannot be listed: {}. Apply {WORKSPACES_ROLE} in that namespace",
                 answer(error)
@@ -140,6 +140,6 @@ async fn delete(key: &Key, uid: String, shared: &Shared) -> Result<(), kube::Err
     }
 }
 
-fn refused(error: &kube::Error) -> Waiting {
-    Waiting { reason: reason::NOT_PERMITTED, message: answer(error) }
+fn refused(error: &kube::Error) -> Blocked {
+    Blocked { reason: Reason::NotPermitted, message: answer(error) }
 }

@@ -35,7 +35,7 @@ fn a_pass_is_counted_with_its_steps_and_none_of_its_words() {
     let metrics = Metrics::default();
     let under_way = metrics.begins(GROUP);
     metrics.steps(&GROUP, &plan(), 1);
-    metrics.reconciled(GROUP, "UpToDate", Duration::from_millis(20));
+    metrics.reconciled(GROUP, api::Reason::UpToDate, Duration::from_millis(20));
     shows(
         &metrics,
         &[

@@ -4,7 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use api::{AppState, Mode, Status, finalizer};
 use engine::{
-    Assessment, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, Waiting, World, status,
+    Assessment, Blocked, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, World, status,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -212,7 +212,7 @@ fn is_ready(manifest: &impl AppState) -> bool {
 }
 
 /// Whether another writer keeps reverting what this plan would change.
-fn contended<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Waiting> {
+fn contended<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Blocked> {
     let (manifest, now) = (&object.manifest, Timestamp::now());
     context.shared.memory.with(&About::of(manifest), |it| {
         it.mended.contended(manifest.meta().generation, &assessment.plan, now)

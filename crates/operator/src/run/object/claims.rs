@@ -1,8 +1,8 @@
 //! Which manifest keeps a remote object that several manifests declare, through whichever control planes.
 
-use api::{AppState as _, reason};
+use api::{AppState as _, Reason};
 use engine::{
-    Kind, Report, Waiting,
+    Blocked, Kind, Report,
     ownership::{Claim, keeper_by_id, keeper_by_name},
 };
 use kube::{Resource as _, ResourceExt as _};
@@ -69,7 +69,7 @@ impl Claims {
     fn kept_by(&self, keeper: &Claim) -> Report {
         let name = keeper.name_in(&self.mine.control_plane.0);
         let message = format!("{name} declares the same object and keeps it: delete one of the two");
-        waits(Waiting { reason: reason::HELD_BY_OTHER, message })
+        waits(Blocked { reason: Reason::HeldByOther, message })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use api::{AppState as _, DeletionPolicy, Mode, annotation, finalizer, reason};
-use engine::{Freshness, Kind, Object, Outcome, Report, Waiting, status};
+use api::{AppState as _, DeletionPolicy, Mode, Reason, annotation, finalizer};
+use engine::{Blocked, Freshness, Kind, Object, Outcome, Report, status};
 use kube::{Resource as _, runtime::controller::Action};
 
 use super::{
@@ -44,20 +44,20 @@ pub(super) async fn delete<K: Kind>(
             if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
                 let message = format!("{remains} is not taken away yet: {words}");
                 let plane = plane_of::<K>(&object.manifest).1;
-                let waiting = Waiting {
+                let waiting = Blocked {
                     reason: outcome.reason(),
                     message: not_yet(&remains, &plane, &outcome, &words),
                 };
-                let report = Report { outcome: Outcome::Waiting(waiting), id: None, done: 0 };
+                let report = Report { outcome: Outcome::Blocked(waiting), id: None, done: 0 };
                 let next = next_status(&object, None, None, &report);
                 write_status(&object.manifest, next, &serde_json::Map::new(), shared).await?;
                 ended(&about, &outcome, &message, started.elapsed(), shared);
                 return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
             }
-            Some(Waiting { reason: outcome.reason(), message: words })
+            Some(Blocked { reason: outcome.reason(), message: words })
         }
     };
-    if let Some(Waiting { reason, message }) = left {
+    if let Some(Blocked { reason, message }) = left {
         shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
         leave_behind(&object.manifest, reason, &format!("{remains} is left behind: {message}"), shared).await;
     }
@@ -71,14 +71,14 @@ pub(super) async fn delete<K: Kind>(
 /// Why a deletion waits, for the status: which remote objects are left, what Coder's answer means, and what to do.
 fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String {
     let why = match outcome.reason() {
-        reason::UNAUTHORIZED => {
+        Reason::Unauthorized => {
             format!("Coder rejects the credentials of control plane {plane}; correct them")
         }
-        reason::FORBIDDEN => format!(
+        Reason::Forbidden => format!(
             "the account of control plane {plane} may not delete this in Coder; give the account the rights that it needs"
         ),
-        reason::UNREACHABLE => format!("the Coder of control plane {plane} does not answer"),
-        reason::RATE_LIMITED => "Coder limits the rate of requests".to_owned(),
+        Reason::Unreachable => format!("the Coder of control plane {plane} does not answer"),
+        Reason::RateLimited => "Coder limits the rate of requests".to_owned(),
         _ => words.to_owned(),
     };
     let minutes = DEADLINE.as_secs() / 60;
@@ -102,7 +102,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
             return Ok(Outcome::Equal);
         }
         let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
-        return Err(Obstacle::Gone(Waiting { reason: reason::OBSERVED, message }));
+        return Err(Obstacle::Gone(Blocked { reason: Reason::Observed, message }));
     }
     match status.id {
         Some(id) if deletes && Claims::new::<K>(manifest, None, context).is_left_to_another(&id) => {
@@ -114,7 +114,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
         None if status.creating.is_none() => return Ok(Outcome::Equal),
         None => {
             let message = "it was being made, and nobody knows what came of that: look for it".to_owned();
-            return Err(Obstacle::Gone(Waiting { reason: reason::DELETING, message }));
+            return Err(Obstacle::Gone(Blocked { reason: Reason::Deleting, message }));
         }
     }
     let name = plane_of::<K>(manifest);
@@ -128,7 +128,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     if report.outcome.is_ready() {
         return Ok(report.outcome);
     }
-    if report.outcome.reason() == reason::UNAUTHORIZED {
+    if report.outcome.reason() == Reason::Unauthorized {
         // What is declared may have other credentials by now.
         shared.planes.drop_client(&name);
     }

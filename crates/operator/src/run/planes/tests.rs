@@ -53,7 +53,7 @@ fn name() -> PlaneName {
     ("platform".to_owned(), "main".to_owned())
 }
 
-fn blocked(planes: &Planes) -> Option<&'static str> {
+fn blocked(planes: &Planes) -> Option<Reason> {
     match planes.standing(&name())? {
         Standing::Blocked(reason) => Some(reason),
         Standing::Usable(_) => None,
@@ -68,7 +68,7 @@ async fn a_client_of_another_origin_is_revoked_in_every_hand_until_the_new_one_i
     planes.declare(&name(), &origin("one").await);
     assert_eq!(blocked(&planes), None, "nothing has changed");
     planes.declare(&name(), &origin("two").await);
-    assert_eq!(blocked(&planes), Some(reason::ORIGIN_CHANGED));
+    assert_eq!(blocked(&planes), Some(Reason::OriginChanged));
     assert!(planes.last_known(&name()).is_none(), "not for deletions either");
     let refused = held.client().list_organizations().await.unwrap_err();
     assert!(refused.words().contains("not sent: "), "{refused}");
@@ -82,11 +82,11 @@ async fn a_client_of_another_origin_is_revoked_in_every_hand_until_the_new_one_i
 async fn another_deployment_revokes_the_client_and_a_reason_is_restated_only_where_there_is_one() {
     let planes = Planes::default();
     planes.admit(&name(), plane("one").await);
-    planes.restate(&name(), reason::UNREACHABLE);
+    planes.restate(&name(), Reason::Unreachable);
     assert_eq!(blocked(&planes), None, "one that is merely silent stays usable");
-    planes.block(&name(), reason::SECRET_NOT_FOUND, true);
-    planes.restate(&name(), reason::UNREACHABLE);
-    assert_eq!(blocked(&planes), Some(reason::UNREACHABLE));
+    planes.block(&name(), Reason::SecretNotFound, true);
+    planes.restate(&name(), Reason::Unreachable);
+    assert_eq!(blocked(&planes), Some(Reason::Unreachable));
     planes.answers_as(&name(), Uuid::nil());
     assert!(planes.last_known(&name()).is_some());
     planes.answers_as(&name(), Uuid::max());
@@ -108,7 +108,7 @@ async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_ag
     planes.admit(&name(), plane("one").await);
     let held = planes.last_known(&name()).unwrap();
     planes.set_undecodable(&name(), true);
-    assert_eq!(blocked(&planes), Some("Undecodable"));
+    assert_eq!(blocked(&planes), Some(Reason::Undecodable));
     let refused = held.client().list_organizations().await.unwrap_err();
     assert!(refused.words().contains("not sent: "), "{refused}");
     // A reconcile of the version before ends.
@@ -117,7 +117,7 @@ async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_ag
     let remembered = planes.remember(&name(), plane("one").await);
     assert!(remembered.client().list_organizations().await.unwrap_err().words().contains("not sent: "));
     planes.set_undecodable(&name(), false);
-    assert_eq!(blocked(&planes), Some("Undecodable"), "it is not proved yet");
+    assert_eq!(blocked(&planes), Some(Reason::Undecodable), "it is not proved yet");
     planes.admit(&name(), plane("one").await);
     assert_eq!(blocked(&planes), None);
 }

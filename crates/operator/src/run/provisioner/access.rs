@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api::{CoderControlPlane, CoderProvisioner, reason};
+use api::{CoderControlPlane, CoderProvisioner, Reason};
 use engine::{
-    Lookup as _, Trouble, Waiting,
+    Blocked, Lookup as _, Trouble,
     endpoint::{DeclaredOrigin, declared_place},
     lookup,
 };
@@ -24,9 +24,6 @@ use crate::{
         planes::{Origin, Plane, PlaneName, Sources, Standing},
     },
 };
-
-/// Why nothing that belongs to a control plane is changed, whoever's credentials are used.
-const STOPPED: [&str; 3] = [reason::SUSPENDED, reason::DELETING, reason::DEPLOYMENT_CHANGED];
 
 /// Deployments with the credentials that provisioners bring, by the Secret that holds them: one at a time of each.
 #[derive(Default)]
@@ -56,10 +53,10 @@ impl Bootstraps {
 pub(super) async fn control_plane(
     provisioner: &CoderProvisioner,
     shared: &Shared,
-) -> Result<CoderControlPlane, Waiting> {
+) -> Result<CoderControlPlane, Blocked> {
     let plane = plane_of(provisioner);
     let name = &plane.1;
-    let unavailable = |message: String| Waiting { reason: reason::CONTROL_PLANE_UNAVAILABLE, message };
+    let unavailable = |message: String| Blocked { reason: Reason::ControlPlaneUnavailable, message };
     match shared.control_plane(&plane).await {
         Ok(Some(plane)) if plane.status.as_ref().is_some_and(|it| it.url.is_some()) => Ok(plane),
         Ok(Some(_)) => Err(unavailable(format!("control plane {name} has no address yet"))),
@@ -91,7 +88,7 @@ pub(super) async fn access(
         return bootstrap(provisioner, plane, context).await;
     }
     let not_ready =
-        |message: String| Trouble::from(Waiting { reason: reason::OPERATOR_ACCESS_NOT_READY, message });
+        |message: String| Trouble::from(Blocked { reason: Reason::OperatorAccessNotReady, message });
     match shared.planes.standing(&name) {
         Some(Standing::Usable(plane)) => Ok(plane),
         Some(Standing::Blocked(why)) => Err(not_ready(format!(
@@ -115,10 +112,10 @@ async fn bootstrap(
     };
     // Without credentials of its own a control plane may still be used; one that a person has stopped may not.
     if let Some(Standing::Blocked(why)) = shared.planes.standing(&name)
-        && STOPPED.contains(&why)
+        && why.stops_dependents()
     {
         let message = format!("control plane {} cannot be used: {why}; its own status says more", name.1);
-        return Err(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }.into());
+        return Err(Blocked { reason: Reason::ControlPlaneNotReady, message }.into());
     }
     let cluster = Cluster(shared.client.clone());
     let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
@@ -138,18 +135,18 @@ async fn bootstrap(
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
         None => reach(&endpoint, None, shared.addresses)
-            .map_err(|message| Waiting { reason: reason::INVALID, message })?
+            .map_err(|message| Blocked { reason: Reason::Invalid, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await?;
     if deployment.is_some_and(|it| it != build.deployment_id) {
         let message = format!("another deployment answers at {}: see its control plane", endpoint.url);
-        return Err(Waiting { reason: reason::DEPLOYMENT_CHANGED, message }.into());
+        return Err(Blocked { reason: Reason::DeploymentChanged, message }.into());
     }
     let client = anonymous
         .with_token(token)
-        .map_err(|error| Waiting { reason: reason::UNAUTHORIZED, message: error.to_string() })?;
+        .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
     let user = client.current_user().await?;
     let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let desk = Arc::clone(&shared.desk);

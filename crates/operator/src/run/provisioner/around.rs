@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use api::{CoderProvisioner, CoderProvisionerStatus, reason};
+use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
 use engine::{
-    Outcome, Trouble, Waiting,
+    Blocked, Outcome, Trouble,
     provisioner::report::{self, Findings},
     provisioner_keys::{
         Held, Names, Next, Record, Retiring, Revoked, Surroundings, Told, Why,
@@ -36,7 +36,7 @@ pub(super) struct Around<'a> {
 }
 
 /// What people are told at the end of a pass: a reason, an action, and words.
-type News = (&'static str, &'static str, String);
+type News = (Reason, &'static str, String);
 
 impl<'a> Around<'a> {
     pub(super) fn new(provisioner: CoderProvisioner, names: &'a Names, shared: &'a Shared) -> Self {
@@ -88,7 +88,7 @@ impl<'a> Around<'a> {
             Err(Obstacle::NotNow(Outcome::Failed(trouble))) => return Err(trouble),
             Err(Obstacle::NotNow(outcome)) => {
                 let message = format!("control plane {} cannot be used: {}", name.1, outcome.reason());
-                return Err(Waiting { reason: reason::CONTROL_PLANE_NOT_READY, message }.into());
+                return Err(Blocked { reason: Reason::ControlPlaneNotReady, message }.into());
             }
         };
         if place.deployment_id.is_some_and(|it| it != plane.deployment()) {
@@ -126,7 +126,7 @@ impl Surroundings for Around<'_> {
     async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
         self.settle(record).await.map_err(|error| {
             let message = format!("the name of a key cannot be written down: {error}");
-            Waiting { reason: reason::PROGRESSING, message }.into()
+            Blocked { reason: Reason::Progressing, message }.into()
         })
     }
 
@@ -145,7 +145,7 @@ impl Surroundings for Around<'_> {
 
     async fn leave(&self, held: &Held) {
         let note = left_behind(&held.name, &held.place.control_plane);
-        leave_behind(&self.provisioner(), reason::DELETING, &note, self.shared).await;
+        leave_behind(&self.provisioner(), Reason::Deleting, &note, self.shared).await;
     }
 
     async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
@@ -166,7 +166,7 @@ impl Surroundings for Around<'_> {
             Told::Action(_) => {}
             Told::Minted { name } => {
                 tracing::info!(key = name, "a key was made");
-                self.tell(("KeyMinted", "Create", format!("provisioner key {name} was made")));
+                self.tell((Reason::KeyMinted, "Create", format!("provisioner key {name} was made")));
             }
             Told::NotRevoked { held } => tracing::warn!(key = held.name, "a key is not revoked yet"),
         }

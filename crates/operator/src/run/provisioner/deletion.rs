@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderProvisioner, annotation, finalizer, reason};
+use api::{CoderProvisioner, Reason, annotation, finalizer};
 use engine::{
-    Trouble, Waiting,
+    Blocked, Trouble,
     provisioner::{
         names,
         report::{self, Findings},
@@ -96,14 +96,14 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
             let ending =
                 PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
             shared.passes.ended(&about, ending, started.elapsed());
-            say(provisioner, Waiting { message, ..waiting }, grace, context).await?;
+            say(provisioner, Blocked { message, ..waiting }, grace, context).await?;
             return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
         }
         let note = format!("{keys} left behind: {}", waiting.message);
         leave_behind(provisioner, waiting.reason, &note, shared).await;
     }
     for Refusal { reason, left, .. } in &refusals {
-        leave_behind(provisioner, reason, left, shared).await;
+        leave_behind(provisioner, *reason, left, shared).await;
     }
     set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
     shared.passes.forget(&about);
@@ -143,7 +143,7 @@ impl Patience {
 /// Says why it is still there, and how much time the pods had: that is not known from anywhere else when they are gone.
 async fn say(
     provisioner: &CoderProvisioner,
-    waiting: Waiting,
+    waiting: Blocked,
     grace: i64,
     context: &Context,
 ) -> Result<(), kube::Error> {
@@ -163,7 +163,7 @@ struct Daemons {
 
 /// A request that the API server refused or did not answer.
 struct Refusal {
-    reason: &'static str,
+    reason: Reason,
     /// What failed, with the API server's words.
     failed: String,
     /// What is left behind once the deadline has passed.
@@ -174,14 +174,14 @@ impl Refusal {
     fn new(object: &str, failed: &str, is_there: bool, error: &kube::Error) -> Self {
         let is_refused =
             matches!(error, kube::Error::Api(status) if [400, 403, 405, 422].contains(&status.code));
-        let reason = if is_refused { reason::NOT_APPLIED } else { reason::DELETING };
+        let reason = if is_refused { Reason::NotApplied } else { Reason::Deleting };
         let is = if is_there { "is" } else { "may be" };
         let failed = format!("{object} cannot be {failed}: {}", answer(error));
         Self { reason, left: format!("{object} {is} left behind: {failed}"), failed }
     }
 
     /// Why the deletion waits, and what to do.
-    fn waiting(&self, patience: Duration) -> Waiting {
+    fn waiting(&self, patience: Duration) -> Blocked {
         let message = format!(
             "{}. The key is not revoked while daemons may use it. Correct the cause; the deletion is retried for {} minutes. \
              Set the annotation {} to \"true\" to revoke the key at once and leave the daemons",
@@ -189,7 +189,7 @@ impl Refusal {
             patience.as_secs() / 60,
             annotation::FORCE_FINALIZE
         );
-        Waiting { reason: self.reason, message }
+        Blocked { reason: self.reason, message }
     }
 }
 
@@ -233,14 +233,14 @@ async fn delete_deployment(
     }
 }
 
-fn waits_for(pods: &[Pod]) -> Option<Waiting> {
+fn waits_for(pods: &[Pod]) -> Option<Blocked> {
     let first = pods.first()?;
     let message = format!(
         "the daemons finish what they do before their key is revoked: {} of them, such as {}",
         pods.len(),
         first.name_any()
     );
-    Some(Waiting { reason: reason::DELETING, message })
+    Some(Blocked { reason: Reason::Deleting, message })
 }
 
 /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot be
@@ -251,8 +251,8 @@ async fn revoke_all(
     around: &Around<'_>,
     is_last: bool,
     context: &Context,
-) -> Result<(), (Waiting, String)> {
-    let unreadable = |trouble: Trouble| (trouble.into_waiting(), "its provisioner keys are".to_owned());
+) -> Result<(), (Blocked, String)> {
+    let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
     let mirror = around.recorded();
     let mut records = match stored(provisioner, &mirror, names, context).await {
         Err(trouble) if !is_last => return Err(unreadable(trouble)),
@@ -279,7 +279,7 @@ async fn revoke_all(
             Ok(how) => around.revoked(&retiring.held, how, &Why::Deleted).await,
             Err(trouble) => {
                 left.push(retiring.held.name.clone());
-                why = Some(trouble.into_waiting());
+                why = Some(trouble.into_blocked());
             }
         }
     }

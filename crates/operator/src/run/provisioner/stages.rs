@@ -4,13 +4,13 @@
 use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use api::{
-    CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, annotation, reason,
+    CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, Reason, annotation,
 };
 use client::organizations::Organization;
 use engine::{
-    Freshness, Trouble, Waiting, World,
+    Blocked, Freshness, Trouble, World,
     endpoint::place,
-    objects::{Keeper as _, Notice, rollout::Rollout},
+    objects::{Keeper as _, rollout::Rollout},
     provisioner::{
         children,
         daemons::Daemons,
@@ -124,7 +124,7 @@ async fn keyed(
     let provisioner = passed.provisioner.clone();
     if let Err(message) = Names::check(provisioner.key_name()) {
         let message = format!("spec.key.name: {message}");
-        passed.findings.key = Some(Err(Waiting { reason: reason::INVALID, message }));
+        passed.findings.key = Some(Err(Blocked { reason: Reason::Invalid, message }));
         return Ok(None);
     }
     let wanted = wanted(&provisioner, &known);
@@ -180,14 +180,7 @@ fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
             Some(held)
         }
         Err(waiting) => {
-            let of_secrets = [
-                reason::NOT_OURS,
-                reason::HELD_BY_OTHER,
-                reason::SECRET_MISSING,
-                reason::SECRET_NOT_ALLOWED,
-                reason::SECRET_OUTDATED,
-            ];
-            let is_secrets = of_secrets.contains(&waiting.reason);
+            let is_secrets = waiting.reason.is_about_key_secret();
             if is_secrets {
                 findings.secret = Some(Err(waiting));
             } else {
@@ -198,13 +191,13 @@ fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
     }
 }
 
-fn failed(trouble: Trouble) -> Waiting {
-    let own = |reason: &'static str| {
+fn failed(trouble: Trouble) -> Blocked {
+    let own = |reason: Reason| {
         // Everything that coderd says for which there is no word of its own is a key that could not be made.
-        if reason == reason::REMOTE_ERROR { reason::PROVISIONER_KEY_FAILED } else { reason }
+        if reason == Reason::RemoteError { Reason::ProvisionerKeyFailed } else { reason }
     };
-    let waiting = trouble.into_waiting();
-    Waiting { reason: own(waiting.reason), ..waiting }
+    let waiting = trouble.into_blocked();
+    Blocked { reason: own(waiting.reason), ..waiting }
 }
 
 /// How far a reconcile has come towards its organization.
@@ -221,7 +214,7 @@ struct Reached {
 impl Reached {
     fn failed(mut self, trouble: Trouble, stage: impl FnOnce(&mut Self) -> &mut Stage) -> Self {
         self.trouble = matches!(trouble, Trouble::Remote(_)).then(|| Failure::of(&trouble));
-        *stage(&mut self) = Some(Err(trouble.into_waiting()));
+        *stage(&mut self) = Some(Err(trouble.into_blocked()));
         self
     }
 }
@@ -294,7 +287,7 @@ async fn organization(name: &str, world: &World) -> Result<Organization, Trouble
     let found = world.home(name).await?;
     found.ok_or_else(|| {
         let message = format!("organization {name} does not exist yet");
-        Waiting { reason: reason::REFERENCE_NOT_FOUND, message }.into()
+        Blocked { reason: Reason::ReferenceNotFound, message }.into()
     })
 }
 
@@ -417,7 +410,7 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         Err(error) => {
             let trouble = Trouble::from(error);
             passed.trouble = Some(Failure::of(&trouble));
-            Err(trouble.into_waiting())
+            Err(trouble.into_blocked())
         }
     };
     passed.findings.daemons = Some(daemons);
@@ -439,7 +432,7 @@ struct Facts {
 async fn authority(
     declared: &CoderControlPlane,
     shared: &Shared,
-) -> Result<Option<children::Authority>, Waiting> {
+) -> Result<Option<children::Authority>, Blocked> {
     let Some((name, key)) = declared.spec.external.as_ref().and_then(|it| it.ca()) else { return Ok(None) };
     let endpoint = place(declared, &Cluster(shared.client.clone())).await?;
     Ok(Some(children::Authority {
@@ -466,14 +459,14 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
         Ok(desired) => desired,
         Err(invalid) => {
             let message = format!("{}: {}", invalid.field, invalid.message);
-            passed.findings.deployment = Some(Err(Waiting { reason: reason::INVALID, message }));
+            passed.findings.deployment = Some(Err(Blocked { reason: Reason::Invalid, message }));
             return Ok(());
         }
     };
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
     let live = owned::objects(shared, &provisioner.namespace().unwrap_or_default(), &selector).await?;
     let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
-    let refused = refused.into_iter().next().map(|Notice { reason, message }| Waiting { reason, message });
+    let refused = refused.into_iter().next();
     passed.findings.replicas = Some(counted(&seen));
     passed.findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
     Ok(())
@@ -489,7 +482,7 @@ async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Err
         shared,
     )
     .await?;
-    let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == reason::NOT_ENTITLED);
+    let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == Reason::NotEntitled);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
     if goes
         && let Some(deployment) = &seen.deployment
@@ -516,18 +509,18 @@ fn counted(seen: &Run) -> (i32, i32) {
 }
 
 /// What became of the pods.
-fn standing(seen: &Run) -> Result<(), Waiting> {
+fn standing(seen: &Run) -> Result<(), Blocked> {
     match seen.rollout() {
         Some(Rollout::Done) => Ok(()),
-        Some(Rollout::Stuck(message)) => Err(Waiting { reason: reason::ROLLOUT_STUCK, message }),
+        Some(Rollout::Stuck(message)) => Err(Blocked { reason: Reason::RolloutStuck, message }),
         Some(Rollout::Progressing(message)) => {
             let is_none = seen.ready().unwrap_or_default() == 0;
-            let reason = if is_none { reason::NO_REPLICAS_READY } else { reason::PROGRESSING };
-            Err(Waiting { reason, message })
+            let reason = if is_none { Reason::NoReplicasReady } else { Reason::Progressing };
+            Err(Blocked { reason, message })
         }
         None => {
             let message = "the Deployment is not there yet".to_owned();
-            Err(Waiting { reason: reason::NO_REPLICAS_READY, message })
+            Err(Blocked { reason: Reason::NoReplicasReady, message })
         }
     }
 }

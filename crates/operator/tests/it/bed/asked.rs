@@ -141,7 +141,7 @@ async fn a_program_reads_the_plan_and_what_became_of_it_as_one() {
     let objects = &serde_json::from_str::<serde_json::Value>(&told).unwrap()["objects"];
     assert_eq!(objects[0]["state"], "Differs");
     assert_eq!(objects[0]["result"], json!({"state": "Applied"}));
-    assert_eq!(objects[1]["result"]["state"], "Waiting");
+    assert_eq!(objects[1]["result"]["state"], "Blocked");
     let message = objects[1]["result"]["message"].as_str().unwrap();
     assert!(message.starts_with("ReferenceNotFound: "), "{message}");
 }

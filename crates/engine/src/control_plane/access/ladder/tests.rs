@@ -14,9 +14,9 @@ fn bare() -> Observed {
     }
 }
 
-fn reason_of(observed: &Observed) -> (&'static str, String) {
+fn reason_of(observed: &Observed) -> (Reason, String) {
     match next(observed) {
-        Next::Wait(Waiting { reason, message }) => (reason, message),
+        Next::Wait(Blocked { reason, message }) => (reason, message),
         other => panic!("{other:?}"),
     }
 }
@@ -79,12 +79,12 @@ fn without_users_the_first_one_is_made_and_only_then() {
 fn a_person_is_not_locked_out_of_setting_up_unless_that_is_wanted() {
     let observed = Observed { has_users: false, job: AdminJob::NotStarted, ..bare() };
     let (reason, message) = reason_of(&observed);
-    assert_eq!(reason, reason::NO_USERS);
+    assert_eq!(reason, Reason::NoUsers);
     assert!(message.contains("firstUserSecretRef"), "{message}");
     let observed = Observed { may_be_first: true, ..observed };
     assert_eq!(next(&observed), Next::RunAdminJob);
     let without_database = Observed { job: AdminJob::NotPossible, ..observed };
-    assert_eq!(reason_of(&without_database).0, reason::NO_USERS, "and nobody is asked for an administrator");
+    assert_eq!(reason_of(&without_database).0, Reason::NoUsers, "and nobody is asked for an administrator");
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn the_account_of_coder_k8s_lends_its_rights_though_coder_counts_no_user() {
 fn a_name_that_the_job_finds_taken_is_told_as_such() {
     let failed = |words: &str| Observed { job: AdminJob::Failed(words.to_owned()), ..bare() };
     let taken = failed("insert user: pq: duplicate key value violates unique constraint");
-    assert_eq!(reason_of(&taken).0, reason::ACCOUNT_TAKEN);
-    assert_eq!(reason_of(&failed("connect to postgres")).0, reason::ADMIN_JOB_FAILED);
+    assert_eq!(reason_of(&taken).0, Reason::AccountTaken);
+    assert_eq!(reason_of(&failed("connect to postgres")).0, Reason::AdminJobFailed);
     let foreign = Observed { job: AdminJob::NotOurs("Secret x is not ours".to_owned()), ..bare() };
-    assert_eq!(reason_of(&foreign).0, "NotOurs");
+    assert_eq!(reason_of(&foreign).0, Reason::NotOurs);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn an_account_of_our_name_that_is_not_ours_is_left_alone_and_named() {
     let observed =
         Observed { admin: Standing::Available, account: taken, job: AdminJob::NotStarted, ..bare() };
     let (reason, message) = reason_of(&observed);
-    assert_eq!(reason, reason::ACCOUNT_TAKEN);
+    assert_eq!(reason, Reason::AccountTaken);
     assert!(message.contains("delete or rename"), "{message}");
 }
 
@@ -128,18 +128,18 @@ fn an_account_of_our_name_that_is_not_ours_is_left_alone_and_named() {
 fn every_dead_end_says_what_to_do_and_what_was_tried() {
     let missing = Standing::Missing("there is no Secret coder-first-user".to_owned());
     let without_users = Observed { has_users: false, first_user: missing, ..bare() };
-    assert_eq!(reason_of(&without_users).0, "SecretNotFound");
+    assert_eq!(reason_of(&without_users).0, Reason::SecretNotFound);
     let (reason, message) = reason_of(&bare());
-    assert_eq!(reason, reason::NO_CREDENTIALS);
+    assert_eq!(reason, Reason::NoCredentials);
     assert!(message.contains("adminCredentialsSecretRef"), "{message}");
     let refused = Standing::Refused("Incorrect email or password.".to_owned());
     let message = reason_of(&Observed { admin: refused, ..bare() }).1;
     assert!(message.contains("Incorrect email or password."), "{message}");
     let running = AdminJob::Running("Job main-create-admin-user".to_owned());
-    assert_eq!(reason_of(&Observed { job: running, ..bare() }).0, reason::ADMIN_JOB_RUNNING);
+    assert_eq!(reason_of(&Observed { job: running, ..bare() }).0, Reason::AdminJobRunning);
     let failed = AdminJob::Failed("no such database".to_owned());
     let (reason, message) = reason_of(&Observed { job: failed, ..bare() });
-    assert_eq!(reason, reason::ADMIN_JOB_FAILED);
+    assert_eq!(reason, Reason::AdminJobFailed);
     assert!(message.contains("no such database"), "{message}");
 }
 

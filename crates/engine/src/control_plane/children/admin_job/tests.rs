@@ -90,7 +90,7 @@ fn without_a_database_there_is_none_and_an_older_image_is_not_run() {
     assert_eq!(desire(&plane(&json!({"image": "coder:v2.36.0"})), &Facts::default()).unwrap(), None);
     let newer = Facts { database_version: Some("v2.37.0".to_owned()), ..Facts::default() };
     let refused = desire(&plane(&with_database(&json!({}))), &newer).unwrap_err();
-    assert_eq!(refused.reason, "DowngradeRefused");
+    assert_eq!(refused.reason, api::Reason::DowngradeRefused);
 }
 
 #[test]

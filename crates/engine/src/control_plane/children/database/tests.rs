@@ -32,10 +32,10 @@ fn refusal(
     let deployed = Some(Deployed::of(live, &sources));
     let desired = desire(&plane(spec), &Facts { sources, deployed, ..Facts::default() }).unwrap();
     let has_deployment = desired.children.iter().any(|it| it.key.kind == "Deployment");
-    let reasons = [reason::DATABASE_REMOVAL_REFUSED, reason::SECRET_NOT_FOUND];
+    let reasons = [Reason::DatabaseRemovalRefused, Reason::SecretNotFound];
     let refused = desired.notices.into_iter().find(|it| reasons.contains(&it.reason));
     assert_eq!(has_deployment, refused.is_none());
-    refused.map(|it| (it.reason, it.message))
+    refused.map(|it| (it.reason.as_str(), it.message))
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn database_that_is_declared_twice_is_invalid() {
 fn absence_of_a_database_is_reported() {
     let is_absent = |spec: Value, sources: BTreeMap<Reference, Source>| {
         let facts = Facts { sources, ..Facts::default() };
-        desire(&plane(&spec), &facts).unwrap().notices.iter().any(|it| it.reason == "NoDatabase")
+        desire(&plane(&spec), &facts).unwrap().notices.iter().any(|it| it.reason == api::Reason::NoDatabase)
     };
     let none = BTreeMap::new;
     assert!(is_absent(json!({}), none()));

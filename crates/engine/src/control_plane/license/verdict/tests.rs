@@ -71,7 +71,7 @@ fn a_refusal_is_told_in_coderds_words_and_not_retried() {
     let verdict = judge(&[declared], &[], &record, None);
     assert_eq!((verdict.status, verdict.reason), (Some(false), Reason::Invalid));
     assert!(verdict.message.contains(&words), "{}", verdict.message);
-    assert!(!verdict.reason.is_retried());
+    assert!(!is_retried(verdict.reason));
 }
 
 #[test]

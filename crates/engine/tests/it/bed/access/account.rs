@@ -91,8 +91,8 @@ async fn a_token_that_could_not_be_stored_leaves_none_behind() {
 async fn a_wrong_password_says_what_to_do_and_is_not_repeated() {
     let mut stage = Stage::set().await;
     stage.account.password = SecretString::from("Wrong-password-1");
-    let Err(Trouble::Waiting(waiting)) = stage.pass(Timestamp::now()).await else { panic!("it was taken") };
-    assert_eq!(waiting.reason, "Unauthorized");
+    let Err(Trouble::Blocked(waiting)) = stage.pass(Timestamp::now()).await else { panic!("it was taken") };
+    assert_eq!(waiting.reason, api::Reason::Unauthorized);
     assert!(waiting.message.contains("correct them in the Secret"), "{}", waiting.message);
     assert!(!waiting.message.contains("Wrong-password-1"), "{}", waiting.message);
 }

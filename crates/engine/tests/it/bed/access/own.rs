@@ -88,7 +88,7 @@ impl Stage {
 
     async fn reason(&self) -> (&'static str, String) {
         match self.pass(Timestamp::now()).await.unwrap() {
-            Climbed::Wait(waiting) => (waiting.reason, waiting.message),
+            Climbed::Wait(waiting) => (waiting.reason.as_str(), waiting.message),
             other => panic!("{other:?}"),
         }
     }
