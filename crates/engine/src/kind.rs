@@ -13,7 +13,7 @@ use crate::{
     gate::Gate,
     outcome::{Blocked, Trouble},
     plan::Plan,
-    provisioner_keys::Desk,
+    provisioner_keys::KeyStore,
     world::World,
 };
 
@@ -85,7 +85,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Names the remote objects that a deletion has to take away, as they are called in Coder and not in the manifest, which
     /// may have changed since.
-    fn remains(manifest: &Self::Manifest, _desk: &dyn Desk) -> impl Future<Output = String> + Send {
+    fn remains(manifest: &Self::Manifest, _store: KeyStore<'_>) -> impl Future<Output = String> + Send {
         let target = Self::target(manifest);
         let id = manifest.status().and_then(|it| it.id.as_ref());
         std::future::ready(id.map_or_else(|| target.clone(), |id| format!("{target} (id {id})")))

@@ -12,7 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{outcome::Blocked, provisioner_keys::Record};
+use crate::{
+    outcome::Blocked,
+    ports::{Cluster, ClusterError},
+    provisioner_keys::{Record, holders},
+};
 
 /// The API group of the kinds that own Secrets of ours.
 const GROUP: &str = "coder.com/";
@@ -99,6 +103,36 @@ fn own(secret: &ObjectMeta) -> Option<Own> {
     }
     let record = serde_json::from_str::<Record>(annotation(annotation::PROVISIONER_KEY)?);
     Some(record.map_or(Own::UnreadableKey, |it| Own::RecordedKey { holder: it.holder }))
+}
+
+/// A reference to a Secret that pods must not be given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedSecret {
+    pub name: String,
+    pub message: String,
+}
+
+/// The first of these Secrets that pods of the object with that uid must not be given. A Secret that does not exist is not
+/// refused.
+pub async fn refused(
+    cluster: &dyn Cluster,
+    namespace: &str,
+    names: impl IntoIterator<Item = String>,
+    uid: Option<&str>,
+) -> Result<Option<RefusedSecret>, ClusterError> {
+    for name in names {
+        let Some(found) = cluster.secret_metadata(namespace, &name).await? else { continue };
+        let Some(message) = refusal(&found, uid) else { continue };
+        // A key that its holder left behind is used as every other Secret.
+        if uid.is_some()
+            && let Some(holder) = recorded_holder(&found)
+            && holders::keeper(cluster, namespace, &name, &holder).await?.is_none()
+        {
+            continue;
+        }
+        return Ok(Some(RefusedSecret { name, message }));
+    }
+    Ok(None)
 }
 
 /// The names of all Secrets that pods of an object would be given, wherever in a pod's spec they stand.

@@ -13,7 +13,12 @@ pub mod report;
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use kube::ResourceExt as _;
 
-use crate::{control_plane::version, outcome::Blocked, provisioner_keys::SecretPlace};
+use crate::{
+    control_plane::version,
+    objects::Keeper as _,
+    outcome::Blocked,
+    provisioner_keys::{Holder, SecretPlace},
+};
 
 /// The kinds of the objects that a provisioner has: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 4] = [
@@ -30,6 +35,18 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
         name: name.map_or_else(|| names::secret(&provisioner.name_any()), str::to_owned),
         key: provisioner.spec.secret_key().to_owned(),
     }
+}
+
+/// Whether a provisioner refers to a Secret, so that a change there is worth a reconcile.
+pub fn refers_to_secret(provisioner: &CoderProvisioner, name: &str) -> bool {
+    let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
+    let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
+    bootstrap == Some(name) || secret(provisioner).name == name || recorded.is_some_and(|it| it.name == name)
+}
+
+/// The object that has the keys of a provisioner.
+pub fn holder(provisioner: &CoderProvisioner) -> Holder {
+    Holder::new(provisioner, names::labels(&provisioner.name_any()), Some(provisioner.owner()))
 }
 
 /// The image of the daemons, if they may have it now: a control plane has it first.

@@ -13,26 +13,31 @@
 //! coderd cannot be fenced: an operator that slept may ask for a key long after its intent was given up. So a name that was
 //! given up stays written down for a while, and one with our suffix is found again whenever it comes.
 
+pub mod around;
 pub mod coderd;
 mod copies;
-pub mod desk;
 pub mod drive;
 pub mod ending;
 pub mod foresee;
+pub mod holders;
 pub mod machine;
+pub mod memory;
 pub mod mirror;
 pub mod names;
 pub mod own;
 pub mod record;
+pub mod secrets;
 pub mod situation;
 
+pub use around::Around;
 pub use coderd::{Coderd, Minting};
-pub use desk::{Desk, Holder, Secrets};
 pub use drive::{Drive, Driven, KeySecret, Revoked, SecretRead, Surroundings, Told, Why, Written};
 pub use ending::{Ending, end};
 pub use foresee::{Act, Before, Foreseen, foresee};
 pub use machine::{Need, Next, Rest, Value, next};
+pub use memory::{KeyMemory, KeyStore};
 pub use names::{Names, checksum, tags_hash};
 pub use own::OwnIntents;
 pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
+pub use secrets::{Holder, KeySecrets};
 pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Wanted};

@@ -35,7 +35,8 @@ use crate::{
     gate::{self, Gate},
     kind::RemoteName,
     outcome::{Blocked, Trouble},
-    provisioner_keys::{Desk, OwnIntents},
+    ports::Cluster,
+    provisioner_keys::{KeyMemory, KeyStore, OwnIntents},
 };
 
 /// A deployment, and how recent what is read of it has to be. Clones share everything that was read.
@@ -48,8 +49,8 @@ pub struct World {
     promises: Arc<Promises>,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
-    /// The cluster, where there is one.
-    desk: Option<Arc<dyn Desk>>,
+    /// The cluster, where there is one, and what this process remembers of the keys in it.
+    beside: Option<(Arc<dyn Cluster>, Arc<KeyMemory>)>,
 }
 
 /// What was read of a deployment.
@@ -90,7 +91,7 @@ impl World {
             evidence: Arc::default(),
             promises: Arc::new(promises),
             expected: None,
-            desk: None,
+            beside: None,
         }
     }
 
@@ -119,12 +120,13 @@ impl World {
 
     /// The same with a cluster beside it, for what is kept in Secrets.
     #[must_use]
-    pub fn beside(self, desk: Arc<dyn Desk>) -> Self {
-        Self { desk: Some(desk), ..self }
+    pub fn beside(self, cluster: Arc<dyn Cluster>, memory: Arc<KeyMemory>) -> Self {
+        Self { beside: Some((cluster, memory)), ..self }
     }
 
-    pub(crate) fn desk(&self) -> Option<&dyn Desk> {
-        self.desk.as_deref()
+    /// The cluster, where there is one.
+    pub(crate) fn key_store(&self) -> Option<KeyStore<'_>> {
+        self.beside.as_ref().map(|(cluster, memory)| KeyStore { cluster: &**cluster, memory })
     }
 
     pub fn client(&self) -> &Client {

@@ -8,10 +8,8 @@ mod allowed;
 mod cache;
 mod control_plane;
 mod controllers;
-mod desk;
 mod events;
-mod key_holders;
-mod key_secrets;
+mod kube_cluster;
 mod last_words;
 mod lease;
 mod letting_go;
@@ -24,7 +22,6 @@ mod owned;
 mod pace;
 mod pass;
 mod planes;
-mod pod_secrets;
 mod provisioner;
 mod record;
 mod references;
@@ -43,7 +40,10 @@ use std::{
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
-use engine::lookup::{Lookup as _, Unreadable};
+use engine::{
+    lookup::{Lookup as _, Unreadable},
+    provisioner_keys::{KeyMemory, KeyStore},
+};
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{
     Client,
@@ -63,14 +63,14 @@ use crate::{
 };
 use admin::{Addresses, Phase, Progress};
 use controllers::{Controllers, drive};
-use desk::ClusterDesk;
 use events::Events;
+use kube_cluster::KubeCluster;
 use lease::{Election, LeaseRef};
 use memory::Memory;
-use metrics::Metrics;
+use metrics::{KindName, Metrics};
 use owned::Owned;
 use pass::Passes;
-use planes::{PlaneName, Planes};
+use planes::{Beside, PlaneName, Planes};
 use references::References;
 use secret_cache::SecretCache;
 
@@ -95,8 +95,10 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     events: Events,
-    /// What deployments have beside them.
-    desk: Arc<ClusterDesk>,
+    /// The cluster, as the engine sees it.
+    cluster: Arc<KubeCluster>,
+    /// What is remembered of provisioner keys.
+    keys: Arc<KeyMemory>,
     /// Ourselves, where the pod's environment says who that is.
     own_pod: Option<ObjectReference>,
     /// The namespace that is looked at; all of them when absent.
@@ -124,7 +126,8 @@ impl Shared {
         let secrets = Arc::new(SecretCache::default());
         Arc::new_cyclic(|shared| Self {
             events: Events::new(acting.clone()),
-            desk: Arc::new(ClusterDesk::new(acting.clone(), Arc::clone(&secrets), Weak::clone(shared))),
+            cluster: Arc::new(KubeCluster::new(acting.clone(), Arc::clone(&secrets), Weak::clone(shared))),
+            keys: Arc::default(),
             secrets,
             own_pod: own_pod(),
             client: acting,
@@ -157,6 +160,22 @@ impl Shared {
             Some(known) => Ok(Some((*known).clone())),
             None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
         }
+    }
+
+    /// What deployments have beside them.
+    fn beside(&self) -> Beside {
+        (Arc::clone(&self.cluster) as _, Arc::clone(&self.keys))
+    }
+
+    /// Where provisioner keys are kept.
+    fn key_store(&self) -> KeyStore<'_> {
+        KeyStore { cluster: &*self.cluster, memory: &self.keys }
+    }
+
+    /// Forgets an object that is gone.
+    fn forget(&self, kind: KindName, namespace: &str, name: &str) {
+        self.keys.forget(&kind, namespace, name);
+        self.memory.forget(kind, namespace, name);
     }
 
     /// Objects to watch.

@@ -14,7 +14,6 @@ mod service;
 mod service_account;
 mod volumes;
 
-use crate::outcome::Blocked;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderControlPlane, Reason};
@@ -30,6 +29,7 @@ use super::{
 use crate::{
     kind::Invalid,
     objects::{Child, Keeper as _, child, unless_empty},
+    outcome::Blocked,
 };
 
 pub use database::sources_of_deployment;

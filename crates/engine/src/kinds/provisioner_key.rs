@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, Reason, annotation};
+use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, Reason, annotation, label};
 use client::organizations::Organization;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
@@ -27,7 +27,7 @@ use crate::{
     plan::{Action, Change, Impact, Plan, Step},
     provisioner::names::secret,
     provisioner_keys::{
-        Act, Before, Desk, Foreseen, Holder, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+        Act, Before, Foreseen, Holder, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
         mirror::{changed, of_status, to_status},
     },
     world::World,
@@ -107,10 +107,10 @@ impl Kind for ProvisionerKey {
         format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
     }
 
-    async fn remains(manifest: &CoderProvisionerKey, desk: &dyn Desk) -> String {
+    async fn remains(manifest: &CoderProvisionerKey, store: KeyStore<'_>) -> String {
         let names = match Self::desire(manifest) {
             Ok(desired) => {
-                job(&desired, Uuid::nil(), Place::default()).names_of_ours(desired.retains, desk).await
+                job(&desired, Uuid::nil(), Place::default()).names_of_ours(desired.retains, store).await
             }
             Err(_) => Vec::new(),
         };
@@ -124,14 +124,11 @@ impl Kind for ProvisionerKey {
     fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
         Names::check(manifest.key_name()).map_err(|message| Invalid::new("spec.name", message))?;
         let (spec, uid) = (&manifest.spec, manifest.uid().unwrap_or_default());
+        let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), "coder-operator".to_owned())]);
         let signed = |it| SignedDuration::try_from(it).unwrap_or(SignedDuration::MAX);
         Ok(Desired {
             names: Names::new(manifest.key_name(), &uid),
-            holder: Holder {
-                namespace: manifest.namespace().unwrap_or_default(),
-                name: manifest.name_any(),
-                uid,
-            },
+            holder: Holder::new(manifest, labels, None),
             organization: manifest.organization().to_owned(),
             tags: spec.tags.clone().unwrap_or_default(),
             control_plane: spec.control_plane_ref.name.clone(),
@@ -171,7 +168,7 @@ impl Kind for ProvisionerKey {
     }
 
     async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        desk(world)?;
+        store(world)?;
         let status = desired.status.clone();
         let place = Place {
             control_plane: desired.control_plane.clone(),
@@ -302,8 +299,8 @@ fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
 }
 
 /// The cluster that the Secret is in.
-fn desk(world: &World) -> Result<&dyn Desk, Blocked> {
-    world.desk().ok_or_else(|| Blocked {
+fn store(world: &World) -> Result<KeyStore<'_>, Blocked> {
+    world.key_store().ok_or_else(|| Blocked {
         reason: Reason::NeedsCluster,
         message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
                   in which the operator runs"

@@ -1,5 +1,7 @@
 //! From what should be and what is to steps. A manifest whose objects are as declared has none.
 
+use std::fmt;
+
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
@@ -33,7 +35,7 @@ pub enum ChildEffect {
 }
 
 /// An object as the API server has it, `managedFields` included: without them everything would look like somebody else's.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Live {
     pub key: Key,
     pub object: Value,
@@ -71,6 +73,13 @@ impl ChildEffect {
     }
 }
 
+impl fmt::Debug for Live {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It may be a Secret.
+        write!(formatter, "{} in version {:?}", self.key, self.metadata.resource_version)
+    }
+}
+
 impl Live {
     pub fn metadata(&self) -> &ObjectMeta {
         &self.metadata
@@ -81,6 +90,14 @@ impl Live {
         let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
         object.types = Some(TypeMeta { api_version, kind });
         Self::new(serde_json::to_value(object).ok()?)
+    }
+
+    /// An object of a known type.
+    pub fn typed<K: kube::Resource<DynamicType = ()> + serde::Serialize>(object: &K) -> Option<Self> {
+        let mut value = serde_json::to_value(object).ok()?;
+        value["apiVersion"] = K::api_version(&()).into();
+        value["kind"] = K::kind(&()).into();
+        Self::new(value)
     }
 
     /// Reads an object; nothing when it is none.

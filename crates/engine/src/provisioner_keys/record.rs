@@ -105,7 +105,7 @@ pub struct Place {
 }
 
 /// An entry of a Secret.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecretPlace {
     pub name: String,

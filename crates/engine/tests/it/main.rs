@@ -11,12 +11,13 @@
 
 mod bed;
 mod cases;
+mod cluster;
 mod coder_k8s;
-mod desk;
 mod examples;
 mod holding;
 mod keys;
 mod license;
+mod own_secrets;
 mod properties;
 mod provisioner_gate;
 mod provisioner_key;

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use engine::{Assessment, Contact, Outcome, Report, Verdict, World, world::Promises};
+use engine::{
+    Assessment, Cluster as _, Contact, Outcome, Report, Verdict, World,
+    provisioner_keys::{Held, KeyMemory, Record, Retiring, mirror::of_status},
+    world::Promises,
+};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
-    desk::Paper,
+    cluster::MemoryCluster,
     examples,
     sheet::Sheet,
     support::{assess, holding, pass, subject},
@@ -20,7 +24,8 @@ const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 /// A coderd and a cluster on paper, and a manifest.
 struct Scene {
     sheet: Arc<Sheet>,
-    desk: Arc<Paper>,
+    cluster: Arc<MemoryCluster>,
+    memory: Arc<KeyMemory>,
     manifest: Value,
 }
 
@@ -29,12 +34,14 @@ impl Scene {
         let home = json!([{"id": HOME, "name": "alpha", "display_name": "Alpha", "is_default": false}]);
         let mut manifest = examples::of("CoderProvisionerKey");
         manifest["metadata"]["uid"] = UID.into();
-        Self { sheet: Sheet::new(&json!({"organizations": home})), desk: Arc::default(), manifest }
+        let sheet = Sheet::new(&json!({"organizations": home}));
+        Self { sheet, cluster: Arc::default(), memory: Arc::default(), manifest }
     }
 
     /// What a pass that begins now sees.
     fn world(&self) -> World {
-        World::new(self.sheet.client(), Promises::default()).beside(Arc::clone(&self.desk) as _)
+        let world = World::new(self.sheet.client(), Promises::default());
+        world.beside(Arc::clone(&self.cluster) as _, Arc::clone(&self.memory))
     }
 
     async fn look(&self) -> Assessment {
@@ -42,6 +49,7 @@ impl Scene {
     }
 
     async fn pass(&self) -> Report {
+        self.cluster.set(&self.manifest);
         pass(&self.manifest, &self.world()).await
     }
 
@@ -70,7 +78,7 @@ impl Scene {
     }
 
     fn later(&self, by: SignedDuration) {
-        *self.desk.later.lock().unwrap() += by;
+        self.cluster.advance(by);
     }
 
     /// The names of the keys in coderd.
@@ -81,8 +89,37 @@ impl Scene {
     }
 
     fn value(&self) -> Option<String> {
-        self.desk.secrets.lock().unwrap().get(SECRET)?.data.get("key").cloned()
+        let secret = self.cluster.find("Secret", SECRET)?;
+        secret["data"]["key"].as_str().map(str::to_owned)
     }
+
+    fn lose_secret(&self) {
+        self.cluster.remove("Secret", SECRET);
+    }
+
+    /// What the status says of the keys.
+    fn mirrored(&self) -> Record {
+        let name = self.manifest["metadata"]["name"].as_str().unwrap();
+        let object = self.cluster.find("CoderProvisionerKey", name).unwrap();
+        of_status(&serde_json::from_value(object["status"].clone()).unwrap(), UID)
+    }
+
+    /// Changes the record in the Secret.
+    fn edit_record(&self, edit: impl FnOnce(&mut Record)) {
+        self.cluster.edit("Secret", SECRET, |secret| {
+            let text = &mut secret["metadata"]["annotations"]["coder.com/provisioner-key"];
+            let mut record = serde_json::from_str(text.as_str().unwrap()).unwrap();
+            edit(&mut record);
+            *text = serde_json::to_string(&record).unwrap().into();
+        });
+    }
+}
+
+/// A provisioner of the same name.
+fn provisioner(uid: &str, status: &Value) -> Value {
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+        "metadata": {"name": "example", "namespace": "platform", "uid": uid},
+        "spec": {"controlPlaneRef": {"name": "main"}}, "status": status})
 }
 
 /// What a plan shows: an action and the fields that it changes, for each step.
@@ -124,7 +161,7 @@ async fn a_key_is_made_once_and_its_plan_names_it() {
 async fn a_lost_secret_and_a_revoked_key_wait_for_somebody_who_asks() {
     let mut scene = Scene::new();
     scene.applied().await;
-    scene.desk.secrets.lock().unwrap().clear();
+    scene.lose_secret();
     assert_eq!(scene.waits().await, "SecretMissing");
     assert_eq!(scene.keys(), ["alpha-eks"]);
     scene.ask("one");
@@ -153,8 +190,7 @@ async fn both_keys_are_valid_until_the_overlap_is_over() {
     assert_eq!(scene.keys(), ["alpha-eks", "alpha-eks-1a2b-2"]);
     let rests = scene.look().await;
     assert!(rests.plan.is_empty());
-    let overlap =
-        rests.aside.again_at.unwrap().duration_since(engine::provisioner_keys::Desk::now(&*scene.desk));
+    let overlap = rests.aside.again_at.unwrap().duration_since(scene.cluster.now());
     assert!(
         overlap > SignedDuration::from_hours(23) && overlap <= SignedDuration::from_hours(24),
         "{overlap}"
@@ -194,7 +230,7 @@ async fn a_deletion_takes_every_key_of_ours_and_the_secret_and_knows_them_withou
         keys[HOME].as_array_mut().unwrap().push(theirs);
         scene.sheet.set("keys", keys);
         if !has_secret {
-            scene.desk.secrets.lock().unwrap().clear();
+            scene.lose_secret();
         }
         scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut deleted = subject(&scene.manifest);
@@ -203,7 +239,7 @@ async fn a_deletion_takes_every_key_of_ours_and_the_secret_and_knows_them_withou
         let report = deleted.carry_out(&assessment, &scene.world()).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
         assert_eq!(scene.keys(), ["other"]);
-        assert!(scene.desk.secrets.lock().unwrap().is_empty());
+        assert_eq!(scene.cluster.find("Secret", SECRET), None);
     }
 }
 
@@ -213,7 +249,7 @@ async fn a_key_that_was_begun_is_taken_away_though_no_id_was_ever_written_down()
     let report = scene.pass().await;
     assert!(report.outcome.is_ready());
     // The operator died before the status was written; the name was written down before the key was made.
-    let pending = scene.desk.mirror.lock().unwrap().clone().unwrap();
+    let pending = scene.mirrored();
     assert_eq!(pending.intent.as_ref().unwrap().name, "alpha-eks");
     let status = engine::provisioner_keys::mirror::to_status(&pending);
     scene.manifest["status"] = serde_json::to_value(status).unwrap();
@@ -251,6 +287,7 @@ async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
         })
         .collect();
     for manifest in &manifests {
+        scene.cluster.set(manifest);
         assert!(pass(manifest, &scene.world()).await.outcome.is_ready());
     }
     let mut costs = Vec::new();
@@ -270,12 +307,9 @@ async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
 async fn a_name_that_was_given_up_is_kept_in_mind_and_is_no_step_of_a_plan() {
     let mut scene = Scene::new();
     scene.applied().await;
-    let lost = scene.desk.mirror.lock().unwrap().clone().unwrap().intent.unwrap();
-    if let Some(stored) = scene.desk.secrets.lock().unwrap().get_mut(SECRET) {
-        let held = engine::provisioner_keys::Held { name: "given-up".to_owned(), ..lost.held() };
-        let retiring = engine::provisioner_keys::Retiring { held, since: lost.since, lost: true };
-        stored.record.as_mut().unwrap().retiring.push(retiring);
-    }
+    let lost = scene.mirrored().intent.unwrap();
+    let held = Held { name: "given-up".to_owned(), ..lost.held() };
+    scene.edit_record(|it| it.retiring.push(Retiring { held, since: lost.since, lost: true }));
     let assessment = scene.look().await;
     assert_eq!(assessment.plan.steps, []);
     assert_eq!(assessment.aside.status["retiringKeys"][0]["name"], "given-up");
@@ -289,21 +323,21 @@ async fn a_name_that_was_given_up_is_kept_in_mind_and_is_no_step_of_a_plan() {
 async fn a_name_that_another_object_has_meanwhile_is_left_to_it() {
     let mut scene = Scene::new();
     scene.applied().await;
-    let lost = scene.desk.mirror.lock().unwrap().clone().unwrap().intent.unwrap();
+    let lost = scene.mirrored().intent.unwrap();
     let mut keys = scene.sheet.state()["keys"].clone();
     let mut theirs = keys[HOME][0].clone();
     (theirs["id"], theirs["name"]) = (UID.into(), "given-up".into());
     keys[HOME].as_array_mut().unwrap().push(theirs);
     scene.sheet.set("keys", keys);
-    if let Some(stored) = scene.desk.secrets.lock().unwrap().get_mut(SECRET) {
-        let held = engine::provisioner_keys::Held { name: "given-up".to_owned(), ..lost.held() };
-        let retiring = engine::provisioner_keys::Retiring { held, since: lost.since, lost: true };
-        stored.record.as_mut().unwrap().retiring.push(retiring);
-    }
+    let held = Held { name: "given-up".to_owned(), ..lost.held() };
+    scene.edit_record(|it| it.retiring.push(Retiring { held, since: lost.since, lost: true }));
     let revokes = [("Delete".to_owned(), r#"keys.given-up "valid" "revoked""#.to_owned())];
     assert_eq!(shown(&scene.look().await), revokes, "for all we know it is the one that was lost");
 
-    scene.desk.others.lock().unwrap().push("given-up".to_owned());
+    let status = json!({"provisionerKeyName": "given-up", "organizationID": HOME,
+        "controlPlaneRefName": lost.place.control_plane, "controlPlaneURL": lost.place.url,
+        "deploymentID": lost.place.deployment_id, "provisionerKeyIsOurs": true});
+    scene.cluster.set(&provisioner("another", &status));
     assert_eq!(scene.look().await.plan.steps, []);
     scene.later(SignedDuration::from_mins(16));
     scene.applied().await;
@@ -323,16 +357,15 @@ async fn a_secret_that_another_object_keeps_is_neither_used_nor_written() {
     let (first, held) = (scene.manifest.clone(), scene.value());
     scene.manifest = Scene::new().manifest;
     scene.manifest["metadata"]["uid"] = "ffff3c4d-5e6f-4711-8aaa-000000000001".into();
-    scene.desk.remember_nothing();
-    let keeper = "CoderProvisioner example".to_owned();
-    scene.desk.keepers.lock().unwrap().insert(UID.to_owned(), keeper);
+    scene.memory.clear();
+    scene.cluster.set(&provisioner(UID, &json!({})));
     let asked = scene.sheet.asked().len();
     assert_eq!(scene.waits().await, "HeldByOther");
     let proofs = scene.sheet.asked()[asked..].iter().filter(|it| it.contains("/provisionerkeys/own")).count();
     assert_eq!((proofs, scene.value()), (0, held), "the value is not shown to anybody");
 
     // When the other one is gone, it is a Secret like every other.
-    scene.desk.keepers.lock().unwrap().clear();
+    scene.cluster.remove("CoderProvisioner", "example");
     let report = scene.pass().await;
     assert!(report.outcome.is_ready(), "{:?}", report.outcome);
     assert_eq!(report.id, Some(first["status"]["id"].as_str().unwrap().parse().unwrap()));
@@ -348,7 +381,7 @@ async fn whatever_the_next_key_will_be_is_in_its_plan() {
     scene.manifest["spec"]["tags"] = json!({"site": "other"});
     let tags = scene.look().await;
     assert!(shown(&tags)[0].1.contains("; tags "), "{:?}", shown(&tags));
-    scene.desk.secrets.lock().unwrap().clear();
+    scene.lose_secret();
     scene.manifest["spec"]["secretName"] = "elsewhere".into();
     let elsewhere = scene.look().await;
     assert!(shown(&elsewhere)[0].1.contains("secretName"), "{:?}", shown(&elsewhere));
@@ -364,8 +397,10 @@ async fn a_key_of_a_deployment_that_is_gone_stays_written_down_while_nobody_name
     (status["provisionerKeyName"], status["provisionerKeyID"]) = ("before".into(), UID.into());
     status["deploymentID"] = "ffff3c4d-5e6f-4711-8aaa-000000000002".into();
     // The Secret is a person's by now, with a key of this deployment.
-    scene.desk.secrets.lock().unwrap().get_mut(SECRET).unwrap().record = None;
-    scene.desk.remember_nothing();
+    scene.cluster.edit("Secret", SECRET, |it| {
+        it["metadata"].as_object_mut().unwrap().remove("annotations");
+    });
+    scene.memory.clear();
     let looked = scene.look().await;
     assert!(looked.plan.is_empty(), "{:?}", shown(&looked));
     assert_eq!(looked.aside.status["retiringKeys"][0]["name"], "before", "{:?}", looked.aside.status);

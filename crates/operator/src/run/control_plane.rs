@@ -361,7 +361,7 @@ impl Proved {
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
         let Self { declared, place, origin, client, build, .. } = self;
         let made_from = Sources { declared, place, origin };
-        Plane::new(made_from, &client, build.deployment_id, Arc::clone(&shared.desk))
+        Plane::new(made_from, &client, build.deployment_id, shared.beside())
     }
 }
 

@@ -3,12 +3,12 @@
 //! kube's recorder joins Events by their reason and keeps the words of the first, so that the second change of a field, or the
 //! second key that was revoked, is never read. Here the note is part of what makes two Events the same.
 
-use api::Reason;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use api::Reason;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use engine::{contention::Mended, provisioner_keys::Record};
+use engine::contention::Mended;
 use tokio::time::Instant;
 
 use super::{metrics::KindName, pace, pass::About, wake::Wake};
@@ -32,8 +32,6 @@ pub(super) struct Remembered {
     /// When the last change or request was noticed that no reconcile has answered yet.
     event: Option<Instant>,
     pub(super) mended: Mended,
-    /// The newest record of its keys: the copies in the cluster may be replaced by older ones.
-    pub(super) record: Option<Record>,
     /// When its deletion first tried to take back what the operator made.
     pub(super) cleanup_since: Option<Instant>,
     /// Whether its deletion has taken back everything in Coder, tokens included.

@@ -9,13 +9,13 @@ mod planes;
 #[cfg(test)]
 mod tests;
 
-use api::Reason;
 use std::{
     borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use api::Reason;
 use api::{CoderControlPlane, CoderProvisioner};
 use client::Observer;
 use engine::{Action, PlanView, control_plane::report::Licensing, kinds};

@@ -94,7 +94,7 @@ pub(super) async fn run<K: Kind>(shared: Arc<Shared>) {
     let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
             let namespace = gone.namespace.as_deref().unwrap_or_default();
-            shared.memory.forget(K::Manifest::kind(&()), namespace, &gone.name);
+            shared.forget(K::Manifest::kind(&()), namespace, &gone.name);
         }
     });
     drive::<K::Manifest, _>(&shared, passes).await;

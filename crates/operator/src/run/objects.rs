@@ -10,7 +10,7 @@ use engine::{
         Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Situation, plan,
         rollout::{Rollout, Seen, rollout},
     },
-    own_secrets,
+    own_secrets::{self, RefusedSecret},
 };
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::{
@@ -29,8 +29,9 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Shared, last_words, owned,
-    pod_secrets::{self, Refused},
+    Shared,
+    kube_cluster::error_of,
+    last_words, owned,
     record::{patches, publish, words_of},
 };
 
@@ -76,13 +77,13 @@ async fn refused_secret(
     let namespace = keeper.namespace().unwrap_or_default();
     let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
     let uid = keeper.meta().uid.as_deref();
-    let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, uid).await?;
+    let refused = own_secrets::refused(&*shared.cluster, &namespace, names, uid).await.map_err(error_of)?;
     Ok(refused.map(|it| Blocked { reason: Reason::SecretNotAllowed, message: refusal_of(it, live) }))
 }
 
 /// Says why a Secret is refused, and whether pods may have it already: the Secret may have come after the reference.
-fn refusal_of(refused: Refused, live: &[Live]) -> String {
-    let Refused { secret, message } = refused;
+fn refusal_of(refused: RefusedSecret, live: &[Live]) -> String {
+    let RefusedSecret { name: secret, message } = refused;
     let refers = |it: &&Live| {
         it.key.kind == "Deployment" && own_secrets::referenced(&it.object).iter().any(|it| *it == secret)
     };
@@ -434,8 +435,8 @@ mod tests {
             .unwrap()
         };
         let message = |live: Live| {
-            let (secret, message) = ("token".to_owned(), "Secret token is refused".to_owned());
-            refusal_of(Refused { secret, message }, &[live])
+            let (name, message) = ("token".to_owned(), "Secret token is refused".to_owned());
+            refusal_of(RefusedSecret { name, message }, &[live])
         };
         assert!(
             message(live("Deployment", "token")).contains("Deployment main refers to the Secret already")

@@ -9,7 +9,6 @@ mod news;
 mod tests;
 mod turns;
 
-use api::Reason;
 use std::{
     convert::Infallible,
     panic::AssertUnwindSafe,
@@ -20,8 +19,10 @@ use std::{
     time::Duration,
 };
 
+use api::Reason;
 use client::routes::Route;
 use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::{
     controller::Action,
     reflector::{ObjectRef, Store},
@@ -75,6 +76,18 @@ impl About {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             generation: meta.generation,
+        }
+    }
+
+    /// The object that a reference names.
+    pub(super) fn at(object: &ObjectReference) -> Self {
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        Self {
+            kind: text(&object.kind).into(),
+            namespace: text(&object.namespace),
+            name: text(&object.name),
+            uid: text(&object.uid),
+            generation: None,
         }
     }
 

@@ -10,14 +10,20 @@ use std::{
 
 use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
-use engine::{Blocked, Freshness, World, endpoint::DeclaredOrigin, world::Promises};
+use engine::{
+    Blocked, Cluster, Freshness, World, endpoint::DeclaredOrigin, provisioner_keys::KeyMemory,
+    world::Promises,
+};
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{control_plane::given::Heard, desk::ClusterDesk, stream::received};
+use super::{control_plane::given::Heard, stream::received};
+
+/// The cluster, and what is remembered of the keys in it.
+pub(super) type Beside = (Arc<dyn Cluster>, Arc<KeyMemory>);
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -72,11 +78,11 @@ pub(super) struct Sources {
 }
 
 impl Plane {
-    pub(super) fn new(made_from: Sources, client: &Client, deployment: Uuid, desk: Arc<ClusterDesk>) -> Self {
+    pub(super) fn new(made_from: Sources, client: &Client, deployment: Uuid, beside: Beside) -> Self {
         let revocation = Arc::<Revocation>::default();
         let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        let world = World::new(client, Promises::default()).expecting(deployment).beside(desk);
+        let world = World::new(client, Promises::default()).expecting(deployment).beside(beside.0, beside.1);
         Self { made_from, revocation, deployment, world }
     }
 

@@ -14,7 +14,10 @@ use std::{
 use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, finalizer};
 use engine::{
     RemoteName,
-    provisioner::report::{self, Findings, Readiness},
+    provisioner::{
+        refers_to_secret,
+        report::{self, Findings, Readiness},
+    },
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -93,7 +96,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             futures::stream::iter(woken(&of_references, &by_references, refers))
         }))
         // Secrets and objects of the cluster are read by every reconcile: no event that lists have to be read again for.
-        .reconcile_on(secret_cache::changed(&shared, of_secrets, refers_to))
+        .reconcile_on(secret_cache::changed(&shared, of_secrets, refers_to_secret))
         .reconcile_on(owned::changed(&shared, of_objects))
         .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
         .run(
@@ -108,7 +111,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let passes = controller.inspect(|pass| {
         if let Err(controller::Error::ObjectNotFound(gone)) = pass {
             let namespace = gone.namespace.as_deref().unwrap_or_default();
-            shared.memory.forget(CoderProvisioner::kind(&()), namespace, &gone.name);
+            shared.forget(CoderProvisioner::kind(&()), namespace, &gone.name);
         }
     });
     drive::<CoderProvisioner, _>(&shared, passes).await;
@@ -155,15 +158,6 @@ fn said(plane: &CoderControlPlane) -> u64 {
 fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {
     let name = provisioner.spec.control_plane_ref.name.clone();
     (provisioner.namespace().unwrap_or_default(), name)
-}
-
-/// Whether a provisioner has anything to do with a Secret.
-pub(super) fn refers_to(provisioner: &CoderProvisioner, secret: &str) -> bool {
-    let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
-    let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
-    bootstrap == Some(secret)
-        || engine::provisioner::secret(provisioner).name == secret
-        || recorded.is_some_and(|it| it.name == secret)
 }
 
 async fn reconcile(

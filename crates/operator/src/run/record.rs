@@ -2,6 +2,7 @@
 
 use api::Reason;
 use engine::{Action, objects::FIELD_MANAGER};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -41,15 +42,6 @@ pub(super) fn publish(
     shared.events.send(about.object_ref(&()), type_, (reason, action), note.to_owned());
 }
 
-/// Writes an Event that must not be skipped. In a namespace that is being deleted it is about the operator's own Pod.
-pub(super) async fn publish_surely(
-    about: &impl Resource<DynamicType = ()>,
-    words: Words<'_>,
-    shared: &Shared,
-) {
-    shared.events.publish_surely(&about.object_ref(&()), words, shared.own_pod.as_ref()).await;
-}
-
 /// Names what could not be taken away: in a log line, in a metric, and in an Event. A deletion that is tried again repeats
 /// none of them; the Event is sent again, should it have been refused, and is a series otherwise.
 pub(super) async fn leave_behind(
@@ -58,13 +50,18 @@ pub(super) async fn leave_behind(
     note: &str,
     shared: &Shared,
 ) {
-    let about = About::of(object);
+    leave_behind_at(&object.object_ref(&()), reason, note, shared).await;
+}
+
+/// The same for an object of which only the reference is known.
+pub(super) async fn leave_behind_at(object: &ObjectReference, reason: Reason, note: &str, shared: &Shared) {
+    let about = About::at(object);
     if shared.memory.is_newly_left(&about, note) {
         tracing::warn!(%reason, "{note}");
         shared.metrics.left_behind(about.kind);
     }
     let words = Words { type_: EventType::Warning, reason: Reason::LeftBehind, action: "Delete", note };
-    publish_surely(object, words, shared).await;
+    shared.events.publish_surely(object, words, shared.own_pod.as_ref()).await;
 }
 
 /// Adds or removes a finalizer on the version of the object that was read, and returns the object as it is then.

@@ -1,13 +1,7 @@
-//! What is known of Secrets without their values: their metadata, from one watch for all controllers, and what the last reads
-//! of key Secrets found.
+//! The metadata of Secrets, from one watch for all controllers.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt::Debug, sync::Arc};
 
-use engine::provisioner_keys::{SecretPlace, SecretRead};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -35,36 +29,21 @@ pub(super) struct Changed {
     by: Option<String>,
 }
 
-/// An entry of a Secret, and the uid of the object that read it.
-type Reader = (String, SecretPlace, String);
-
 /// What is known of Secrets.
 #[derive(Debug)]
 pub(super) struct SecretCache {
     metadata: Cache<ObjectMeta>,
-    /// What key Secrets held when they were last read. Never their values.
-    reads: Mutex<BTreeMap<Reader, SecretRead>>,
     changes: broadcast::Sender<Changed>,
 }
 
 impl Default for SecretCache {
     fn default() -> Self {
         let changes = broadcast::Sender::new(CAPACITY);
-        Self { metadata: Cache::default(), reads: Mutex::default(), changes }
+        Self { metadata: Cache::default(), changes }
     }
 }
 
 impl SecretCache {
-    /// A cache of one Secret.
-    #[cfg(test)]
-    pub(super) fn with(metadata: &ObjectMeta) -> Self {
-        let cache = Self::default();
-        cache.metadata.begin_list();
-        cache.metadata.enter(metadata, metadata.clone());
-        cache.metadata.end_list();
-        cache
-    }
-
     /// The metadata of a Secret. `None` when there is no such Secret.
     pub(super) async fn metadata(
         &self,
@@ -94,33 +73,17 @@ impl SecretCache {
         }
     }
 
-    /// What the last read of a key Secret found, if the Secret has not changed since.
-    pub(super) async fn last_read(
-        &self,
-        namespace: &str,
-        place: &SecretPlace,
-        uid: &str,
-    ) -> Option<SecretRead> {
-        if !self.metadata.is_reliable().await {
-            return None;
-        }
-        let metadata = self.metadata.get(namespace, &place.name)?;
-        let reader = (namespace.to_owned(), place.clone(), uid.to_owned());
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        reads.get(&reader).filter(|it| it.version == version(&metadata)).cloned()
-    }
-
-    /// Keeps what a read or a write of ours has found, without the value.
-    pub(super) fn note(&self, metadata: &ObjectMeta, place: &SecretPlace, uid: &str, read: &SecretRead) {
-        let namespace = metadata.namespace.clone().unwrap_or_default();
-        let is_newer = self.metadata.note(metadata, pruned(metadata.clone()));
-        if self.metadata.get(&namespace, &place.name).is_some() {
-            let found = SecretRead { value: None, ..read.clone() };
-            let reader = (namespace.clone(), place.clone(), uid.to_owned());
-            self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(reader, found);
-        }
-        if is_newer {
-            self.announce(Changed { namespace, name: place.name.clone(), by: Some(uid.to_owned()) });
+    /// Enters a Secret that was read or written for the object with that uid. Every other object that refers to the Secret is
+    /// woken, if the watch has not shown this version yet.
+    pub(super) fn note(&self, metadata: &ObjectMeta, by: &str) {
+        if self.metadata.note(metadata, pruned(metadata.clone())) {
+            let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+            let by = Some(by.to_owned()).filter(|it| !it.is_empty());
+            self.announce(Changed {
+                namespace: namespace.unwrap_or_default(),
+                name: name.unwrap_or_default(),
+                by,
+            });
         }
     }
 
@@ -128,10 +91,6 @@ impl SecretCache {
     fn changed(&self, metadata: &ObjectMeta) {
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let name = metadata.name.clone().unwrap_or_default();
-        if self.metadata.get(&namespace, &name).is_none() {
-            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-            reads.retain(|(of, place, _), _| *of != namespace || place.name != name);
-        }
         self.announce(Changed { namespace, name, by: None });
     }
 
@@ -193,16 +152,8 @@ fn pruned(metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// The version of a Secret. Another Secret of the same name is another version.
-pub(super) fn version(metadata: &ObjectMeta) -> String {
-    let text = |it: &Option<String>| it.clone().unwrap_or_default();
-    format!("{}/{}", text(&metadata.uid), text(&metadata.resource_version))
-}
-
 #[cfg(test)]
 mod tests {
-    use engine::provisioner_keys::Owner;
-
     use super::*;
 
     fn metadata(version: &str) -> ObjectMeta {
@@ -216,48 +167,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn last_read_is_good_until_the_secret_changes() {
-        let cache = SecretCache::default();
-        cache.metadata.begin_list();
-        cache.metadata.end_list();
-        let place = SecretPlace { name: "key".to_owned(), key: "key".to_owned() };
-        let read = SecretRead {
-            owner: Owner::Ours,
-            value: Some("value".into()),
-            checksum: Some("c".to_owned()),
-            record: None,
-            withheld: None,
-            version: version(&metadata("2")),
-            is_immutable: false,
-        };
-        cache.note(&metadata("2"), &place, "a", &read);
-        let known = cache.last_read("platform", &place, "a").await.unwrap();
-        assert!(known.value.is_none() && known.checksum.as_deref() == Some("c"));
-        assert!(cache.last_read("platform", &place, "b").await.is_none(), "another object has not read it");
-        cache.metadata.enter(&metadata("3"), metadata("3"));
-        assert!(cache.last_read("platform", &place, "a").await.is_none());
-        cache.metadata.remove(&metadata("4"));
-        cache.changed(&metadata("4"));
-        assert!(cache.reads.lock().unwrap().is_empty());
-    }
-
-    #[tokio::test]
     async fn own_write_is_announced_with_the_object_it_was_for() {
         let cache = SecretCache::default();
         let mut changes = cache.changes.subscribe();
-        let place = SecretPlace { name: "key".to_owned(), key: "key".to_owned() };
-        let read = SecretRead {
-            owner: Owner::Ours,
-            value: None,
-            checksum: None,
-            record: None,
-            withheld: None,
-            version: String::new(),
-            is_immutable: false,
-        };
-        cache.note(&metadata("2"), &place, "a", &read);
+        cache.note(&metadata("2"), "a");
         assert_eq!(changes.recv().await.unwrap().by.as_deref(), Some("a"));
-        cache.note(&metadata("2"), &place, "a", &read);
+        cache.note(&metadata("2"), "a");
         assert!(changes.try_recv().is_err(), "a read of what is known changes nothing");
     }
 }

@@ -3,9 +3,9 @@
 //! A list is decoded as a whole: without this, one object that an older or newer build wrote, or that a looser definition let
 //! through, would stop the controller of its kind for everybody.
 
-use api::Reason;
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
+use api::Reason;
 use futures::{Stream, StreamExt as _, future::ready};
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,

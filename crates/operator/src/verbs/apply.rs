@@ -1,8 +1,8 @@
 //! `apply`: shows the plan, asks, and applies what was shown and nothing else.
 
-use api::Reason;
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
+use api::Reason;
 use client::Class;
 use engine::{Assessment, Decision, Door, Outcome, Report, Trouble, Verdict, World, status::message};
 use futures::{StreamExt as _, stream};

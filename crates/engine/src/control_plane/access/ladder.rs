@@ -1,8 +1,8 @@
 //! The ways to an account of our own, from the gentlest to the last: which one is next, given what is known.
 
-use api::Reason;
 use std::fmt::Write as _;
 
+use api::Reason;
 use client::users::User;
 use uuid::Uuid;
 

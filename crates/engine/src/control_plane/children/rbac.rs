@@ -3,7 +3,6 @@
 //! The operator's rights are wider than those of whoever writes a manifest. So a namespace has to consent by its label, and rules
 //! beyond the usual ones have to be allowed to the operator by whoever started it.
 
-use crate::outcome::Blocked;
 use std::collections::BTreeMap;
 
 use api::{CoderControlPlane, Reason, annotation, label};
@@ -18,6 +17,7 @@ use crate::{
     control_plane::names,
     kind::Invalid,
     objects::{Child, Keeper as _, child},
+    outcome::Blocked,
 };
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];

@@ -8,13 +8,13 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{desk, in_words};
+use super::{in_words, store};
 use crate::{
     outcome::Trouble,
     provisioner_keys::{
-        Coderd as _, Desk, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, LiveKey, Names,
-        Place, Record, Retiring, Revoked, SecretPlace, Surroundings, Told, Wanted, Why, coderd::revoke,
-        desk::SecretsOf, drive::is_anothers, end,
+        Around, Coderd as _, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, KeySecrets,
+        KeyStore, LiveKey, Names, Place, Record, Retiring, Revoked, SecretPlace, Surroundings as _, Wanted,
+        Why, coderd::revoke, drive::is_anothers, end,
     },
     world::World,
 };
@@ -33,9 +33,9 @@ pub(super) struct Job {
 impl Job {
     /// What would be done. Nothing is written.
     pub(super) async fn look(&self, world: &World) -> Result<Foreseen, Trouble> {
-        let desk = desk(world)?;
-        let (secrets, around) =
-            (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
+        let store = store(world)?;
+        let secrets = KeySecrets::new(store, &self.holder);
+        let around = Around::new(store, &self.holder, None);
         self.pass(&self.wanted, world, &secrets, &around).look().await
     }
 
@@ -45,12 +45,12 @@ impl Job {
         world: &World,
         goes: impl Fn(&Held) -> bool + Send + Sync,
     ) -> Result<Driven, Trouble> {
-        let desk = desk(world)?;
+        let store = store(world)?;
         // When it was planned the organization may have been a promise.
         let organization_id = world.organization_id(&self.wanted.organization_name).await?;
         let wanted = Wanted { organization_id, ..self.wanted.clone() };
-        let (secrets, around) =
-            (SecretsOf(desk.secrets(&self.holder)), Around { desk, holder: &self.holder });
+        let secrets = KeySecrets::new(store, &self.holder);
+        let around = Around::new(store, &self.holder, None);
         self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await
     }
 
@@ -58,18 +58,18 @@ impl Job {
         &self,
         wanted: &'a Wanted,
         world: &'a World,
-        secret: &'a SecretsOf,
+        secret: &'a KeySecrets<'a>,
         around: &'a Around<'a>,
-    ) -> Drive<'a, World, SecretsOf, Around<'a>> {
+    ) -> Drive<'a, World, KeySecrets<'a>, Around<'a>> {
         Drive {
             wanted,
             coderd: world,
             secret,
             around,
             mirror: self.mirror.clone(),
-            remembered: around.desk.last_record(&self.holder),
+            remembered: around.remembered(),
             pods: None,
-            now: around.desk.now(),
+            now: around.now(),
         }
     }
 
@@ -80,12 +80,12 @@ impl Job {
 
     /// Every copy of the record, and the Secrets that hold one. Names are those of the record and of the status, whatever the
     /// manifest says by now.
-    async fn copies(&self, desk: &dyn Desk) -> Result<Copies, Trouble> {
-        let store = SecretsOf(desk.secrets(&self.holder));
-        let mut copies = self.known(desk);
+    async fn copies(&self, store: KeyStore<'_>) -> Result<Copies, Trouble> {
+        let secrets = KeySecrets::new(store, &self.holder);
+        let mut copies = self.known(store);
         let elsewhere = self.mirror.secret.iter().filter(|it| **it != self.wanted.secret);
         for place in [&self.wanted.secret].into_iter().chain(elsewhere) {
-            let found = store.read(place).await?.and_then(|it| it.record);
+            let found = secrets.read(place).await?.and_then(|it| it.record);
             if let Some(found) = found.filter(|it| it.holder == self.wanted.names.uid) {
                 copies.in_secrets.push((place.clone(), found.clone()));
                 copies.records.push(found);
@@ -96,18 +96,18 @@ impl Job {
     }
 
     /// The copies of the record that need no request.
-    fn known(&self, desk: &dyn Desk) -> Copies {
+    fn known(&self, store: KeyStore<'_>) -> Copies {
         let mut records = vec![self.mirror.clone()];
-        records.extend(desk.last_record(&self.holder));
+        records.extend(store.memory.record(&self.holder));
         records.sort_by_key(|it| Reverse(it.rank()));
         Copies { records, in_secrets: Vec::new() }
     }
 
     /// The names of the keys that a deletion revokes, as far as a record has them.
-    pub(super) async fn names_of_ours(&self, retains: bool, desk: &dyn Desk) -> Vec<String> {
-        let copies = match self.copies(desk).await {
+    pub(super) async fn names_of_ours(&self, retains: bool, store: KeyStore<'_>) -> Vec<String> {
+        let copies = match self.copies(store).await {
             Ok(copies) => copies,
-            Err(_) => self.known(desk),
+            Err(_) => self.known(store),
         };
         names(&copies.keys(&self.wanted.names, retains, None))
     }
@@ -119,19 +119,21 @@ impl Job {
         retains: bool,
         world: &World,
     ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
-        let desk = desk(world)?;
-        let copies = self.copies(desk).await?;
+        let store = store(world)?;
+        let copies = self.copies(store).await?;
         let current = copies.current();
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
-            Some(organization) if !retains => world.list(organization, false, desk.now()).await?.keys,
+            Some(organization) if !retains => {
+                world.list(organization, false, store.cluster.now()).await?.keys
+            }
             _ => Vec::new(),
         };
         let listed = Some((listed.as_slice(), &self.wanted.place));
         let mut keys = Vec::new();
         for retiring in copies.keys(&self.wanted.names, retains, listed) {
-            if !self.is_anothers(&retiring, desk).await? {
+            if !self.is_anothers(&retiring, store).await? {
                 keys.push(retiring);
             }
         }
@@ -144,17 +146,18 @@ impl Job {
     pub(super) async fn end(
         &self,
         keys: &[Retiring],
-        secrets: &[SecretPlace],
+        places: &[SecretPlace],
         world: &World,
     ) -> Result<(), Trouble> {
-        let desk = desk(world)?;
+        let store = store(world)?;
+        let around = Around::new(store, &self.holder, None);
         let (mut left, mut failed) = (Vec::new(), None);
         for retiring in keys {
-            match self.revoke(retiring, world, desk).await {
+            match self.revoke(retiring, world, store).await {
                 Ok(done) => {
-                    desk.revoked(&self.holder, &retiring.held, done, &Why::Deleted).await;
+                    around.revoked(&retiring.held, done, &Why::Deleted).await;
                     if done == Revoked::OutOfReach {
-                        desk.left(&self.holder, &retiring.held).await;
+                        around.leave(&retiring.held).await;
                     }
                 }
                 Err(trouble) => {
@@ -167,17 +170,19 @@ impl Job {
             self.leave(in_words(&names(left)));
             return Err(trouble);
         }
-        let store = SecretsOf(desk.secrets(&self.holder));
-        for place in secrets {
-            if let Err(trouble) = store.remove(place).await {
+        let secrets = KeySecrets::new(store, &self.holder);
+        for place in places {
+            if let Err(trouble) = secrets.remove(place).await {
                 self.leave(Some(format!("Secret {}", place.name)));
                 return Err(trouble);
             }
         }
-        if let Some(last) = desk.last_record(&self.holder) {
+        if let Some(last) = store.memory.record(&self.holder) {
             // Nothing is held any more: a deletion that is asked for again finds nothing to do.
             let epoch = Some(last.epoch().saturating_add(1));
-            desk.keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
+            store
+                .memory
+                .keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
         }
         Ok(())
     }
@@ -186,20 +191,25 @@ impl Job {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
 
-    async fn revoke(&self, retiring: &Retiring, world: &World, desk: &dyn Desk) -> Result<Revoked, Trouble> {
+    async fn revoke(
+        &self,
+        retiring: &Retiring,
+        world: &World,
+        store: KeyStore<'_>,
+    ) -> Result<Revoked, Trouble> {
         let Held { name, place, .. } = &retiring.held;
-        if self.is_anothers(retiring, desk).await? {
+        if self.is_anothers(retiring, store).await? {
             return Ok(Revoked::NotOurs);
         }
         if !self.is_here(place) {
             return Ok(Revoked::OutOfReach);
         }
-        revoke(world, retiring, self.wanted.names.is_ours(name), desk.now()).await
+        revoke(world, retiring, self.wanted.names.is_ours(name), store.cluster.now()).await
     }
 
-    async fn is_anothers(&self, retiring: &Retiring, desk: &dyn Desk) -> Result<bool, Trouble> {
+    async fn is_anothers(&self, retiring: &Retiring, store: KeyStore<'_>) -> Result<bool, Trouble> {
         let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
-        is_anothers(&Around { desk, holder: &self.holder }, retiring, is_ours_by_name).await
+        is_anothers(&Around::new(store, &self.holder, None), retiring, is_ours_by_name).await
     }
 
     /// Whether a key is of the deployment that answers. No other one is ever asked.
@@ -238,45 +248,6 @@ impl Copies {
 fn names<'a>(keys: impl IntoIterator<Item = &'a Retiring>) -> Vec<String> {
     let names: BTreeSet<&str> = keys.into_iter().map(|it| it.held.name.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()
-}
-
-/// What is around the keys of one object.
-struct Around<'a> {
-    desk: &'a dyn Desk,
-    holder: &'a Holder,
-}
-
-impl Surroundings for Around<'_> {
-    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
-        self.desk.mirror(self.holder, record).await
-    }
-
-    /// The control plane cannot be changed, so a key of another deployment is out of everybody's reach.
-    async fn revoke_elsewhere(&self, _: &Retiring) -> Result<Revoked, Trouble> {
-        Ok(Revoked::OutOfReach)
-    }
-
-    async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
-        self.desk.is_of_another(self.holder, held).await
-    }
-
-    async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
-        self.desk.keeper(self.holder, secret, uid).await
-    }
-
-    async fn leave(&self, held: &Held) {
-        self.desk.left(self.holder, held).await;
-    }
-
-    async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
-        self.desk.revoked(self.holder, held, how, why).await;
-    }
-
-    fn remember(&self, record: &Record) {
-        self.desk.keep_record(self.holder, record);
-    }
-
-    fn told(&self, _: &Told<'_>) {}
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use testbed::{Coderd, Flavour, coderd::sign_license};
 use uuid::Uuid;
 
 use crate::{
-    desk::Paper,
+    cluster::MemoryCluster,
     examples::{self, request},
     support::{holding, pass},
 };
@@ -38,7 +38,7 @@ impl Transport for Watched {
 pub(super) struct Deployment {
     client: Client,
     watched: Arc<Watched>,
-    desk: Arc<Paper>,
+    desk: Arc<MemoryCluster>,
 }
 
 impl Deployment {
@@ -58,7 +58,7 @@ impl Deployment {
 
     /// The same for a set of manifests that count on each other.
     pub(super) fn world_with(&self, promises: Promises) -> World {
-        World::new(self.client.clone(), promises).beside(Arc::clone(&self.desk) as _)
+        World::new(self.client.clone(), promises).beside(Arc::clone(&self.desk) as _, Arc::default())
     }
 
     /// What was asked since the last time.

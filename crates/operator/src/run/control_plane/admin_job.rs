@@ -15,7 +15,7 @@ use engine::{
         children::admin_job,
         references::{Reference, references},
     },
-    own_secrets,
+    own_secrets::{self, RefusedSecret},
 };
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -35,7 +35,7 @@ use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        pod_secrets::{self, Refused},
+        kube_cluster::error_of,
         record::{leave_behind, publish, writes},
     },
 };
@@ -230,9 +230,9 @@ async fn check_secrets(plane: &CoderControlPlane, job: &Job, shared: &Shared) ->
     let (own, namespace) = (admin_job_name(plane), plane.namespace().unwrap_or_default());
     let mut names = own_secrets::referenced(job);
     names.remove(&own);
-    let refused = pod_secrets::refused(&shared.client, &shared.secrets, &namespace, names, None).await;
-    match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &it))? {
-        Some(Refused { message, .. }) => Err(Blocked { reason: Reason::SecretNotAllowed, message }),
+    let refused = own_secrets::refused(&*shared.cluster, &namespace, names, None).await;
+    match refused.map_err(|it| failure(&own, "the Secrets of its pod cannot be read", &error_of(it)))? {
+        Some(RefusedSecret { message, .. }) => Err(Blocked { reason: Reason::SecretNotAllowed, message }),
         None => Ok(()),
     }
 }

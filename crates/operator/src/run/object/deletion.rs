@@ -30,7 +30,7 @@ pub(super) async fn delete<K: Kind>(
     let taken = take_away(&mut object, context).await;
     let remains = match object.left() {
         Some(left) => left,
-        None => K::remains(&object.manifest, &*shared.desk).await,
+        None => K::remains(&object.manifest, shared.key_store()).await,
     };
     let left = match taken {
         Ok(outcome) => {

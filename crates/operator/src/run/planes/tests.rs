@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use serde_json::json;
 
 use super::*;
+use crate::run::kube_cluster::KubeCluster;
 
 /// Every Secret has this token.
 struct Token(&'static str);
@@ -40,13 +41,13 @@ async fn plane(token: &'static str) -> Plane {
     let client =
         Client::new(ClientOptions { url, token: Some(SecretString::from(token)), transport }).unwrap();
     let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let desk = Arc::new(ClusterDesk::new(nobody, Arc::default(), std::sync::Weak::new()));
+    let cluster = Arc::new(KubeCluster::new(nobody, Arc::default(), std::sync::Weak::new()));
     let made_from = Sources {
         declared: origin(token).await,
         place: Origin::new(&[b"place"]),
         origin: Origin::new(&[b"place", token.as_bytes()]),
     };
-    Plane::new(made_from, &client, Uuid::nil(), desk)
+    Plane::new(made_from, &client, Uuid::nil(), (cluster, Arc::default()))
 }
 
 fn name() -> PlaneName {

@@ -149,9 +149,8 @@ async fn bootstrap(
         .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
     let user = client.current_user().await?;
     let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
-    let desk = Arc::clone(&shared.desk);
     let made_from = Sources { declared: origin_now, place, origin };
-    let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, desk));
+    let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, shared.beside()));
     context.bootstraps.put(&name, secret, &made);
     Ok(made)
 }

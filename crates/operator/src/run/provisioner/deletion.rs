@@ -13,13 +13,13 @@ use api::{CoderProvisioner, Reason, annotation, finalizer};
 use engine::{
     Blocked, Trouble,
     provisioner::{
-        names,
+        holder, names,
         report::{self, Findings},
         secret,
     },
     provisioner_keys::{
-        Coderd as _, Ending, Held, KeySecret as _, LiveKey, Names, Record, Retiring, Revoked,
-        Surroundings as _, Why, coderd::revoke, drive::is_anothers, end,
+        Around, Coderd as _, Ending, Held, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
+        Retiring, Revoked, Surroundings as _, Why, coderd::revoke, drive::is_anothers, end,
     },
 };
 use jiff::Timestamp;
@@ -32,9 +32,9 @@ use kube::{
 
 use super::{
     Context, access,
-    around::Around,
+    around::revoke_elsewhere,
     plane_of,
-    stages::{list_pods, secrets},
+    stages::{list_pods, recorded},
     write_status,
 };
 use crate::run::{
@@ -86,10 +86,10 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
         return Ok(Action::requeue(SOON));
     }
     let names = Names::new(provisioner.key_name(), &about.uid);
-    let around = Around::new(provisioner.clone(), &names, shared);
+    let holder = holder(provisioner);
+    let around = Around::new(shared.key_store(), &holder, None);
     let is_last = is_urgent || age > patience.coderd;
-    let done = revoke_all(provisioner, &names, &around, is_last, context).await;
-    around.publish();
+    let done = revoke_all(provisioner, &names, (&around, &holder), is_last, context).await;
     if let Err((waiting, keys)) = done {
         if !is_last {
             let message = format!("{keys} not revoked yet: {}", waiting.message);
@@ -248,17 +248,24 @@ fn waits_for(pods: &[Pod]) -> Option<Blocked> {
 async fn revoke_all(
     provisioner: &CoderProvisioner,
     names: &Names,
-    around: &Around<'_>,
+    (around, holder): (&Around<'_>, &Holder),
     is_last: bool,
     context: &Context,
 ) -> Result<(), (Blocked, String)> {
     let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
-    let mirror = around.recorded();
-    let mut records = match stored(provisioner, &mirror, names, context).await {
+    let mirror = recorded(provisioner);
+    let mut records = match stored(
+        provisioner,
+        &mirror,
+        names,
+        KeySecrets::new(context.shared.key_store(), holder),
+    )
+    .await
+    {
         Err(trouble) if !is_last => return Err(unreadable(trouble)),
         read => read.unwrap_or_default(),
     };
-    records.extend(context.shared.memory.with(&About::of(provisioner), |it| it.record.clone()));
+    records.extend(context.shared.keys.record(holder));
     records.push(mirror);
     records.sort_by_key(|it| Reverse(it.rank()));
     let current = records.iter().find_map(|it| it.current.as_ref());
@@ -297,9 +304,8 @@ async fn stored(
     provisioner: &CoderProvisioner,
     mirror: &Record,
     names: &Names,
-    context: &Context,
+    secrets: KeySecrets<'_>,
 ) -> Result<Vec<Record>, Trouble> {
-    let secrets = secrets(provisioner, &context.shared);
     let mut places = vec![secret(provisioner)];
     places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
     let mut found = Vec::new();
@@ -353,12 +359,12 @@ async fn revoke_one(
         return Ok(Revoked::NotOurs);
     }
     let own = own(provisioner, held, context).await;
-    match own.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment())) {
-        Some(plane) => {
-            revoke(&plane.world(PERIODIC), retiring, names.is_ours(&held.name), Timestamp::now()).await
-        }
-        None => around.elsewhere(retiring).await,
-    }
+    let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
+    let Some(plane) = own.filter(is_its) else {
+        let namespace = provisioner.namespace().unwrap_or_default();
+        return revoke_elsewhere(retiring, &namespace, names, &context.shared).await;
+    };
+    revoke(&plane.world(PERIODIC), retiring, names.is_ours(&held.name), Timestamp::now()).await
 }
 
 #[cfg(test)]

@@ -10,31 +10,38 @@ use client::organizations::Organization;
 use engine::{
     Blocked, Freshness, Trouble, World,
     endpoint::place,
-    objects::{Keeper as _, rollout::Rollout},
+    objects::{Live, rollout::Rollout},
     provisioner::{
         children,
         daemons::Daemons,
-        gate, image, names,
+        gate, holder, image, names,
         report::{self, Findings, Stage},
         secret,
     },
-    provisioner_keys::{Drive, Driven, Held, Names, Place, Pods, Policy, Record, Rest, SecretPlace, Wanted},
+    provisioner_keys::{
+        Around, Drive, Driven, Held, KeySecrets, Names, Place, Pods, Policy, Record, Rest, Retiring, Revoked,
+        SecretPlace, Wanted,
+        mirror::{of_status, to_status},
+    },
 };
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt as _;
 
 use tokio::time::sleep;
 
-use super::{Context, access, around::Around, conclude, write_status};
+use super::{
+    Context, access,
+    around::{first_status, report_minted, revoke_elsewhere},
+    conclude, write_status,
+};
 use crate::{
     cluster::Cluster,
     run::{
         Shared,
-        key_secrets::{KeyHolder, KeySecrets},
         objects::{self, Run},
         owned,
-        pass::About,
         planes::Plane,
         wake::requested,
     },
@@ -128,9 +135,16 @@ async fn keyed(
         return Ok(None);
     }
     let wanted = wanted(&provisioner, &known);
-    let around = Around::new(provisioner.clone(), &wanted.names, &context.shared);
-    let secrets = secrets(&provisioner, &context.shared);
-    let (about, recorded) = (About::of(&provisioner), around.recorded());
+    let (holder, store) = (holder(&provisioner), context.shared.key_store());
+    let elsewhere = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
+        let (names, namespace) = (&wanted.names, &holder.namespace);
+        Box::pin(async move { revoke_elsewhere(&retiring, namespace, names, &context.shared).await })
+    };
+    let mut around = Around::new(store, &holder, Live::typed(&provisioner));
+    around.elsewhere = Some(&elsewhere);
+    around.first_status = Some(&first_status);
+    let secrets = KeySecrets::new(store, &holder);
+    let recorded = recorded(&provisioner);
     let given = given(&provisioner, &recorded, &context.shared).await?;
     // An old key is revoked, and an old Secret removed, only if no pod has it, and the watch may be behind.
     let is_moving = recorded.secret.as_ref().is_some_and(|it| *it != wanted.secret);
@@ -146,12 +160,13 @@ async fn keyed(
         secret: &secrets,
         around: &around,
         mirror: recorded,
-        remembered: context.shared.memory.with(&about, |it| it.record.clone()),
+        remembered: around.remembered(),
         pods: Some(carried(&pods, given, &provisioner)),
         now: Timestamp::now(),
     };
     let driven = drive.run().await;
-    passed.written = around.provisioner().status;
+    let mut provisioner = written(provisioner, around.object());
+    passed.written.clone_from(&provisioner.status);
     let held = match driven {
         Err(trouble) => {
             passed.trouble = Some(Failure::of(&trouble));
@@ -162,12 +177,13 @@ async fn keyed(
             passed.trouble = trouble.as_ref().map(Failure::of);
             passed.again_at = rest.again_at;
             passed.is_rotating = rest.is_rotating();
-            around.hold(&rest.record);
+            // Written into the status when the reconcile has come to its end: the Secret has it already.
+            provisioner.status.get_or_insert_default().key = to_status(&rest.record);
             settle(&mut passed.findings, rest)
         }
     };
-    around.publish();
-    passed.provisioner = around.provisioner();
+    report_minted(&provisioner, around.take_minted(), &context.shared);
+    passed.provisioner = provisioner;
     Ok(held.map(|held| Keyed { held, known, pods }))
 }
 
@@ -312,14 +328,21 @@ fn wanted(provisioner: &CoderProvisioner, known: &Known) -> Wanted {
     }
 }
 
-pub(super) fn secrets(provisioner: &CoderProvisioner, shared: &Shared) -> KeySecrets {
-    let holder = KeyHolder {
-        namespace: provisioner.namespace().unwrap_or_default(),
-        uid: provisioner.uid().unwrap_or_default(),
-        labels: names::labels(&provisioner.name_any()),
-        owner: Some(provisioner.owner()),
-    };
-    KeySecrets::new(shared.client.clone(), Arc::clone(&shared.secrets), holder)
+/// What the status says of the keys.
+pub(super) fn recorded(provisioner: &CoderProvisioner) -> Record {
+    let state = provisioner.status.clone().unwrap_or_default().key;
+    of_status(&state, &provisioner.uid().unwrap_or_default())
+}
+
+/// The provisioner with its status, and the version of that, as they were last written. The manifest stays as it is in this
+/// reconcile; the next one sees whatever has changed in it.
+fn written(mut provisioner: CoderProvisioner, object: Option<Live>) -> CoderProvisioner {
+    let now = object.and_then(|it| serde_json::from_value::<CoderProvisioner>(it.object).ok());
+    if let Some(now) = now {
+        provisioner.metadata.resource_version = now.metadata.resource_version;
+        provisioner.status = now.status;
+    }
+    provisioner
 }
 
 /// The pods that the watch has shown, those that are being deleted included.

@@ -1,54 +1,110 @@
-//! The Secret with a key's value and the record beside it: always written together, on the version that was read.
+//! The Secrets with the value of a key and the record beside it: always written together, on the version that was read.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use api::{Reason, annotation};
-use engine::{
-    Blocked, Trouble, own_secrets,
-    provisioner_keys::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
-};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::Secret,
+    api::core::v1::{ObjectReference, Secret},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Resource, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    record::writes,
-    secret_cache::{self, SecretCache},
+    drive::{KeySecret, SecretRead, Written},
+    memory::KeyStore,
+    record::{Record, SecretPlace},
+    situation::Owner,
+};
+use crate::{
+    objects::Key,
+    outcome::{Blocked, Trouble},
+    own_secrets,
+    ports::{ClusterError, Only},
 };
 
-/// The object that Secrets are kept for.
-pub(super) struct KeyHolder {
-    pub(super) namespace: String,
-    pub(super) uid: String,
+/// The object that has keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    pub kind: Cow<'static, str>,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
     /// The labels of a new Secret.
-    pub(super) labels: BTreeMap<String, String>,
-    /// The owner of a new Secret.
-    pub(super) owner: Option<OwnerReference>,
+    pub labels: BTreeMap<String, String>,
+    /// The owner of a new Secret. Without one it stays when the object goes, and the record in it says whose it is.
+    pub owner: Option<OwnerReference>,
+}
+
+impl Holder {
+    pub fn new<K: Resource<DynamicType = ()>>(
+        object: &K,
+        labels: BTreeMap<String, String>,
+        owner: Option<OwnerReference>,
+    ) -> Self {
+        Self {
+            kind: K::kind(&()),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            labels,
+            owner,
+        }
+    }
+
+    /// The object, for those who tell people of it.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(format!("{}/{}", api::GROUP, api::VERSION)),
+            kind: Some(self.kind.to_string()),
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// The object itself.
+    pub(super) fn key(&self) -> Key {
+        Key::new(&format!("{}/{}", api::GROUP, api::VERSION), &self.kind, &self.namespace, &self.name)
+    }
 }
 
 /// The Secrets of one object.
-pub(super) struct KeySecrets {
-    secrets: Api<Secret>,
-    known: Arc<SecretCache>,
-    holder: KeyHolder,
+#[derive(Debug)]
+pub struct KeySecrets<'a> {
+    store: KeyStore<'a>,
+    holder: &'a Holder,
     /// As they were last read or written, by name.
-    last: Mutex<HashMap<String, Secret>>,
+    last: Mutex<HashMap<String, Kept>>,
 }
 
-impl KeySecrets {
-    pub(super) fn new(client: Client, known: Arc<SecretCache>, holder: KeyHolder) -> Self {
-        let secrets = Api::namespaced(client, &holder.namespace);
-        Self { secrets, known, holder, last: Mutex::default() }
+/// A Secret, which nobody sees by accident.
+#[derive(Clone)]
+struct Kept(Secret);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Secret {}", self.0.name_any())
+    }
+}
+
+impl<'a> KeySecrets<'a> {
+    pub fn new(store: KeyStore<'a>, holder: &'a Holder) -> Self {
+        Self { store, holder, last: Mutex::default() }
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<Secret>, Trouble> {
+        let Holder { namespace, uid, .. } = self.holder;
+        self.store.cluster.secret(namespace, name, uid).await.map_err(|error| {
+            let message = format!("Secret {name} cannot be read: {error}");
+            Blocked { reason: Reason::SecretUnreadable, message }.into()
+        })
     }
 
     /// Whether it may be taken away: where Secrets have no owner, the record says whose they are.
@@ -57,40 +113,45 @@ impl KeySecrets {
         is_owned_by(&self.holder.uid, secret) || (self.holder.owner.is_none() && holds())
     }
 
-    fn keep(&self, secret: Secret) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.name_any(), secret);
+    /// Keeps a Secret as it is now, and returns what it holds.
+    fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
+        let read = read(&secret, &self.holder.uid, &place.key);
+        self.store.memory.keep_read(self.holder, place, Some(&read));
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.name_any(), Kept(secret));
+        read
     }
 
     fn last(&self, name: &str) -> Option<Secret> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(|it| it.0.clone())
     }
 
     fn new_secret(&self, name: &str) -> Secret {
+        let Holder { namespace, labels, owner, .. } = self.holder;
         let metadata = ObjectMeta {
             name: Some(name.to_owned()),
-            labels: (!self.holder.labels.is_empty()).then(|| self.holder.labels.clone()),
-            owner_references: self.holder.owner.clone().map(|it| vec![it]),
+            namespace: Some(namespace.clone()),
+            labels: (!labels.is_empty()).then(|| labels.clone()),
+            owner_references: owner.clone().map(|it| vec![it]),
             ..ObjectMeta::default()
         };
         Secret { metadata, type_: Some("Opaque".to_owned()), ..Secret::default() }
     }
 }
 
-impl KeySecret for KeySecrets {
+impl KeySecret for KeySecrets<'_> {
     async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
-        let found = self.secrets.get_opt(&place.name).await.map_err(|it| unreadable(&place.name, &it))?;
-        let Some(secret) = found else {
+        let Some(secret) = self.find(&place.name).await? else {
             self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
+            self.store.memory.keep_read(self.holder, place, None);
             return Ok(None);
         };
-        let read = read(&secret, &self.holder.uid, &place.key);
-        self.known.note(&secret.metadata, place, &self.holder.uid, &read);
-        self.keep(secret);
-        Ok(Some(read))
+        Ok(Some(self.keep(place, secret)))
     }
 
     async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
-        self.known.last_read(&self.holder.namespace, place, &self.holder.uid).await
+        let known = self.store.memory.last_read(self.holder, place)?;
+        let now = self.store.cluster.secret_metadata(&self.holder.namespace, &place.name).await.ok()??;
+        (known.version == version(&now)).then_some(known)
     }
 
     async fn write(
@@ -100,7 +161,7 @@ impl KeySecret for KeySecrets {
         value: Option<&SecretString>,
         version: Option<&str>,
     ) -> Result<Written, Trouble> {
-        let known = self.last(&place.name).filter(|it| version == Some(&secret_cache::version(&it.metadata)));
+        let known = self.last(&place.name).filter(|it| version == Some(&self::version(&it.metadata)));
         if version.is_some() && known.is_none() {
             return Ok(Written::Conflict);
         }
@@ -112,24 +173,13 @@ impl KeySecret for KeySecrets {
             let bytes = ByteString(value.expose_secret().as_bytes().to_vec());
             secret.data.get_or_insert_with(BTreeMap::new).insert(place.key.clone(), bytes);
         }
-        let written = if is_there {
-            self.secrets.replace(&place.name, &writes(), &secret).await
-        } else {
-            self.secrets.create(&writes(), &secret).await
-        };
-        match written {
+        match self.store.cluster.put(&secret, is_there, &self.holder.uid).await {
             Ok(written) => {
-                let version = secret_cache::version(&written.metadata);
-                let read = read(&written, &self.holder.uid, &place.key);
-                self.known.note(&written.metadata, place, &self.holder.uid, &read);
-                self.keep(written);
+                let version = self::version(&written.metadata);
+                self.keep(place, written);
                 Ok(Written::Done(version))
             }
-            Err(kube::Error::Api(status))
-                if [404, 409].contains(&status.code) && is_about(&status, &place.name) =>
-            {
-                Ok(Written::Conflict)
-            }
+            Err(error) if is_overtaken(&error, &place.name) => Ok(Written::Conflict),
             Err(error) => Err(Trouble::Blocked(Blocked {
                 reason: Reason::SecretNotWritten,
                 message: format!("Secret {} cannot be written: {error}", place.name),
@@ -138,24 +188,26 @@ impl KeySecret for KeySecrets {
     }
 
     async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
-        let found = self.secrets.get_opt(&place.name).await.map_err(|it| unreadable(&place.name, &it))?;
+        let Holder { namespace, uid, owner, .. } = self.holder;
+        let found = self.find(&place.name).await?;
         let Some(mut secret) = found.filter(|it| self.is_ours_to_remove(it)) else { return Ok(()) };
         let is_alone = secret.data.iter().flatten().all(|(key, _)| *key == place.key);
+        self.store.memory.keep_read(self.holder, place, None);
         let done = if is_alone {
-            let preconditions =
-                Some(Preconditions { uid: secret.uid(), resource_version: secret.resource_version() });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            self.secrets.delete(&place.name, &params).await.map(drop)
+            let key = Key::new("v1", "Secret", namespace, &place.name);
+            let secret_uid = secret.uid().unwrap_or_default();
+            let version = secret.resource_version();
+            self.store.cluster.delete(&key, Only { uid: &secret_uid, version: version.as_deref() }).await
         } else {
             secret.data.iter_mut().for_each(|it| drop(it.remove(&place.key)));
-            if self.holder.owner.is_none() {
+            if owner.is_none() {
                 // What is left is somebody else's.
                 secret.annotations_mut().remove(annotation::PROVISIONER_KEY);
             }
-            self.secrets.replace(&place.name, &writes(), &secret).await.map(drop)
+            self.store.cluster.put(&secret, true, uid).await.map(drop)
         };
         match done {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
             done => done.map_err(|error| {
                 let message = format!("Secret {} cannot be taken away: {error}", place.name);
                 Trouble::Blocked(Blocked { reason: Reason::SecretNotWritten, message })
@@ -175,18 +227,27 @@ fn read(secret: &Secret, uid: &str, key: &str) -> SecretRead {
         value,
         record: is_open.then(|| record(secret)).flatten(),
         withheld,
-        version: secret_cache::version(&secret.metadata),
+        version: version(&secret.metadata),
         is_immutable: secret.immutable.unwrap_or_default(),
     }
+}
+
+/// The version of a Secret. Another Secret of the same name is another version.
+fn version(metadata: &ObjectMeta) -> String {
+    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.uid), text(&metadata.resource_version))
 }
 
 fn is_owned_by(uid: &str, secret: &Secret) -> bool {
     secret.owner_references().iter().any(|it| it.uid == uid)
 }
 
-/// Whether an answer is about the Secret and not about its namespace: that one is gone when it is missing.
-fn is_about(status: &kube::core::Status, name: &str) -> bool {
-    status.details.as_ref().is_none_or(|it| it.name.is_empty() || it.name == name)
+/// Whether the Secret is not as it was read. An answer about its namespace is none about the Secret: that one is gone when it
+/// is missing.
+fn is_overtaken(error: &ClusterError, name: &str) -> bool {
+    let ClusterError::Refused(status) = error else { return false };
+    let is_about = status.details.as_ref().is_none_or(|it| it.name.is_empty() || it.name == name);
+    [404, 409].contains(&status.code) && is_about
 }
 
 fn record(secret: &Secret) -> Option<Record> {
@@ -196,13 +257,6 @@ fn record(secret: &Secret) -> Option<Record> {
 fn value(secret: &Secret, key: &str) -> Option<SecretString> {
     let text = str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()?.trim();
     (!text.is_empty()).then(|| SecretString::from(text))
-}
-
-fn unreadable(name: &str, error: &kube::Error) -> Trouble {
-    Trouble::Blocked(Blocked {
-        reason: Reason::SecretUnreadable,
-        message: format!("Secret {name} cannot be read: {error}"),
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,179 @@
+//! The cluster as the engine reads and writes it: Kubernetes itself, a set of files, or a model in memory.
+//!
+//! Every write names what it rests on: the uid and the version of the object that was read stand in the object or the patch
+//! that is written, and a creation fails where the name is taken.
+
+use std::fmt::Debug;
+
+use api::Reason;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::core::{Selector, Status};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::objects::{Key, Live};
+
+/// What a cluster answers.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, ClusterError>>;
+
+/// How an object is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// As a watch has shown it, where one covers it.
+    Known,
+    /// As it is now.
+    Now,
+}
+
+/// Why there is no answer, or which.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClusterError {
+    /// The API server refused.
+    #[error("{}", .0.message)]
+    Refused(Box<Status>),
+    /// There was no answer, or it could not be read.
+    #[error("{0}")]
+    NoAnswer(String),
+}
+
+impl ClusterError {
+    /// A refusal that the API server did not send.
+    pub fn refusal(code: u16, reason: &str, message: &str) -> Self {
+        Self::Refused(Status::failure(message, reason).with_code(code).boxed())
+    }
+
+    /// The status code of the answer. `None` where there was none.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(status) => Some(status.code),
+            Self::NoAnswer(_) => None,
+        }
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    pub fn is_missing(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    fn undecodable(key: &Key, error: &serde_json::Error) -> Self {
+        Self::NoAnswer(format!("{key} cannot be decoded: {error}"))
+    }
+}
+
+/// A list of objects of one resource.
+#[derive(Debug, Clone)]
+pub struct List<'a> {
+    /// As `apps/v1`.
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    /// The namespace. `None` for all that the operator serves.
+    pub namespace: Option<&'a str>,
+    pub labels: Selector,
+}
+
+/// One write.
+#[derive(Debug, Clone, Copy)]
+pub enum Write<'a> {
+    Create(&'a Value),
+    /// Of the version that stands in the object.
+    Replace(&'a Value),
+    /// A merge patch of the status, of the version that stands in the patch.
+    MergeStatus {
+        key: &'a Key,
+        patch: &'a Value,
+    },
+}
+
+/// Which object is deleted: this very one, in this version, and no later one of its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Only<'a> {
+    pub uid: &'a str,
+    /// `None` for whichever version.
+    pub version: Option<&'a str>,
+}
+
+/// What people are told of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    pub is_warning: bool,
+    pub reason: Reason,
+    pub action: &'static str,
+    pub note: &'a str,
+}
+
+/// A cluster.
+pub trait Cluster: Debug + Send + Sync {
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>>;
+
+    /// A Secret with its values, as it is now, for the object with the uid `reader`.
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str, reader: &'a str)
+    -> Answer<'a, Option<Secret>>;
+
+    /// The metadata of a Secret, as a watch has shown it where one covers it.
+    fn secret_metadata<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+        Box::pin(async move { Ok(self.secret(namespace, name, "").await?.map(|it| it.metadata)) })
+    }
+
+    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>>;
+
+    /// Writes an object for the object with the uid `writer`.
+    fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live>;
+
+    /// Deletes an object. One that is gone already is no error.
+    fn delete<'a>(&'a self, key: &'a Key, only: Only<'a>) -> Answer<'a, ()>;
+
+    /// Tells people what happened to an object. Never fails: what cannot be written is in the log.
+    fn event<'a>(&'a self, about: &'a ObjectReference, event: Event<'a>) -> BoxFuture<'a, ()>;
+
+    /// Names something of ours that stays behind: in an Event, a log line and a metric, once.
+    fn left_behind<'a>(
+        &'a self,
+        about: &'a ObjectReference,
+        reason: Reason,
+        note: &'a str,
+    ) -> BoxFuture<'a, ()>;
+}
+
+impl dyn Cluster + '_ {
+    /// Reads an object of a known type.
+    pub async fn read<K>(
+        &self,
+        namespace: &str,
+        name: &str,
+        reading: Reading,
+    ) -> Result<Option<K>, ClusterError>
+    where
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let key = Key::new(&K::api_version(&()), &K::kind(&()), namespace, name);
+        let Some(found) = self.get(&key, reading).await? else { return Ok(None) };
+        serde_json::from_value(found.object)
+            .map(Some)
+            .map_err(|error| ClusterError::undecodable(&key, &error))
+    }
+
+    /// Creates an object of a known type, or replaces the version of it that was read. Returns the object as it is then.
+    pub async fn put<K>(&self, object: &K, is_there: bool, writer: &str) -> Result<K, ClusterError>
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        value["apiVersion"] = K::api_version(&()).into();
+        value["kind"] = K::kind(&()).into();
+        let write = if is_there { Write::Replace(&value) } else { Write::Create(&value) };
+        let written = self.write(write, writer).await?;
+        serde_json::from_value(written.object)
+            .map_err(|error| ClusterError::undecodable(&written.key, &error))
+    }
+}

@@ -1,0 +1,170 @@
+//! A cluster in memory: objects with versions and uids, and a clock that tests put forward.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use api::Reason;
+use engine::{
+    Cluster,
+    objects::{Key, Live},
+    ports::{Answer, ClusterError, Event, List, Only, Reading, Write},
+};
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::core::SelectorExt as _;
+use serde_json::{Value, json};
+
+#[derive(Debug, Default)]
+pub(crate) struct MemoryCluster(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<Key, Value>,
+    /// How many writes there were: the version of the last one.
+    version: u64,
+    /// How far the clock was put forward.
+    later: SignedDuration,
+}
+
+impl MemoryCluster {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn advance(&self, by: SignedDuration) {
+        self.lock().later += by;
+    }
+
+    /// Puts an object there, whatever is there.
+    pub(crate) fn set(&self, object: &Value) {
+        let key = Key::of(object).unwrap();
+        self.lock().put(key, object.clone());
+    }
+
+    pub(crate) fn remove(&self, kind: &str, name: &str) {
+        self.lock().objects.retain(|key, _| key.kind != kind || key.name != name);
+    }
+
+    /// The first object of that kind and name.
+    pub(crate) fn find(&self, kind: &str, name: &str) -> Option<Value> {
+        let state = self.lock();
+        let found = state.objects.iter().find(|(key, _)| key.kind == kind && key.name == name);
+        found.map(|(_, object)| object.clone())
+    }
+
+    /// Changes an object as another client would.
+    pub(crate) fn edit(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut object = self.find(kind, name).unwrap();
+        edit(&mut object);
+        self.set(&object);
+    }
+}
+
+impl State {
+    fn put(&mut self, key: Key, mut object: Value) -> Live {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = format!("uid-{}", self.version).into();
+        }
+        self.objects.insert(key, object.clone());
+        Live::new(object).unwrap()
+    }
+
+    fn write(&mut self, write: Write<'_>) -> Result<Live, ClusterError> {
+        let gone = |key: &Key| ClusterError::refusal(404, "NotFound", &format!("{key} not found"));
+        let conflict = |key: &Key| ClusterError::refusal(409, "Conflict", &format!("{key} has changed"));
+        match write {
+            Write::Create(object) => {
+                let key = Key::of(object).unwrap();
+                if self.objects.contains_key(&key) {
+                    return Err(ClusterError::refusal(409, "AlreadyExists", &format!("{key} exists")));
+                }
+                Ok(self.put(key, object.clone()))
+            }
+            Write::Replace(object) => {
+                let key = Key::of(object).unwrap();
+                let now = self.objects.get(&key).ok_or_else(|| gone(&key))?;
+                if now["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                    return Err(conflict(&key));
+                }
+                Ok(self.put(key, object.clone()))
+            }
+            Write::MergeStatus { key, patch } => {
+                let mut now = self.objects.get(key).cloned().ok_or_else(|| gone(key))?;
+                if now["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] {
+                    return Err(conflict(key));
+                }
+                if now["status"].is_null() {
+                    now["status"] = json!({});
+                }
+                for (field, value) in patch["status"].as_object().unwrap() {
+                    now["status"][field] = value.clone();
+                }
+                now["status"].as_object_mut().unwrap().retain(|_, it| !it.is_null());
+                Ok(self.put(key.clone(), now))
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &Key, only: Only<'_>) -> Result<(), ClusterError> {
+        let Some(now) = self.objects.get(key).map(|it| &it["metadata"]) else { return Ok(()) };
+        let is_version = |it: &str| now["resourceVersion"] == it;
+        if now["uid"] != only.uid || !only.version.is_none_or(is_version) {
+            return Err(ClusterError::refusal(409, "Conflict", "the preconditions do not hold"));
+        }
+        self.objects.remove(key);
+        Ok(())
+    }
+}
+
+impl Cluster for MemoryCluster {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + self.lock().later
+    }
+
+    fn get<'a>(&'a self, key: &'a Key, _: Reading) -> Answer<'a, Option<Live>> {
+        let found = self.lock().objects.get(key).cloned().and_then(Live::new);
+        Box::pin(async { Ok(found) })
+    }
+
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str, _: &'a str) -> Answer<'a, Option<Secret>> {
+        let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
+        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
+    }
+
+    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>> {
+        let state = self.lock();
+        let is_listed = |(key, object): &(&Key, &Value)| {
+            let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+            key.api_version == list.api_version
+                && key.kind == list.kind
+                && list.namespace.is_none_or(|it| it == key.namespace)
+                && list.labels.matches(&labels)
+        };
+        let found = state.objects.iter().filter(is_listed).filter_map(|(_, it)| Live::new(it.clone()));
+        let found = found.collect();
+        Box::pin(async { Ok(found) })
+    }
+
+    fn write<'a>(&'a self, write: Write<'a>, _: &'a str) -> Answer<'a, Live> {
+        let written = self.lock().write(write);
+        Box::pin(async { written })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, only: Only<'a>) -> Answer<'a, ()> {
+        let deleted = self.lock().delete(key, only);
+        Box::pin(async { deleted })
+    }
+
+    fn event<'a>(&'a self, _: &'a ObjectReference, _: Event<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}

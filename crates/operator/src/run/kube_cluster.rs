@@ -1,0 +1,237 @@
+//! The engine's port to Kubernetes: requests with the operator's client, and what its watches have shown.
+
+use std::sync::{Arc, Weak};
+
+use api::{CoderControlPlane, Reason};
+use engine::{
+    Cluster,
+    objects::{Key, Live},
+    ports::{Answer, ClusterError, Event, List, Only, Reading, Write},
+};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client, Resource as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions},
+    core::GroupVersionKind,
+    runtime::{events::EventType, reflector::ObjectRef},
+};
+use serde_json::Value;
+
+use super::{
+    Shared,
+    events::Words,
+    record::{leave_behind_at, patches, writes},
+    secret_cache::SecretCache,
+};
+
+/// The cluster that this operator works in.
+pub(super) struct KubeCluster {
+    client: Client,
+    secrets: Arc<SecretCache>,
+    /// What it is itself a part of.
+    shared: Weak<Shared>,
+}
+
+impl std::fmt::Debug for KubeCluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("KubeCluster")
+    }
+}
+
+impl KubeCluster {
+    pub(super) fn new(client: Client, secrets: Arc<SecretCache>, shared: Weak<Shared>) -> Self {
+        Self { client, secrets, shared }
+    }
+
+    fn api(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> (Api<DynamicObject>, ApiResource) {
+        let resource = resource(api_version, kind);
+        let client = self.client.clone();
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        (api, resource)
+    }
+
+    fn objects(&self, key: &Key) -> (Api<DynamicObject>, ApiResource) {
+        self.api(&key.api_version, &key.kind, Some(&key.namespace))
+    }
+
+    /// An object that the watch has shown. `None` where it has not, and where nothing watches its kind.
+    fn known(&self, key: &Key) -> Option<Live> {
+        if key.kind != CoderControlPlane::kind(&()) {
+            return None;
+        }
+        let shared = self.shared.upgrade()?;
+        let found = shared.control_planes.get()?.get(&ObjectRef::new(&key.name).within(&key.namespace))?;
+        Live::typed(&*found)
+    }
+
+    async fn written(&self, write: Write<'_>) -> Result<Live, ClusterError> {
+        let (key, written, resource) = match write {
+            Write::Create(object) => {
+                let (key, object) = decoded(object)?;
+                let (objects, resource) = self.objects(&key);
+                (key, objects.create(&writes(), &object).await, resource)
+            }
+            Write::Replace(object) => {
+                let (key, object) = decoded(object)?;
+                let (objects, resource) = self.objects(&key);
+                let written = objects.replace(&key.name, &writes(), &object).await;
+                (key, written, resource)
+            }
+            Write::MergeStatus { key, patch } => {
+                let (objects, resource) = self.objects(key);
+                let written = objects.patch_status(&key.name, &patches(), &Patch::Merge(patch)).await;
+                (key.clone(), written, resource)
+            }
+        };
+        live(written.map_err(failure)?, &resource, &key)
+    }
+}
+
+impl Cluster for KubeCluster {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {
+        Box::pin(async move {
+            if reading == Reading::Known
+                && let Some(known) = self.known(key)
+            {
+                return Ok(Some(known));
+            }
+            let (objects, resource) = self.objects(key);
+            let found = objects.get_opt(&key.name).await.map_err(failure)?;
+            found.map(|it| live(it, &resource, key)).transpose()
+        })
+    }
+
+    fn secret<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+        reader: &'a str,
+    ) -> Answer<'a, Option<Secret>> {
+        Box::pin(async move {
+            let found = Api::<Secret>::namespaced(self.client.clone(), namespace).get_opt(name).await;
+            let found = found.map_err(failure)?;
+            if let Some(secret) = &found {
+                self.secrets.note(&secret.metadata, reader);
+            }
+            Ok(found)
+        })
+    }
+
+    fn secret_metadata<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+        Box::pin(async move {
+            let found = self.secrets.metadata(&self.client, namespace, name).await.map_err(failure)?;
+            Ok(found.map(|it| (*it).clone()))
+        })
+    }
+
+    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>> {
+        Box::pin(async move {
+            let served = self.shared.upgrade().and_then(|it| it.namespace.clone());
+            let namespace = list.namespace.or(served.as_deref());
+            let (objects, resource) = self.api(list.api_version, list.kind, namespace);
+            let params = ListParams::default().labels(&list.labels.to_string());
+            let found = objects.list(&params).await.map_err(failure)?.items;
+            Ok(found.into_iter().filter_map(|it| Live::of(it, &resource)).collect())
+        })
+    }
+
+    fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live> {
+        Box::pin(async move {
+            let written = self.written(write).await?;
+            if written.key.kind == Secret::kind(&()) {
+                self.secrets.note(written.metadata(), writer);
+            }
+            Ok(written)
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, only: Only<'a>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let preconditions = Preconditions {
+                uid: Some(only.uid.to_owned()),
+                resource_version: only.version.map(str::to_owned),
+            };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+            match self.objects(key).0.delete(&key.name, &params).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                done => done.map(drop).map_err(failure),
+            }
+        })
+    }
+
+    fn event<'a>(&'a self, about: &'a ObjectReference, event: Event<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Event { is_warning, reason, action, note } = event;
+            tracing::info!(%reason, action, "{note}");
+            let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
+            if let Some(shared) = self.shared.upgrade() {
+                let words = Words { type_, reason, action, note };
+                shared.events.publish_surely(about, words, shared.own_pod.as_ref()).await;
+            }
+        })
+    }
+
+    fn left_behind<'a>(
+        &'a self,
+        about: &'a ObjectReference,
+        reason: Reason,
+        note: &'a str,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(shared) = self.shared.upgrade() {
+                leave_behind_at(about, reason, note, &shared).await;
+            } else {
+                tracing::warn!(%reason, "{note}");
+            }
+        })
+    }
+}
+
+/// The resource of a kind.
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+fn decoded(object: &Value) -> Result<(Key, DynamicObject), ClusterError> {
+    let key = Key::of(object).ok_or_else(|| ClusterError::NoAnswer("an object without a name".to_owned()))?;
+    let object = serde_json::from_value(object.clone());
+    Ok((key, object.map_err(|error| ClusterError::NoAnswer(error.to_string()))?))
+}
+
+fn live(object: DynamicObject, resource: &ApiResource, key: &Key) -> Result<Live, ClusterError> {
+    Live::of(object, resource)
+        .ok_or_else(|| ClusterError::NoAnswer(format!("{key} cannot be read as an object")))
+}
+
+/// The error of kube for those who do not use the port yet.
+pub(super) fn error_of(error: ClusterError) -> kube::Error {
+    match error {
+        ClusterError::Refused(status) => kube::Error::Api(status),
+        ClusterError::NoAnswer(why) => kube::Error::Service(why.into()),
+    }
+}
+
+fn failure(error: kube::Error) -> ClusterError {
+    match error {
+        kube::Error::Api(status) => ClusterError::Refused(status),
+        other => ClusterError::NoAnswer(format!("{:#}", anyhow::Error::from(other))),
+    }
+}
