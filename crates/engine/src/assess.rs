@@ -13,8 +13,10 @@ use uuid::Uuid;
 use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
     kind::{Aside, Invalid, Kind},
+    objects::Live,
     outcome::{Outcome, Trouble},
     plan::{Plan, PlanView},
+    provisioner_keys::Holder,
     world::{Promises, World},
 };
 
@@ -72,6 +74,11 @@ pub trait Subject: Send + Sync {
     fn control_plane(&self) -> &str;
     fn rank(&self) -> u8;
     fn is_suspended(&self) -> bool;
+    /// Whether the manifest keeps something in a Secret, so that a cluster is needed.
+    fn needs_cluster(&self) -> bool;
+    /// Makes the manifest of a file that of the object `stored` in a cluster, or of one that is in no cluster yet. `namespace`
+    /// is that of manifests which name none.
+    fn settle_in(&mut self, namespace: &str, stored: Option<&Live>);
     fn promise(&self, promises: &mut Promises);
     /// Finds every mistake that can be found without asking anybody.
     fn check(&self) -> Result<(), Invalid>;
@@ -278,6 +285,24 @@ impl<K: Kind> Subject for Object<K> {
 
     fn is_suspended(&self) -> bool {
         self.manifest.policy().is_suspended()
+    }
+
+    fn needs_cluster(&self) -> bool {
+        K::HAS_SECRETS
+    }
+
+    fn settle_in(&mut self, namespace: &str, stored: Option<&Live>) {
+        use kube::Resource as _;
+        let name = self.manifest.name_any();
+        let meta = self.manifest.meta_mut();
+        let namespace = meta.namespace.get_or_insert_with(|| namespace.to_owned());
+        let uid = stored.and_then(|it| it.metadata().uid.clone());
+        meta.uid = Some(uid.unwrap_or_else(|| Holder::uid_of_file(namespace, &name)));
+        let Ok(mut json) = serde_json::to_value(&self.manifest) else { return };
+        json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
+        if let Ok(settled) = serde_json::from_value(json) {
+            self.manifest = settled;
+        }
     }
 
     fn promise(&self, promises: &mut Promises) {

@@ -75,7 +75,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     type Effect: Debug + Send + Sync;
 
     const GATE: Gate;
-    /// Lower ones come first: what others refer to has to be there before them.
+    /// Lower ones come first: what others refer to has to be there before them. Licences have the rank 0.
     const RANK: u8;
     /// Whether it keeps something in Secrets, and says more in its status than every kind does.
     const HAS_SECRETS: bool = false;

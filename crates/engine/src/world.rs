@@ -49,8 +49,18 @@ pub struct World {
     promises: Arc<Promises>,
     /// The deployment that this has to be, where that is known.
     expected: Option<Uuid>,
-    /// The cluster, where there is one, and what this process remembers of the keys in it.
-    beside: Option<(Arc<dyn Cluster>, Arc<KeyMemory>)>,
+    /// The cluster, where there is one.
+    beside: Option<Beside>,
+}
+
+/// A cluster beside a deployment, for what is kept in Secrets.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    pub cluster: Arc<dyn Cluster>,
+    /// What this process remembers of the keys in it.
+    pub memory: Arc<KeyMemory>,
+    /// Whether records are written into the status of manifests, too.
+    pub writes_status: bool,
 }
 
 /// What was read of a deployment.
@@ -120,13 +130,14 @@ impl World {
 
     /// The same with a cluster beside it, for what is kept in Secrets.
     #[must_use]
-    pub fn beside(self, cluster: Arc<dyn Cluster>, memory: Arc<KeyMemory>) -> Self {
-        Self { beside: Some((cluster, memory)), ..self }
+    pub fn beside(self, beside: Beside) -> Self {
+        Self { beside: Some(beside), ..self }
     }
 
     /// The cluster, where there is one.
     pub(crate) fn key_store(&self) -> Option<KeyStore<'_>> {
-        self.beside.as_ref().map(|(cluster, memory)| KeyStore { cluster: &**cluster, memory })
+        let Beside { cluster, memory, writes_status } = self.beside.as_ref()?;
+        Some(KeyStore { cluster: &**cluster, memory, writes_status: *writes_status })
     }
 
     pub fn client(&self) -> &Client {

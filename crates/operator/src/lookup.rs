@@ -34,7 +34,7 @@ impl Sources {
         self.cluster.get().is_some_and(Result::is_ok)
     }
 
-    async fn cluster(&self) -> Result<&Cluster, Unreadable> {
+    pub(crate) async fn cluster(&self) -> Result<&Cluster, Unreadable> {
         let connect = || async {
             cluster::clients(Fence::open())
                 .await

@@ -14,11 +14,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     path::PathBuf,
+    sync::Arc,
 };
 
 use anyhow::{Result, ensure};
 use api::CoderControlPlane;
-use engine::{Subject, kinds};
+use engine::{Subject, control_plane::license::Licenses, kinds};
+use jiff::Timestamp;
 use kube::Resource as _;
 use serde_json::Value;
 
@@ -28,10 +30,12 @@ use schema::Definitions;
 pub(crate) use skipped::{SkipReason, Skipped};
 pub(crate) use values::FileSecret;
 
-use crate::args::GivenUrl;
+use crate::{args::GivenUrl, lookup::Sources};
 
 /// Fields of a control plane that say how to reach it or whether to reconcile it.
 const OF_THE_ADDRESS: [&str; 3] = ["external", "interval", "suspend"];
+/// Fields of a control plane that name its licences, which are compared and applied.
+const OF_LICENSES: [&str; 2] = ["licenseSecretRef", "licenseSecretRefs"];
 
 /// A set of manifests without a mistake.
 #[derive(Default)]
@@ -56,12 +60,20 @@ impl FilePlanes {
         self.0.get(named)?.0.spec.external.as_ref().map(|it| it.url.as_str())
     }
 
+    /// The licences of each control plane that names some.
+    pub(crate) fn licenses(&self, sources: &Arc<Sources>) -> impl Iterator<Item = Placed> {
+        self.0.values().filter_map(|(plane, place)| {
+            let subject = Licenses::of(plane, Arc::clone(sources) as _, Timestamp::now)?;
+            Some(Placed { subject: Box::new(subject), place: place.clone() })
+        })
+    }
+
     /// A note for each control plane with fields that only the controllers reconcile.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|(named, (plane, place))| {
             let spec = serde_json::to_value(&plane.spec).unwrap_or_default();
             let fields = spec.as_object()?.keys().map(String::as_str);
-            let fields: Vec<&str> = fields.filter(|it| !OF_THE_ADDRESS.contains(it)).collect();
+            let fields: Vec<&str> = fields.filter(|it| !OF_THE_ADDRESS.contains(it) && !OF_LICENSES.contains(it)).collect();
             let note = format!(
                 "{place}: CoderControlPlane {named} names the deployment; only `coder-operator run` reconciles its {}",
                 fields.join(", ")
@@ -152,21 +164,29 @@ pub(crate) fn load(
     manifests.set_unreferenced_planes_apart();
     // A gate that compared nothing must not succeed.
     ensure!(
-        !manifests.subjects.is_empty() || !manifests.unsupported.is_empty(),
+        !manifests.subjects.is_empty() || !manifests.unsupported.is_empty() || !manifests.planes.0.is_empty(),
         "no manifest of {}/{} in the files: check -f",
         api::GROUP,
         api::VERSION
     );
-    // Organizations before their groups before their sync; otherwise by name, so that the order of files does not matter.
-    manifests.subjects.sort_by_key(|it| (it.subject.rank(), it.subject.reference()));
+    in_order(&mut manifests.subjects);
     Ok(Ok(manifests))
+}
+
+/// Sorts manifests into the order of their application: licences before organizations before their groups before their sync;
+/// otherwise by name, so that the order of files does not matter.
+pub(crate) fn in_order(subjects: &mut [Placed]) {
+    subjects.sort_by_key(|it| (it.subject.rank(), it.subject.reference()));
 }
 
 impl Manifests {
     /// Moves the control planes that no manifest refers to among the unsupported manifests.
     fn set_unreferenced_planes_apart(&mut self) {
         let referenced: BTreeSet<Named> = self.subjects.iter().map(Placed::plane).collect();
-        for (named, (_, place)) in self.planes.0.extract_if(.., |it, _| !referenced.contains(it)) {
+        let is_used = |named: &Named, plane: &CoderControlPlane| {
+            referenced.contains(named) || plane.spec.licenses().next().is_some()
+        };
+        for (named, (_, place)) in self.planes.0.extract_if(.., |it, (plane, _)| !is_used(it, plane)) {
             let kind = CoderControlPlane::kind(&());
             let message = skipped::UNREFERENCED;
             self.unsupported.push(Skipped::new(&kind, &named, &place, SkipReason::Unsupported, message));
@@ -238,10 +258,10 @@ fn take(
         return complain(&invalid.field, format!("{}: {}", invalid.field, invalid.message));
     }
     match subject {
-        Some(subject) if !skipped::needs_cluster(kind) => {
+        Some(subject) => {
             manifests.subjects.push(Placed { subject, place: document.place("") });
         }
-        _ => manifests.unsupported.push(Skipped::unsupported(document)),
+        None => manifests.unsupported.push(Skipped::unsupported(document)),
     }
 }
 

@@ -9,7 +9,7 @@ mod cache;
 mod control_plane;
 mod controllers;
 mod events;
-mod kube_cluster;
+pub(crate) mod kube_cluster;
 mod last_words;
 mod lease;
 mod letting_go;
@@ -43,6 +43,7 @@ use client::AddressPolicy;
 use engine::{
     lookup::{Lookup as _, Unreadable},
     provisioner_keys::{KeyMemory, KeyStore},
+    world::Beside,
 };
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{
@@ -70,7 +71,7 @@ use memory::Memory;
 use metrics::{KindName, Metrics};
 use owned::Owned;
 use pass::Passes;
-use planes::{Beside, PlaneName, Planes};
+use planes::{PlaneName, Planes};
 use references::References;
 use secret_cache::SecretCache;
 
@@ -164,12 +165,16 @@ impl Shared {
 
     /// What deployments have beside them.
     fn beside(&self) -> Beside {
-        (Arc::clone(&self.cluster) as _, Arc::clone(&self.keys))
+        Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            memory: Arc::clone(&self.keys),
+            writes_status: true,
+        }
     }
 
     /// Where provisioner keys are kept.
     fn key_store(&self) -> KeyStore<'_> {
-        KeyStore { cluster: &*self.cluster, memory: &self.keys }
+        KeyStore { cluster: &*self.cluster, memory: &self.keys, writes_status: true }
     }
 
     /// Forgets an object that is gone.

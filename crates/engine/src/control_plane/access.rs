@@ -14,6 +14,7 @@ mod given;
 pub mod job;
 pub mod ladder;
 mod lent;
+mod operator_token;
 pub mod record;
 pub mod tokens;
 
@@ -22,5 +23,6 @@ pub use climb::{AdminCredentials, Climbed, FirstUser, Given, Job, Ladder};
 pub use desk::Desk;
 pub use end::Left;
 pub use given::Lifetime;
+pub use operator_token::OperatorToken;
 pub use record::{Former, Kept, OwnAccount, Record, Vault};
 pub use tokens::{TokenNames, TokenPlan, TokenStep};

@@ -10,6 +10,7 @@ pub mod apply;
 pub mod claims;
 pub mod plan;
 pub mod record;
+mod subject;
 pub mod term;
 pub mod verdict;
 
@@ -18,6 +19,7 @@ pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
 pub use record::{LicenseRecord, Refused, Told, Uploaded};
+pub use subject::{Licenses, declared};
 pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed, day};
 pub(crate) use verdict::is_retried;
 pub use verdict::{Obstacle, Verdict, verdict};

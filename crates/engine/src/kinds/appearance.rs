@@ -51,7 +51,7 @@ impl Kind for Appearance {
     type Effect = UpdateAppearance;
 
     const GATE: Gate = APPEARANCE;
-    const RANK: u8 = 0;
+    const RANK: u8 = 1;
 
     fn target(_manifest: &CoderAppearance) -> String {
         "appearance".to_owned()

@@ -75,7 +75,7 @@ impl Kind for Group {
     type Effect = Effect;
 
     const GATE: Gate = TEMPLATE_RBAC;
-    const RANK: u8 = 1;
+    const RANK: u8 = 2;
 
     fn target(manifest: &CoderGroup) -> String {
         format!("group {}/{}", manifest.organization(), manifest.remote_name())

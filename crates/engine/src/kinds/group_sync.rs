@@ -53,7 +53,7 @@ impl Kind for GroupSync {
     type Effect = Effect;
 
     const GATE: Gate = TEMPLATE_RBAC;
-    const RANK: u8 = 2;
+    const RANK: u8 = 3;
 
     fn target(manifest: &CoderGroupSync) -> String {
         format!("group sync of {}", manifest.organization())

@@ -49,7 +49,7 @@ impl Kind for Organization {
     type Effect = Effect;
 
     const GATE: Gate = MULTIPLE_ORGANIZATIONS;
-    const RANK: u8 = 0;
+    const RANK: u8 = 1;
 
     fn target(manifest: &CoderOrganization) -> String {
         format!("organization {}", manifest.remote_name())

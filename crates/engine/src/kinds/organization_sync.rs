@@ -51,7 +51,7 @@ impl Kind for OrganizationSync {
     type Effect = Effect;
 
     const GATE: Gate = MULTIPLE_ORGANIZATIONS;
-    const RANK: u8 = 2;
+    const RANK: u8 = 3;
 
     fn target(_manifest: &CoderOrganizationSync) -> String {
         "organization sync".to_owned()

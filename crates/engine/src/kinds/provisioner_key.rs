@@ -100,7 +100,7 @@ impl Kind for ProvisionerKey {
     type Effect = Effect;
 
     const GATE: Gate = Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" };
-    const RANK: u8 = 2;
+    const RANK: u8 = 3;
     const HAS_SECRETS: bool = true;
 
     fn target(manifest: &CoderProvisionerKey) -> String {

@@ -48,7 +48,7 @@ impl Kind for RoleSync {
     type Effect = Effect;
 
     const GATE: Gate = USER_ROLE_MANAGEMENT;
-    const RANK: u8 = 2;
+    const RANK: u8 = 3;
 
     fn target(manifest: &CoderRoleSync) -> String {
         format!("role sync of {}", manifest.organization())

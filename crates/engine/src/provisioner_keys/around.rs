@@ -80,8 +80,8 @@ impl<'a> Around<'a> {
     /// Writes the record into the status where it is another one, on whichever version of the object. Fails with a conflict
     /// where the status has a newer record, and where another object has taken the name.
     async fn settle(&self, record: &Record) -> Result<(), ClusterError> {
-        if self.holder.uid.is_empty() {
-            // A manifest of a file has no status: the Secret alone has the record.
+        if !self.store.writes_status {
+            // The Secret has the record, and an epoch that is higher than that of the status.
             return Ok(());
         }
         let key = self.holder.key();

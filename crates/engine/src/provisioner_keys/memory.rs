@@ -31,6 +31,9 @@ struct Remembered {
 pub struct KeyStore<'a> {
     pub cluster: &'a dyn Cluster,
     pub memory: &'a KeyMemory,
+    /// Whether records are written into the status of the object, too. The command line has only the files of manifests, and
+    /// leaves the status of an object in the cluster to the controllers.
+    pub writes_status: bool,
 }
 
 /// What is remembered of all of them.

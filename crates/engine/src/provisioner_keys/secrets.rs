@@ -26,6 +26,7 @@ use crate::{
     outcome::{Blocked, Trouble},
     own_secrets,
     ports::{ClusterError, Only},
+    short::fnv,
 };
 
 /// The object that has keys.
@@ -55,6 +56,12 @@ impl Holder {
             labels,
             owner,
         }
+    }
+
+    /// Stands for the uid of an object of a file that is in no cluster.
+    pub fn uid_of_file(namespace: &str, name: &str) -> String {
+        // Names of keys begin with the first characters: those of two objects differ.
+        format!("{}:file:{namespace}/{name}", fnv(&[namespace.as_bytes(), b"/", name.as_bytes()]))
     }
 
     /// The object, for those who tell people of it.
@@ -113,9 +120,14 @@ impl<'a> KeySecrets<'a> {
         is_owned_by(&self.holder.uid, secret) || (self.holder.owner.is_none() && holds())
     }
 
-    /// Keeps a Secret as it is now, and returns what it holds.
+    /// Keeps a Secret as it is now, and returns what it holds. The record of a key that the command line has minted from a file
+    /// is that of the object of the same name.
     fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
-        let read = read(&secret, &self.holder.uid, &place.key);
+        let mut read = read(&secret, &self.holder.uid, &place.key);
+        let of_file = Holder::uid_of_file(&self.holder.namespace, &self.holder.name);
+        if let Some(record) = read.record.as_mut().filter(|it| it.holder == of_file) {
+            record.holder.clone_from(&self.holder.uid);
+        }
         self.store.memory.keep_read(self.holder, place, Some(&read));
         self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.name_any(), Kept(secret));
         read

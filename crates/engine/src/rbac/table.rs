@@ -31,9 +31,20 @@ pub fn needs() -> Vec<Need> {
 pub fn cli() -> Vec<Need> {
     let by = Consumer::Cli;
     let planes = plural::<CoderControlPlane>();
+    let keys = plural::<CoderProvisionerKey>();
+    let provisioners = plural::<CoderProvisioner>();
     vec![
         row(by, api::GROUP, &[&planes], "get", PLANE),
         row(by, "", &["secrets"], "get", "the credentials that the control plane refers to"),
+        row(by, api::GROUP, &[&keys], "get list", "provisioner keys: whether the controllers have the same"),
+        row(
+            by,
+            api::GROUP,
+            &[&provisioners],
+            "list",
+            "provisioner keys: whether the controllers have the same",
+        ),
+        row(by, "", &["secrets"], "create update delete", "apply: the Secret of a CoderProvisionerKey"),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{
     Assessment, Cluster as _, Contact, Outcome, Report, Verdict, World,
     provisioner_keys::{Held, KeyMemory, Record, Retiring, mirror::of_status},
-    world::Promises,
+    world::{Beside, Promises},
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -41,7 +41,11 @@ impl Scene {
     /// What a pass that begins now sees.
     fn world(&self) -> World {
         let world = World::new(self.sheet.client(), Promises::default());
-        world.beside(Arc::clone(&self.cluster) as _, Arc::clone(&self.memory))
+        world.beside(Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            memory: Arc::clone(&self.memory),
+            writes_status: true,
+        })
     }
 
     async fn look(&self) -> Assessment {

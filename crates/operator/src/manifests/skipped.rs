@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use kube::Resource as _;
 use serde::Serialize;
 
 use super::{Named, Place, read::Document};
@@ -57,8 +56,7 @@ impl Skipped {
     }
 
     pub(super) fn unsupported(document: &Document) -> Self {
-        let message = if needs_cluster(document.text("kind")) { KEEPS_SECRET } else { CONTROLLER_ONLY };
-        Self::document(document, SkipReason::Unsupported, message)
+        Self::document(document, SkipReason::Unsupported, CONTROLLER_ONLY)
     }
 
     fn document(document: &Document, reason: SkipReason, message: &str) -> Self {
@@ -74,14 +72,7 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// Whether a kind keeps its value in a Secret, which the command line cannot write.
-pub(super) fn needs_cluster(kind: &str) -> bool {
-    kind == api::CoderProvisionerKey::kind(&())
-}
-
-const KEEPS_SECRET: &str =
-    "its key is kept in a Secret, which only `coder-operator run` writes: apply the manifest with kubectl";
 const CONTROLLER_ONLY: &str =
     "only `coder-operator run` reconciles this kind: apply the manifest with kubectl";
-pub(super) const UNREFERENCED: &str = "no other manifest refers to it, and only `coder-operator run` reconciles the control plane \
-                                       itself: apply the manifest with kubectl";
+pub(super) const UNREFERENCED: &str = "it names no licence and no other manifest refers to it; only `coder-operator run` reconciles \
+                                       the control plane itself: apply the manifest with kubectl";

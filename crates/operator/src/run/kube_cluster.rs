@@ -30,9 +30,10 @@ use super::{
 };
 
 /// The cluster that this operator works in.
-pub(super) struct KubeCluster {
+pub(crate) struct KubeCluster {
     client: Client,
-    secrets: Arc<SecretCache>,
+    /// What the watches have shown. `None` for a command, which has none.
+    secrets: Option<Arc<SecretCache>>,
     /// What it is itself a part of.
     shared: Weak<Shared>,
 }
@@ -45,7 +46,17 @@ impl std::fmt::Debug for KubeCluster {
 
 impl KubeCluster {
     pub(super) fn new(client: Client, secrets: Arc<SecretCache>, shared: Weak<Shared>) -> Self {
-        Self { client, secrets, shared }
+        Self { client, secrets: Some(secrets), shared }
+    }
+
+    /// A cluster without watches, for a command.
+    pub(crate) fn unwatched(client: Client) -> Self {
+        Self { client, secrets: None, shared: Weak::new() }
+    }
+
+    /// The namespace of the Kubernetes context.
+    pub(crate) fn default_namespace(&self) -> &str {
+        self.client.default_namespace()
     }
 
     fn api(
@@ -127,8 +138,8 @@ impl Cluster for KubeCluster {
         Box::pin(async move {
             let found = Api::<Secret>::namespaced(self.client.clone(), namespace).get_opt(name).await;
             let found = found.map_err(failure)?;
-            if let Some(secret) = &found {
-                self.secrets.note(&secret.metadata, reader);
+            if let (Some(secret), Some(known)) = (&found, &self.secrets) {
+                known.note(&secret.metadata, reader);
             }
             Ok(found)
         })
@@ -136,7 +147,12 @@ impl Cluster for KubeCluster {
 
     fn secret_metadata<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
         Box::pin(async move {
-            let found = self.secrets.metadata(&self.client, namespace, name).await.map_err(failure)?;
+            let Some(known) = &self.secrets else {
+                let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
+                let found = secrets.get_metadata_opt(name).await.map_err(failure)?;
+                return Ok(found.map(|it| it.metadata));
+            };
+            let found = known.metadata(&self.client, namespace, name).await.map_err(failure)?;
             Ok(found.map(|it| (*it).clone()))
         })
     }
@@ -155,8 +171,8 @@ impl Cluster for KubeCluster {
     fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live> {
         Box::pin(async move {
             let written = self.written(write).await?;
-            if written.key.kind == Secret::kind(&()) {
-                self.secrets.note(written.metadata(), writer);
+            if let Some(known) = self.secrets.iter().find(|_| written.key.kind == Secret::kind(&())) {
+                known.note(written.metadata(), writer);
             }
             Ok(written)
         })

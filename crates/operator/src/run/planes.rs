@@ -11,8 +11,9 @@ use std::{
 use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
-    Blocked, Cluster, Freshness, World, endpoint::DeclaredOrigin, provisioner_keys::KeyMemory,
-    world::Promises,
+    Blocked, Freshness, World,
+    endpoint::DeclaredOrigin,
+    world::{Beside, Promises},
 };
 use jiff::Timestamp;
 use secrecy::{SecretSlice, SecretString};
@@ -21,9 +22,6 @@ use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::{control_plane::given::Heard, stream::received};
-
-/// The cluster, and what is remembered of the keys in it.
-pub(super) type Beside = (Arc<dyn Cluster>, Arc<KeyMemory>);
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
@@ -82,7 +80,7 @@ impl Plane {
         let revocation = Arc::<Revocation>::default();
         let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        let world = World::new(client, Promises::default()).expecting(deployment).beside(beside.0, beside.1);
+        let world = World::new(client, Promises::default()).expecting(deployment).beside(beside);
         Self { made_from, revocation, deployment, world }
     }
 

@@ -108,6 +108,10 @@ async fn carry_out_all(
             });
             let exits = ends.buffer_unordered(terms.parallelism.get());
             worst = exits.fold(worst, async |worst, exit| worst.max(exit)).await;
+            if rank.iter().any(|it| it.subject.rank() == 0) {
+                // What is licensed now.
+                *world = world.anew();
+            }
         }
     }
     worst

@@ -1,5 +1,7 @@
 //! One run of a verb: manifests in, deployments and assessments out.
 
+use std::sync::Arc;
+
 use engine::{Assessment, Door};
 use futures::{StreamExt as _, stream};
 use tokio::{
@@ -14,7 +16,7 @@ use crate::{
     deployment::{self, DeploymentRef},
     exit::{Exit, Failure},
     lookup::Sources,
-    manifests::{self, Manifests, Placed, SkipReason, Skipped},
+    manifests::{self, Manifests, Placed, SkipReason, Skipped, in_order},
     render::{Row, View},
     secrets,
     terminal::{WARNING, can_ask, print, print_styled, say, say_as, say_styled},
@@ -68,6 +70,11 @@ impl Session {
         for note in planes.notes() {
             self.note(&note);
         }
+        let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
+        let sources = Sources { given: secrets_given, secrets, planes: file_planes, ..Sources::default() };
+        let sources = Arc::new(sources);
+        subjects.extend(planes.licenses(&sources));
+        in_order(&mut subjects);
         let mut targets = Vec::new();
         if let Some(given) = self.input.given_url() {
             let external = |it: &Placed| planes.external_url(&it.plane());
@@ -80,9 +87,12 @@ impl Session {
                 targets.push(self.open_given(&given, taken, is_unconfirmed, access).await?);
             }
         }
-        let planes = planes.0.into_iter().map(|(named, (plane, _))| (named, plane)).collect();
-        let sources = Sources { given: secrets_given, secrets, planes, ..Sources::default() };
         targets.extend(self.open_planes(subjects, &sources, deadline).await?);
+        for target in &mut targets {
+            if let Some(note) = target.settle(&sources).await? {
+                self.note(&note);
+            }
+        }
         Ok(Opened { targets, skipped })
     }
 

@@ -5,7 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::{CoderControlPlane, Reason, annotation};
 use client::{AddressPolicy, Class, Client};
 use engine::{
-    Blocked, Credentials, Endpoint, World, endpoint::endpoint, lookup::Lookup as _, world::Promises,
+    Blocked, Cluster as _, Credentials, Endpoint, Reference, World,
+    control_plane::access::OperatorToken,
+    endpoint::endpoint,
+    lookup::Lookup as _,
+    objects::Key,
+    ports::Reading,
+    world::{Beside, Promises},
 };
 use kube::ResourceExt as _;
 use secrecy::SecretString;
@@ -13,15 +19,20 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::{
+    cluster::Cluster,
     deployment::{DeploymentRef, reach},
     exit::{Exit, Failure},
     lookup::Sources,
     manifests::{Named, Placed},
+    run::kube_cluster::KubeCluster,
     terminal::say,
 };
 
 /// How long a call waits for the rate limiter: a command has nothing else to do, and no window is longer than a minute.
 const RATE_LIMIT_WAIT: Duration = Duration::from_mins(2);
+/// Why a managed control plane cannot be reached.
+const NOT_HERE: &str =
+    "a control plane that the operator runs is reached only inside its cluster: give its address with --url";
 /// How long signing out may take. A session that is left behind expires within a day.
 const SIGN_OUT: Duration = Duration::from_secs(10);
 
@@ -64,6 +75,36 @@ impl Target {
             None => world,
         };
         Self { deployment, world, subjects, host: None }
+    }
+}
+
+impl Target {
+    /// Puts manifests that are kept in Secrets beside the cluster with these, and returns where that is. `None` where there are
+    /// none, and where there is no cluster: then their plans say so.
+    pub(super) async fn settle(&mut self, sources: &Sources) -> Result<Option<String>, Failure> {
+        if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
+            return Ok(None);
+        }
+        let Ok(Cluster(client)) = sources.cluster().await else { return Ok(None) };
+        let cluster = Arc::new(KubeCluster::unwatched(client.clone()));
+        for placed in self.subjects.iter_mut().filter(|it| it.subject.needs_cluster()) {
+            let Reference { kind, namespace, name } = placed.subject.reference();
+            let default = client.default_namespace();
+            let version = format!("{}/{}", api::GROUP, api::VERSION);
+            let key = Key::new(&version, &kind, namespace.as_deref().unwrap_or(default), &name);
+            // A cluster that does not know the kind has no such object.
+            let stored = match cluster.get(&key, Reading::Now).await {
+                Err(error) if error.is_missing() => None,
+                found => found.map_err(|error| {
+                    let message = format!("{}: cannot read {key} in the cluster: {error}", placed.place);
+                    Failure { error: anyhow::anyhow!(message), exit: Exit::Failure }
+                })?,
+            };
+            placed.subject.settle_in(default, stored.as_ref());
+        }
+        let beside = Beside { cluster, memory: Arc::default(), writes_status: false };
+        self.world = self.world.clone().beside(beside);
+        Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))
     }
 }
 
@@ -150,9 +191,11 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
         refused(message + hint, may_come, exit)
     })?;
     let expected = expected(&plane);
-    let client = enter(&endpoint, expected, sessions)
-        .await
-        .map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
+    let client = match &endpoint.credentials {
+        Credentials::Ours => enter_managed(&plane, &endpoint, sources).await,
+        _ => enter(&endpoint, expected, sessions).await,
+    };
+    let client = client.map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
     Ok(OpenPlane { deployment: DeploymentRef::declared(named, &endpoint.url), client, expected })
 }
 
@@ -173,10 +216,7 @@ struct Refused {
 async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions) -> Result<Client, Refused> {
     let invalid = |message: String| Refused { message, may_come: false, exit: Exit::Usage };
     match &endpoint.credentials {
-        Credentials::Ours => Err(invalid(
-            "a control plane that the operator runs is reached only inside its cluster: give its address with --url"
-                .to_owned(),
-        )),
+        Credentials::Ours => Err(invalid(NOT_HERE.to_owned())),
         // A person's own command line connects wherever that person says.
         Credentials::Token(token) => {
             reach(endpoint, Some(token.clone()), AddressPolicy::Any).map_err(invalid)
@@ -202,6 +242,33 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
             sessions.sign_in(client, email.clone(), password.clone()).await.map_err(remote)
         }
     }
+}
+
+/// A client of a control plane that the operator runs, with the operator's own token. It is sent to no other deployment than
+/// the one that it was minted for.
+async fn enter_managed(
+    plane: &CoderControlPlane,
+    endpoint: &Endpoint,
+    sources: &Sources,
+) -> Result<Client, Refused> {
+    let refused = |message: String, exit: Exit| Refused { message, may_come: exit == Exit::Blocked, exit };
+    let Ok(Cluster(cluster)) = sources.cluster().await else {
+        return Err(refused(NOT_HERE.to_owned(), Exit::Usage));
+    };
+    let cluster = KubeCluster::unwatched(cluster.clone());
+    let namespace = plane.namespace().filter(|it| !it.is_empty());
+    let namespace = namespace.unwrap_or_else(|| cluster.default_namespace().to_owned());
+    let held = OperatorToken::read(plane, &namespace, &cluster).await;
+    let held = held.map_err(|blocked| refused(blocked.message, Exit::Blocked))?;
+    let anonymous = reach(endpoint, None, AddressPolicy::Any).map_err(|it| refused(it, Exit::Usage))?;
+    let remote = |error: client::Error| refused(error.words(), Exit::Blocked);
+    let found = anonymous.build_info().await.map_err(remote)?.deployment_id;
+    if found != held.deployment {
+        let message =
+            format!("another deployment answers ({found}), and the operator's token was not sent to it");
+        return Err(Refused { message, may_come: false, exit: Exit::Blocked });
+    }
+    anonymous.with_token(held.token).map_err(|error| refused(error.to_string(), Exit::Failure))
 }
 
 impl Sessions {

@@ -13,6 +13,7 @@ mod faults;
 mod freshness;
 mod given_token;
 mod install;
+mod job;
 mod last_words;
 mod lease;
 mod licence_terms;

@@ -23,7 +23,7 @@ fn organization() -> String {
 }
 
 fn plane() -> String {
-    manifest("CoderControlPlane", "main", "{licenseSecretRef: {name: licence}, replicas: 2}")
+    manifest("CoderControlPlane", "main", "{replicas: 2, serviceAccount: {disableCreate: true}}")
 }
 
 fn run(args: &[&str], expected: i32) -> String {
@@ -35,10 +35,8 @@ fn run(args: &[&str], expected: i32) -> String {
 #[test]
 fn manifest_that_no_verb_can_handle_is_a_usage_error() {
     let folder = Folder::new("unsupported-alone");
-    let key = manifest("CoderProvisionerKey", "eks", "{controlPlaneRef: {name: main}}");
     for (file, text, object) in [
         ("provisioner.yaml", provisioner(), "CoderProvisioner platform/linux"),
-        ("key.yaml", key, "CoderProvisionerKey platform/eks"),
         ("plane.yaml", plane(), "CoderControlPlane platform/main"),
     ] {
         let file = folder.write(file, &text);
@@ -88,7 +86,7 @@ fn control_plane_that_others_refer_to_is_used_and_its_other_fields_are_named() {
     for verb in VERBS {
         let told = run(&[verb, &["-f", &file]].concat(), 1);
         let words = "a.yaml:2: CoderControlPlane platform/main names the deployment; only `coder-operator run` reconciles its \
-                     licenseSecretRef, replicas";
+                     replicas, serviceAccount";
         assert!(told.contains(words), "{told}");
     }
 }

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use client::{
     Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, transport::BoxFuture,
 };
-use engine::{Outcome, World, world::Promises};
+use engine::{
+    Outcome, World,
+    world::{Beside, Promises},
+};
 use http::{Request, Response};
 use reqwest::Method;
 use secrecy::SecretString;
@@ -58,7 +61,11 @@ impl Deployment {
 
     /// The same for a set of manifests that count on each other.
     pub(super) fn world_with(&self, promises: Promises) -> World {
-        World::new(self.client.clone(), promises).beside(Arc::clone(&self.desk) as _, Arc::default())
+        World::new(self.client.clone(), promises).beside(Beside {
+            cluster: Arc::clone(&self.desk) as _,
+            memory: Arc::default(),
+            writes_status: false,
+        })
     }
 
     /// What was asked since the last time.

@@ -3,16 +3,15 @@
 use api::{CoderControlPlane, LicenseDeletionPolicy, Reason};
 use client::{Client, licenses::License};
 use engine::{
-    Blocked, Lookup as _, Plan, Step, Trouble,
+    Blocked, Plan, Step, Trouble,
     control_plane::{
         entitlements::Summary,
         license::{
-            self, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
+            self, Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
             apply::intend, record::Uploaded,
         },
         report::{Licensing, Unread},
     },
-    lookup::Unreadable,
     status,
 };
 use jiff::Timestamp;
@@ -58,7 +57,7 @@ pub(super) async fn keep(
 ) -> Result<Licensing, kube::Error> {
     let now = Timestamp::now();
     let before = recorded(plane);
-    let declared = match declared(plane, shared).await {
+    let declared = match license::declared(plane, &Cluster(shared.client.clone())).await {
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
     };
@@ -123,21 +122,6 @@ fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
 /// Nothing was read, so nothing is known to be otherwise.
 fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<Unread>) -> Licensing {
     Licensing { verdict, licenses: None, entitlements: None, unread, record, applied: None }
-}
-
-/// The licences that the manifest names. The error is that one of their Secrets was not read.
-async fn declared(plane: &CoderControlPlane, shared: &Shared) -> Result<Vec<Declared>, Unreadable> {
-    let (cluster, namespace) = (Cluster(shared.client.clone()), plane.namespace().unwrap_or_default());
-    let mut declared = Vec::new();
-    let has_first = plane.spec.license_secret_ref.is_some();
-    for (position, (name, key)) in plane.spec.licenses().enumerate() {
-        let values = cluster.secret(&namespace, name).await?;
-        let slot =
-            if has_first && position == 0 { "licenseSecretRef".to_owned() } else { format!("{name}/{key}") };
-        let text = values.and_then(|it| it.text(key));
-        declared.push(Declared { slot, jwt: text.as_ref().and_then(Jwt::new) });
-    }
-    Ok(declared)
 }
 
 impl Desk<'_> {

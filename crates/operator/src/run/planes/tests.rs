@@ -47,7 +47,12 @@ async fn plane(token: &'static str) -> Plane {
         place: Origin::new(&[b"place"]),
         origin: Origin::new(&[b"place", token.as_bytes()]),
     };
-    Plane::new(made_from, &client, Uuid::nil(), (cluster, Arc::default()))
+    Plane::new(
+        made_from,
+        &client,
+        Uuid::nil(),
+        Beside { cluster, memory: Arc::default(), writes_status: true },
+    )
 }
 
 fn name() -> PlaneName {

@@ -58,7 +58,7 @@ async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-async fn expect(command: Command, expected: i32) -> String {
+pub(super) async fn expect(command: Command, expected: i32) -> String {
     let output = output(command).await;
     assert_eq!(output.status.code(), Some(expected), "{}", said(&output));
     said(&output)

@@ -1,0 +1,158 @@
+//! The command line as a Job: what a deployment needs from nothing, with Secrets in the cluster and a controller beside it.
+
+use std::{path::PathBuf, process::Command};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, api::PostParams};
+use serde_json::{Value, json};
+use testbed::{
+    Coderd, Flavour,
+    coderd::{FIRST_USER_EMAIL, sign_license},
+};
+
+use super::{
+    cluster_door::expect,
+    get,
+    operator::Operator,
+    service_account::{Account, documents, wait_until_allowed},
+    stage::{Stage, install, is_ready, plane},
+};
+use crate::support::{Folder, bare};
+
+const SECRET: &str = "eks-provisioner-key";
+
+/// A Job's account in a namespace of its own: it has the rights that are shipped for the command line, and no others.
+struct Job {
+    client: Client,
+    namespace: String,
+    kubeconfig: PathBuf,
+    folder: Folder,
+}
+
+impl Job {
+    async fn new(name: &str) -> Self {
+        let bed = testbed::shared().unwrap();
+        let client = bed.client().await.unwrap();
+        install(&client).await;
+        let namespace = bed.namespace(name).await.unwrap();
+        let account = Account::named(&namespace, "deploys");
+        account.create(&client).await;
+        account.add_rules(&client, &namespace, &documents("cli.yaml")[0]["rules"]).await;
+        let kubeconfig = account.kubeconfig(bed, &client).await;
+        let as_job = testbed::kubernetes::client(&kubeconfig).await.unwrap();
+        wait_until_allowed(&as_job, &namespace, ("", "secrets", "create")).await;
+        Self { client, namespace, kubeconfig, folder: Folder::new(name) }
+    }
+
+    async fn write_secret(&self, name: &str, values: &Value) {
+        let secret = json!({"metadata": {"name": name}, "stringData": values});
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    }
+
+    /// The manifests as a file.
+    fn write(&self, manifests: &[Value]) -> String {
+        let mut text = String::new();
+        for manifest in manifests {
+            let mut manifest = manifest.clone();
+            manifest["metadata"]["namespace"] = self.namespace.clone().into();
+            text += &format!("---\n{manifest}\n");
+        }
+        self.folder.write("set.yaml", &text)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = bare(args);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    async fn secret(&self) -> Secret {
+        Api::<Secret>::namespaced(self.client.clone(), &self.namespace).get(SECRET).await.unwrap()
+    }
+}
+
+fn manifest(kind: &str, name: &str, spec: &Value) -> Value {
+    let mut whole = json!({"controlPlaneRef": {"name": "main"}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": whole})
+}
+
+/// The names of the keys in the organization `alpha`.
+async fn keys(coderd: &Coderd) -> Vec<String> {
+    let found = get(coderd, "/api/v2/organizations/alpha/provisionerkeys").await;
+    let names = found.as_array().into_iter().flatten().map(|it| it["name"].as_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.filter(|it| it.starts_with("eks")).collect();
+    names.sort();
+    names
+}
+
+/// The value in a Secret.
+fn value(secret: &Secret) -> Vec<u8> {
+    secret.data.as_ref().unwrap()["key"].0.clone()
+}
+
+#[tokio::test]
+async fn job_bootstraps_licence_organization_and_key_and_a_controller_takes_them_over() {
+    let coderd = testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap();
+    let job = Job::new("job").await;
+    let license =
+        sign_license(coderd.licenses.as_ref().unwrap(), &json!({"feature_set": "premium"})).await.unwrap();
+    let account = json!({"email": FIRST_USER_EMAIL, "password": coderd.password});
+    job.write_secret("coder-automation", &account).await;
+    let mut main = plane("main", &coderd.owner.url);
+    main["spec"]["licenseSecretRef"] = json!({"name": "license"});
+    let set = [
+        main,
+        manifest("CoderOrganization", "alpha", &json!({})),
+        manifest("CoderProvisionerKey", "eks", &json!({"organization": "alpha", "tags": {"site": "bed"}})),
+    ];
+    let file = job.write(&set);
+    let told = expect(job.command(&["plan", "-f", &file]), 5).await;
+    assert!(told.contains("SecretMissing") && told.contains("needs a Premium licence"), "{told}");
+
+    job.write_secret("license", &json!({"license": license})).await;
+    let apply = ["apply", "--wait", "--yes", "-f", file.as_str()];
+    let told = expect(job.command(&apply), 0).await;
+    assert!(told.contains("3 applied in "), "{told}");
+    assert!(told.contains("Secrets are read and written in the cluster"), "{told}");
+    assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["name"], "alpha");
+    let (minted, first) = (keys(&coderd).await, job.secret().await);
+    assert_eq!(minted, ["eks"]);
+    let secrets = [license.clone(), String::from_utf8(value(&first)).unwrap(), coderd.password.clone()];
+    assert!(!secrets.iter().any(|it| told.contains(it)), "nothing secret is printed");
+
+    // Again: nothing is to be done, and nothing is written.
+    let told = expect(job.command(&apply), 0).await;
+    assert!(told.contains("3 equal in "), "{told}");
+    expect(job.command(&["verify", "-f", &file]), 0).await;
+    assert_eq!(job.secret().await.metadata.resource_version, first.metadata.resource_version);
+
+    // A controller comes, and goes on with the same key.
+    let operator = Operator::start(&job.namespace, &[]);
+    let Job { client, namespace, .. } = &job;
+    let stage = Stage { client: client.clone(), namespace: namespace.clone(), coderd, operator };
+    for manifest in &set {
+        stage.apply(manifest).await;
+    }
+    let held = stage.wait_for("CoderProvisionerKey", "eks", "ready", is_ready).await;
+    assert_eq!(held["status"]["provisionerKeyName"], "eks");
+    assert_eq!(keys(&stage.coderd).await, minted);
+    assert_eq!(value(&job.secret().await), value(&first));
+
+    // The Job beside it does no harm, nor does the controller to the Job.
+    let told = expect(job.command(&apply), 0).await;
+    assert!(told.contains("3 equal in "), "{told}");
+    let rotated_at = json!({"coder.com/rotate-requested-at": "now"});
+    let mut asked = set.clone();
+    asked[2]["metadata"]["annotations"] = rotated_at;
+    let file = job.write(&asked);
+    let told = expect(job.command(&["apply", "--yes", "-f", &file]), 0).await;
+    assert!(told.contains("1 applied"), "{told}");
+    let second = job.secret().await;
+    assert_ne!(value(&second), value(&first));
+    let is_second = |it: &Value| is_ready(it) && it["status"]["provisionerKeyName"] != "eks";
+    let held = stage.wait_for("CoderProvisionerKey", "eks", "with the Job's key", is_second).await;
+    assert_eq!(value(&job.secret().await), value(&second), "the controller has minted none: {held:#}");
+    assert_eq!(keys(&stage.coderd).await.len(), 2, "the old key is valid until the overlap is over");
+}
