@@ -14,6 +14,8 @@ mod renewal;
 mod rollout;
 mod secrets;
 
+use std::process::Command;
+
 use api::{CoderControlPlane, CoderOrganization};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -25,9 +27,11 @@ use testbed::coderd::sign_license;
 
 use self::ground::PASSWORD;
 use super::{
+    cluster_door::expect,
     secrecy,
     stage::{self, LIMIT, Stage, image, is_held_up, is_ready, says},
 };
+use crate::support::{Folder, bare};
 
 const LICENSES_PORT: u16 = 8099;
 const ADMIN_PASSWORD: &str = "Staple-Under-Glass-7";
@@ -111,6 +115,21 @@ async fn next_token(stage: &Stage, before: &[u8]) -> Vec<u8> {
     value(stage, name, "token").await
 }
 
+fn alpha_manifest(namespace: &str) -> Value {
+    json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization",
+        "metadata": {"name": "alpha", "namespace": namespace},
+        "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}})
+}
+
+/// The command line in a pod of the cluster.
+fn job(args: &[&str]) -> Command {
+    let bed = testbed::shared().unwrap();
+    let mut command = bare(args);
+    command.envs(bed.variables().into_iter().filter(|(name, _)| name == "KUBECONFIG"));
+    command.envs(bed.proxy_variables());
+    command
+}
+
 #[tokio::test]
 async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
     let stage = stage().await;
@@ -130,10 +149,18 @@ async fn from_nothing_to_a_licensed_coder_and_to_nothing_again() {
     );
 
     // What belongs to it is kept as anywhere else.
-    let alpha = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderOrganization", "metadata": {"name": "alpha"},
-        "spec": {"controlPlaneRef": {"name": "main"}, "deletionPolicy": "Delete"}});
-    stage.apply(&alpha).await;
+    stage.apply(&alpha_manifest(&stage.namespace)).await;
     let alpha = stage.wait::<CoderOrganization>("alpha", "ready", is_ready).await;
+
+    // A Job beside it reaches the deployment with the operator's token.
+    let folder = Folder::new("own-job");
+    let mut bravo = alpha_manifest(&stage.namespace);
+    bravo["metadata"]["name"] = "bravo".into();
+    let file = folder.write("set.yaml", &format!("{}\n---\n{bravo}\n", alpha_manifest(&stage.namespace)));
+    let told = expect(job(&["apply", "--wait", "--yes", "-f", &file]), 0).await;
+    assert!(told.contains("1 applied, 1 equal in ") || told.contains("1 equal, 1 applied in "), "{told}");
+    let token = value(&stage, "main-operator-token", "token").await;
+    secrecy::hides(&told, "the token", &token);
 
     // Further passes write nothing.
     let before = stage.api::<CoderControlPlane>().get("main").await.unwrap().metadata.resource_version;
