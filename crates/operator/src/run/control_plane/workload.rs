@@ -13,7 +13,7 @@ use engine::{
         report::Workload,
         selector, version,
     },
-    objects::{Key, Live, rollout::Rollout},
+    objects::{self, Key, Live, Run, rollout::Rollout},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, ResourceExt as _};
@@ -23,10 +23,7 @@ use sha2::{Digest as _, Sha256};
 use super::{vault::TokenSecret, workspace_roles};
 use crate::{
     cluster::Cluster,
-    run::{
-        Shared,
-        objects::{self, Run, labelled},
-    },
+    run::{Shared, kube_cluster::error_of, labelled::labelled},
 };
 
 /// One more where the cluster has it.
@@ -55,7 +52,10 @@ pub(super) async fn keep(plane: &mut CoderControlPlane, shared: &Shared) -> Resu
     let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
     namespaces.extend(declared.cloned());
     workspace_roles::record(plane, &namespaces, shared).await?;
-    let (seen, mut refused) = objects::keep(&*plane, (&name, &pods), &desired.children, live, shared).await?;
+    let (seen, mut refused) =
+        objects::keep(&*plane, (&name, &pods), &desired.children, live, &*shared.cluster)
+            .await
+            .map_err(error_of)?;
     refused.extend(unlisted);
     let workspace_namespaces = Some(namespaces.into_iter().collect());
     Ok(Workload { workspace_namespaces, ..outcome(plane, &desired, refused, &seen) })

@@ -10,7 +10,7 @@ use client::organizations::Organization;
 use engine::{
     Blocked, Freshness, Trouble, World,
     endpoint::place,
-    objects::{Live, rollout::Rollout},
+    objects::{self, Live, Run, rollout::Rollout},
     provisioner::{
         children,
         daemons::Daemons,
@@ -38,13 +38,7 @@ use super::{
 };
 use crate::{
     cluster::Cluster,
-    run::{
-        Shared,
-        objects::{self, Run},
-        owned,
-        planes::Plane,
-        wake::requested,
-    },
+    run::{Shared, kube_cluster::error_of, owned, planes::Plane, wake::requested},
 };
 
 /// How long a new provisioner may be without a status while its deployment does not answer.
@@ -369,7 +363,8 @@ async fn given(
     if recorded.retiring.is_empty() {
         return Ok(None);
     }
-    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await?;
+    let seen = objects::deployment(provisioner, &names::workload(provisioner), &*shared.cluster).await;
+    let seen = seen.map_err(error_of)?;
     let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
     let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
     Ok(Some(checksum.into_iter().collect()))
@@ -402,7 +397,9 @@ async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<()
         // Those that are there stay with theirs, and everything else goes on: their number, and above all their key.
         Err(waiting) => {
             passed.findings.stopped = Some(waiting);
-            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await?;
+            let deployed =
+                objects::deployment(&provisioner, &names::workload(&provisioner), &*shared.cluster).await;
+            let deployed = deployed.map_err(error_of)?;
             let Some(image) = deployed.as_ref().and_then(deployed_image) else {
                 return look_on(passed, context).await;
             };
@@ -488,7 +485,10 @@ async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -
     };
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
     let live = owned::objects(shared, &provisioner.namespace().unwrap_or_default(), &selector).await?;
-    let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
+    let (seen, refused) =
+        objects::keep(provisioner, (&workload, &selector), &desired, live, &*shared.cluster)
+            .await
+            .map_err(error_of)?;
     let refused = refused.into_iter().next();
     passed.findings.replicas = Some(counted(&seen));
     passed.findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
@@ -502,9 +502,10 @@ async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Err
         &provisioner,
         &names::workload(&provisioner),
         &names::wide_selector(&provisioner),
-        shared,
+        &*shared.cluster,
     )
-    .await?;
+    .await
+    .map_err(error_of)?;
     let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == Reason::NotEntitled);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
     if goes
@@ -515,9 +516,10 @@ async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Err
             &provisioner,
             deployment,
             "the licence for daemons that run elsewhere is gone",
-            shared,
+            &*shared.cluster,
         )
-        .await?;
+        .await
+        .map_err(error_of)?;
     }
     if seen.deployment.is_some() {
         passed.findings.replicas = Some(counted(&seen));
