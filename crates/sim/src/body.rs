@@ -21,7 +21,9 @@ impl Fields {
         if body.trim_ascii().is_empty() {
             return Err(not_json("EOF"));
         }
-        let value: Value = serde_json::from_slice(body).map_err(|error| {
+        // Go reads the first value and ignores what follows.
+        let first = serde_json::Deserializer::from_slice(body).into_iter::<Value>().next();
+        let value = first.unwrap_or(Ok(Value::Null)).map_err(|error| {
             let detail = if error.is_eof() { "unexpected EOF".to_owned() } else { error.to_string() };
             not_json(&detail)
         })?;
@@ -68,30 +70,32 @@ impl Fields {
         }
     }
 
-    pub(crate) fn integer(&self, field: &str) -> Result<Option<i64>, Answer> {
+    /// A number; `go_type` is Go's name for its type.
+    pub(crate) fn integer(&self, field: &str, go_type: &str) -> Result<Option<i64>, Answer> {
         match self.values.get(field) {
             None => Ok(None),
             Some(value) => match value.as_i64() {
                 Some(number) => Ok(Some(number)),
-                None => Err(self.wrong_type(field, value, "int")),
+                None => Err(self.wrong_type(field, value, go_type)),
             },
         }
     }
 
-    pub(crate) fn texts(&self, field: &str) -> Result<Option<Vec<String>>, Answer> {
+    /// A list of texts; `go_type` is Go's name for the type of one.
+    pub(crate) fn texts(&self, field: &str, go_type: &str) -> Result<Option<Vec<String>>, Answer> {
         let Some(value) = self.values.get(field) else { return Ok(None) };
-        let items = value.as_array().ok_or_else(|| self.wrong_type(field, value, "[]string"))?;
+        let items = value.as_array().ok_or_else(|| self.wrong_type(field, value, &format!("[]{go_type}")))?;
         let text = |it: &Value| match it {
             Value::String(text) => Ok(text.clone()),
             Value::Null => Ok(String::new()),
-            other => Err(self.wrong_type(field, other, "string")),
+            other => Err(self.wrong_type(field, other, go_type)),
         };
         items.iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
     pub(crate) fn uuids(&self, field: &str) -> Result<Vec<Uuid>, Answer> {
-        let texts = self.texts(field)?.unwrap_or_default();
-        texts.iter().map(|it| uuid(it)).collect()
+        let texts = self.texts(field, "uuid.UUID")?.unwrap_or_default();
+        texts.iter().map(|it| uuid(it).map_err(|why| not_json(&why))).collect()
     }
 
     pub(crate) fn text_map(&self, field: &str) -> Result<BTreeMap<String, String>, Answer> {
@@ -115,7 +119,7 @@ impl Fields {
             for entry in items {
                 let text = entry.as_str().ok_or_else(|| self.wrong_type(field, entry, item))?;
                 if item == "uuid.UUID" {
-                    uuid(text)?;
+                    uuid(text).map_err(|why| not_json(&why))?;
                 }
             }
         }
@@ -178,10 +182,11 @@ pub(crate) fn not_json(detail: &str) -> Answer {
     Answer::message(400, "Request body must be valid JSON.").detail(detail)
 }
 
-fn uuid(text: &str) -> Result<Uuid, Answer> {
+/// Reads an id, and refuses in Go's words.
+pub(crate) fn uuid(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_| match text.len() {
-        32 | 36 | 38 | 45 => not_json("invalid UUID format"),
-        length => not_json(&format!("invalid UUID length: {length}")),
+        32 | 36 | 38 | 45 => "invalid UUID format".to_owned(),
+        length => format!("invalid UUID length: {length}"),
     })
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     answer::{Answer, Handled, internal_unauthorized, not_found, unauthorized},
-    body::{Fields, Validations},
+    body::{self, Fields, Validations},
     call::Call,
     names,
     rights::Right,
@@ -93,7 +93,7 @@ fn is_taken(state: &State, organization: Uuid, name: &str) -> bool {
 
 /// coderd keeps the lower 32 bits of the number.
 fn quota(fields: &Fields) -> Result<Option<i32>, Answer> {
-    let wanted = fields.integer("quota_allowance")?;
+    let wanted = fields.integer("quota_allowance", "int")?;
     Ok(wanted.map(|it| {
         let [.., a, b, c, d] = it.to_be_bytes();
         i32::from_be_bytes([a, b, c, d])
@@ -103,7 +103,8 @@ fn quota(fields: &Fields) -> Result<Option<i32>, Answer> {
 /// The group of the path, if the caller may see its organization.
 fn found<'a>(call: &'a Call<'_>) -> Result<&'a Group, Answer> {
     let wanted = call.parameter("group");
-    let id: Uuid = wanted.parse().map_err(|_| Answer::message(400, format!("Invalid UUID \"{wanted}\".")))?;
+    let invalid = |why| Answer::message(400, format!("Invalid UUID \"{wanted}\".")).detail(why);
+    let id = body::uuid(wanted).map_err(invalid)?;
     let group = call.state.groups.get(&id).ok_or_else(not_found)?;
     let organization = call.state.organizations.get(&group.organization_id);
     let is_member = organization.is_some_and(|it| it.members.contains_key(&call.caller));
@@ -127,8 +128,8 @@ pub(crate) fn update(call: &mut Call<'_>) -> Handled {
     if name == group.name {
         name.clear();
     }
-    let added = fields.texts("add_users")?.unwrap_or_default();
-    let removed = fields.texts("remove_users")?.unwrap_or_default();
+    let added = fields.texts("add_users", "string")?.unwrap_or_default();
+    let removed = fields.texts("remove_users", "string")?.unwrap_or_default();
     check_everyone(&group, &name, display_name.as_deref(), !(added.is_empty() && removed.is_empty()))?;
     let added = members_of_organization(call, &group, &added)?;
     let removed = members_of_organization(call, &group, &removed)?;

@@ -1,5 +1,7 @@
 //! Members of an organization, page by page, and the roles that they can have.
 
+use std::num::IntErrorKind;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,6 +22,9 @@ const ROLES: [(&str, &str); 7] = [
     ("organization-workspace-access", "Organization Workspace Access"),
     ("organization-workspace-creation-ban", "Organization Workspace Creation Ban"),
 ];
+
+/// The roles that whoever manages accounts may give.
+const ACCESS: [&str; 2] = ["agents-access", "organization-workspace-access"];
 
 pub(crate) fn list(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?;
@@ -52,8 +57,13 @@ fn number(call: &Call<'_>, name: &str) -> Result<usize, Answer> {
         let detail = format!("Query param \"{name}\" must be a valid 32-bit positive integer: {why}");
         Answer::message(400, "Query parameters have invalid values.").field(name, detail)
     };
-    let invalid = || refused(&format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
-    let parsed: i32 = text.parse().map_err(|_| invalid())?;
+    let parsed: i32 = text.parse().map_err(|error: std::num::ParseIntError| {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        refused(&format!("strconv.ParseInt: parsing \"{text}\": {why}"))
+    })?;
     usize::try_from(parsed).map_err(|_| refused("value is negative"))
 }
 
@@ -78,7 +88,8 @@ fn shown(organization: &Organization, user: &User, membership: &Membership) -> V
 
 pub(crate) fn roles(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
-    let assignable = call.may(Right::AssignRoles);
+    let assigns_all = call.may(Right::AssignRoles);
+    let assigns_access = assigns_all || call.may(Right::ManageUsers);
     let shown = |(name, display_name): &(&str, &str)| {
         json!({
             "name": name,
@@ -88,7 +99,7 @@ pub(crate) fn roles(call: &mut Call<'_>) -> Handled {
             "user_permissions": [],
             "organization_permissions": [],
             "organization_member_permissions": [],
-            "assignable": assignable,
+            "assignable": assigns_all || (assigns_access && ACCESS.contains(name)),
             "built_in": true,
         })
     };

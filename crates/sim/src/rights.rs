@@ -17,6 +17,8 @@ pub(crate) enum Right {
     /// To read, make and delete the tokens of others.
     ManageTokens,
     AssignRoles,
+    /// To count what is in an organization.
+    CountResources,
 }
 
 const OWNER: &str = "owner";
@@ -38,7 +40,7 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
     let holders: &[&str] = match right {
         Right::ReadOrganizations | Right::ReadUsers => &[OWNER, USER_ADMIN, TEMPLATE_ADMIN, AUDITOR],
         Right::ManageUsers | Right::ManageGroups | Right::ManageSync => &[OWNER, USER_ADMIN],
-        Right::ManageProvisionerKeys => &[OWNER, TEMPLATE_ADMIN],
+        Right::ManageProvisionerKeys | Right::CountResources => &[OWNER, TEMPLATE_ADMIN],
         Right::ManageOrganizations
         | Right::ManageLicenses
         | Right::ManageAppearance

@@ -59,6 +59,7 @@ impl Router {
 
     /// Finds the endpoint whose path has the most literal segments.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Result<Match<'_>, Unrouted> {
+        let path = path.strip_suffix('/').unwrap_or(path);
         let matching = self.0.iter().filter_map(|it| Some((it, parameters(it.route.path(), path)?)));
         let mut matching: Vec<Match<'_>> = matching.collect();
         matching.sort_by_key(|(_, parameters)| parameters.len());

@@ -121,10 +121,15 @@ pub(crate) fn login(call: &mut Call<'_>) -> Handled {
         return Err(Answer::message(401, "Incorrect email or password."));
     };
     let (user_id, username) = (user.id, user.username.clone());
-    if let Some(user) = call.state.users.get_mut(&user_id).filter(|it| it.status == "dormant") {
-        "active".clone_into(&mut user.status);
+    if user.status == "suspended" {
+        let message = "Your account is suspended. Contact an admin to reactivate your account.";
+        return Err(Answer::message(401, message));
     }
     let now = call.now;
+    if let Some(user) = call.state.users.get_mut(&user_id).filter(|it| it.status == "dormant") {
+        "active".clone_into(&mut user.status);
+        user.last_seen_at = Some(now);
+    }
     let session = ApiKey {
         id: String::new(),
         secret: String::new(),

@@ -128,7 +128,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
 }
 
 fn wanted_scopes(fields: &Fields) -> Result<Vec<String>, Answer> {
-    let scopes = fields.texts("scopes")?.unwrap_or_default();
+    let scopes = fields.texts("scopes", "codersdk.APIKeyScope")?.unwrap_or_default();
     let old = fields.plain("scope")?;
     let asked = if scopes.is_empty() && !old.is_empty() { std::slice::from_ref(&old) } else { &scopes[..] };
     if let Some(unknown) = asked.iter().find(|it| !is_public(it)) {
@@ -156,7 +156,7 @@ fn is_public(scope: &str) -> bool {
 }
 
 fn wanted_lifetime(fields: &Fields, longest: SignedDuration) -> Result<SignedDuration, Answer> {
-    let wanted = match fields.integer("lifetime")? {
+    let wanted = match fields.integer("lifetime", "time.Duration")? {
         None | Some(0) => return Ok(DEFAULT_LIFETIME),
         Some(nanoseconds) => SignedDuration::from_nanos(nanoseconds),
     };

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     answer::{Answer, Handled, forbidden, not_found, unlicensed},
-    body::{Fields, Validations},
+    body::{self, Fields, Validations, not_json},
     call::{Call, NEVER, user_named},
     entitlements, names, organizations, password,
     rights::{self, Right},
@@ -64,19 +64,31 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     check_kind(call, &wanted)?;
     let organization_ids = check_places(call, &fields, &wanted)?;
     check_login(&wanted)?;
-    if !call.may(Right::ManageUsers) || !(wanted.roles.is_empty() || call.may(Right::AssignRoles)) {
+    if !call.may(Right::ManageUsers) {
         return Err(Answer::message(403, "You are not authorized to create users."));
     }
     let failed = |detail: String| {
-        Answer::message(500, "Internal error creating user.")
-            .detail(format!("execute transaction: create user: {detail}"))
+        let detail = format!("execute transaction: {detail}");
+        Answer::message(500, "Internal error creating user.").detail(detail)
     };
     if let Some(role) = wanted.roles.iter().find(|it| rights::role_title(it).is_none()) {
-        return Err(failed(format!("\"{role}\" is not a supported role")));
+        return Err(failed(format!("create user: \"{role}\" is not a supported role")));
     }
-    let status = fields.text("user_status")?.unwrap_or_else(|| "dormant".to_owned());
+    if let Some(role) = wanted.roles.first().filter(|_| !call.may(Right::AssignRoles)) {
+        return Err(failed(format!("create user: not authorized to assign role \"{role}\"")));
+    }
+    let status = fields.text("user_status")?.filter(|it| !it.is_empty());
+    let status = status.unwrap_or_else(|| "dormant".to_owned());
     if !STATUSES.contains(&status.as_str()) {
-        return Err(failed(format!("pq: invalid input value for enum user_status: \"{status}\"")));
+        return Err(failed(format!(
+            "create user: pq: invalid input value for enum user_status: \"{status}\""
+        )));
+    }
+    if let Some(twice) = repeated(&organization_ids) {
+        return Err(failed(format!(
+            "create organization member for \"{twice}\": pq: duplicate key value violates unique constraint \
+             \"organization_members_pkey\""
+        )));
     }
     let user = User {
         email: wanted.email,
@@ -92,6 +104,10 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let id = insert(call, user, password.as_deref(), &organization_ids);
     let user = call.state.users.get(&id).ok_or_else(not_found)?;
     Ok(Answer::created(shown(call.state, user)))
+}
+
+fn repeated(ids: &[Uuid]) -> Option<&Uuid> {
+    ids.iter().enumerate().find(|(index, id)| ids[..*index].contains(id)).map(|(_, id)| id)
 }
 
 /// An account to be made, after the checks of single fields.
@@ -113,7 +129,7 @@ fn validated(fields: &Fields) -> Result<Wanted, Answer> {
         password: fields.plain("password")?,
         login_type: fields.plain("login_type")?,
         service_account: fields.flag("service_account")?,
-        roles: fields.texts("roles")?.unwrap_or_default(),
+        roles: fields.texts("roles", "string")?.unwrap_or_default(),
     };
     fields.uuids("organization_ids")?;
     let mut validations = Validations::default();
@@ -159,6 +175,10 @@ fn check_kind(call: &mut Call<'_>, wanted: &Wanted) -> Result<(), Answer> {
 /// Checks that the names are free and returns the organizations, with the default one for the nil id.
 fn check_places(call: &Call<'_>, fields: &Fields, wanted: &Wanted) -> Result<Vec<Uuid>, Answer> {
     let mut ids = fields.uuids("organization_ids")?;
+    // The one field of older clients.
+    if let Some(id) = fields.text("organization_id")? {
+        ids.push(body::uuid(&id).map_err(|why| not_json(&why))?);
+    }
     if ids.is_empty() {
         let message = "No organization specified to place the user as a member of. It is required to specify at \
                        least one organization id to place the user in.";

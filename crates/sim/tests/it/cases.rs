@@ -2,6 +2,7 @@
 
 mod accounts;
 mod appearance;
+mod edges;
 mod first_user;
 mod groups;
 mod licenses;
@@ -9,6 +10,7 @@ mod members;
 mod organizations;
 mod provisioner_keys;
 mod requests;
+mod site_roles;
 mod sync;
 mod tokens;
 mod unlicensed;
@@ -63,5 +65,11 @@ pub(crate) const CASES: &[Case] = cases! {
     tokens::tokens;
     tokens::limits;
     tokens::logout;
+    site_roles::site_roles;
+    site_roles::insider;
+    edges::bodies;
+    edges::paths;
+    edges::repetitions;
+    edges::statuses;
     unlicensed::lapsed;
 };

@@ -111,6 +111,9 @@ impl Names {
             },
             Value::Array(items) => sorted(items).into_iter().map(|it| self.value("", it)).collect(),
             Value::Object(object) => {
+                if let (Some(id), true) = (object.get("id"), object.contains_key("token_name")) {
+                    self.placeholder("key", id.as_str().unwrap_or_default());
+                }
                 // In the order of the keys, so that placeholders are numbered alike on both sides.
                 let named = object.iter().map(|(key, value)| (self.text(key), self.value(key, value)));
                 Value::Object(named.collect::<Map<_, _>>())

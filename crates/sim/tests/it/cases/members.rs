@@ -16,16 +16,8 @@ pub(super) async fn members(side: &mut Side) {
 }
 
 pub(super) async fn roles(side: &mut Side) {
-    let organization = side.default_organization().await;
-    let path = format!("/api/v2/organizations/{organization}/members/roles");
     for who in [OWNER, MEMBER] {
-        // The order of this list is random, and the permissions of a role are not read by anybody here.
-        let mut roles = side.unrecorded(who, &path).await.as_array().unwrap().clone();
-        for role in &mut roles {
-            role.as_object_mut().unwrap().retain(|key, _| !key.ends_with("_permissions"));
-        }
-        roles.sort_by_key(|it| it["name"].to_string());
-        side.transcript.note(&format!("{who} GET roles, sorted"), &roles.into());
+        side.roles(who, "default").await;
     }
     side.get(MEMBER, "/api/v2/organizations/payments/members/roles").await;
 }
