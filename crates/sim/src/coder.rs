@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Method, Request, Response, header};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -163,10 +163,13 @@ impl Coder {
             let who = sessions::holder(state, request.headers(), now);
             counted.count(limit, &who.map_or_else(String::new, |it| it.to_string()), path, now)
         });
-        let answer = match limit.filter(|it| it.is_exceeded) {
+        let mut answer = match limit.filter(|it| it.is_exceeded) {
             Some(Allowance { limit, .. }) => rate_limited(limit),
             None => self.answer(state, request, request_id, now),
         };
+        if request.method() == Method::HEAD {
+            answer.body = None;
+        }
         respond(&answer, &self.0.settings.version, request_id, now, limit)
     }
 

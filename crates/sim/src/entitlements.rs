@@ -236,9 +236,10 @@ fn agents(claims: &Map<String, Value>, entitlement: Entitlement, limit: i64) -> 
     Feature { entitlement, enabled: true, limit: Some(limit), actual: Some(0), usage_period }
 }
 
-/// Keeps the better one of two: by usage period, entitlement, limit.
+/// Keeps the better one of two: by usage period, by a limit that is not exceeded, by entitlement and by limit.
 fn add(computed: &mut Entitlements, name: &str, feature: Feature) {
-    let rank = |it: &Feature| (it.usage_period, it.entitlement, it.limit, it.enabled);
+    let is_kept = |it: &Feature| it.limit.zip(it.actual).is_some_and(|(limit, actual)| actual <= limit);
+    let rank = |it: &Feature| (it.usage_period, is_kept(it), it.entitlement, it.limit, it.enabled);
     match computed.features.get(name) {
         Some(known) if rank(known) >= rank(&feature) => {}
         _ => drop(computed.features.insert(name.to_owned(), feature)),

@@ -28,6 +28,7 @@ mod organizations;
 mod password;
 mod provisioner_keys;
 mod rate_limit;
+mod regex;
 mod rights;
 mod router;
 mod sessions;

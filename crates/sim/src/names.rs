@@ -4,6 +4,8 @@ const LONGEST_NAME: usize = 32;
 const LONGEST_GROUP_NAME: usize = 255;
 const LONGEST_DISPLAY_NAME: usize = 64;
 const LONGEST_REAL_NAME: usize = 128;
+/// What the part of an e-mail address before the `@` may have beside letters, digits and single dots.
+const ATOM: &str = "!#$%&'*+/=?^_`{|}~-";
 const RESERVED: [&str; 2] = ["new", "create"];
 
 /// Whether a text may be the name of an account or an organization.
@@ -17,7 +19,9 @@ pub(crate) fn is_group_name(text: &str) -> bool {
 
 /// Whether a text may be shown instead of a name; an empty one may.
 pub(crate) fn is_display_name(text: &str) -> bool {
-    text.len() <= LONGEST_DISPLAY_NAME && text.trim() == text
+    // The expression of coderd knows no other white space, and its dot matches no line break.
+    let is_space = |it: char| matches!(it, '\t' | '\n' | '\x0c' | '\r' | ' ');
+    text.len() <= LONGEST_DISPLAY_NAME && text.trim_matches(is_space) == text && !text.contains('\n')
 }
 
 pub(crate) fn is_real_name(text: &str) -> bool {
@@ -26,9 +30,16 @@ pub(crate) fn is_real_name(text: &str) -> bool {
 
 pub(crate) fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.split_once('@') else { return false };
-    let is_plain = |it: char| !it.is_whitespace() && it != '@';
-    let labels_are_there = domain.contains('.') && domain.split('.').all(|it| !it.is_empty());
-    !local.is_empty() && labels_are_there && text.replacen('@', "", 1).chars().all(is_plain)
+    let is_letter = |it: char| it.is_ascii_alphanumeric() || !it.is_ascii();
+    let is_atom = |it: &str| !it.is_empty() && it.chars().all(|it| is_letter(it) || ATOM.contains(it));
+    let is_label = |it: &str| {
+        let has_ends = it.starts_with(is_letter) && it.ends_with(is_letter);
+        has_ends && it.chars().all(|it| is_letter(it) || it == '-')
+    };
+    let starts_with_letter = |it: &str| !it.starts_with(|it: char| it.is_ascii_digit());
+    let top = domain.rsplit('.').next().unwrap_or_default();
+    let is_domain = domain.contains('.') && domain.split('.').all(is_label) && starts_with_letter(top);
+    is_domain && local.split('.').all(is_atom)
 }
 
 /// Letters and digits, with single hyphens between them.

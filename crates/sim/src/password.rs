@@ -47,7 +47,7 @@ fn bits(password: &str) -> f64 {
     if base == 0 { 0.0 } else { f64::from(base).log2() * f64::from(length) }
 }
 
-/// The characters that count: of a repetition and of a sequence, in either direction, only the first two.
+/// The bytes that count: of a repetition and of a sequence, in either direction, only the first two.
 fn counted(password: &str) -> usize {
     let mut kept = Vec::new();
     for letter in password.chars() {
@@ -61,7 +61,7 @@ fn counted(password: &str) -> usize {
         kept = without_sequence(kept, &forward);
         kept = without_sequence(kept, &backward);
     }
-    kept.len()
+    kept.iter().map(|it| it.len_utf8()).sum()
 }
 
 fn without_sequence(letters: Vec<char>, sequence: &[char]) -> Vec<char> {

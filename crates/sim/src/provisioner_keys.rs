@@ -80,7 +80,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     if !call.may(Right::ManageProvisionerKeys) {
         return Err(internal_unauthorized());
     }
-    let stored_name = name.to_lowercase();
+    let stored_name = name.to_ascii_lowercase();
     if named(call.state, organization, &stored_name).is_some() {
         let message = format!("Provisioner key with name '{name}' already exists in organization");
         return Err(Answer::message(409, message));
@@ -107,7 +107,7 @@ fn named<'a>(state: &'a State, organization: Uuid, name: &str) -> Option<&'a Pro
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
-    let name = call.parameter("provisionerkey").to_lowercase();
+    let name = call.parameter("provisionerkey").to_ascii_lowercase();
     let key = named(call.state, organization, &name).ok_or_else(not_found)?;
     let (id, before) = (key.id, shown(key));
     if RESERVED.iter().any(|(it, _)| *it == name) {

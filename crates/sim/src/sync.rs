@@ -7,6 +7,7 @@ use crate::{
     answer::{Answer, Handled, forbidden},
     body::{Fields, not_json},
     call::Call,
+    regex,
     rights::Right,
 };
 
@@ -69,28 +70,12 @@ pub(crate) fn put_group_sync(call: &mut Call<'_>) -> Handled {
 }
 
 /// A filter as it was sent. An empty one matches everything and is not the same as none.
-///
-/// Only what RE2 refuses and people write is refused here: look-around and unbalanced parentheses.
 fn regex_filter(fields: &Fields) -> Result<Option<String>, Answer> {
-    let Some(filter) = fields.text("regex_filter")? else { return Ok(None) };
-    let refused = |what: String| Err(not_json(&format!("error parsing regexp: {what}")));
-    for syntax in ["(?=", "(?!", "(?<=", "(?<!"] {
-        if filter.contains(syntax) {
-            return refused(format!("invalid or unsupported Perl syntax: `{syntax}`"));
-        }
+    let filter = fields.text("regex_filter")?;
+    match filter.as_deref().and_then(regex::mistake) {
+        Some(mistake) => Err(not_json(&format!("error parsing regexp: {mistake}"))),
+        None => Ok(filter),
     }
-    let mut open = 0_usize;
-    let mut letters = filter.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => drop(letters.next()),
-            '(' => open += 1,
-            ')' if open == 0 => return refused(format!("unexpected ): `{filter}`")),
-            ')' => open -= 1,
-            _ => {}
-        }
-    }
-    if open > 0 { refused(format!("missing closing ): `{filter}`")) } else { Ok(Some(filter)) }
 }
 
 pub(crate) fn role_sync(call: &mut Call<'_>) -> Handled {

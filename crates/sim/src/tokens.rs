@@ -86,6 +86,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let user = call.user()?;
     let (user_id, username, longest) = (user.id, user.username.clone(), longest(user));
+    let is_deleted = user.deleted;
     let fields = call.fields("CreateTokenRequest")?;
     let scopes = wanted_scopes(&fields)?;
     let lifetime = wanted_lifetime(&fields, longest)?;
@@ -100,6 +101,10 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     }
     if user_id != call.caller && !call.may(Right::ManageTokens) {
         return Err(unauthorized(500, failed, "insert API key: "));
+    }
+    if is_deleted {
+        let detail = "insert API key: pq: Cannot create API key for deleted user";
+        return Err(Answer::message(500, failed).detail(detail));
     }
     let is_same =
         |it: &ApiKey| it.user_id == user_id && it.login_type == LOGIN_TYPE && it.token_name == token_name;

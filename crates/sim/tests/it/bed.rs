@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use client::{HttpOptions, HttpTransport, transport::BoxFuture};
-use serde_json::Value;
-use testbed::{Flavour, FreshCoderd, coderd::sign_license};
+use client::{HttpOptions, HttpTransport, Transport, transport::BoxFuture};
+use serde_json::{Value, json};
+use testbed::{Flavour, FreshCoderd, Session, coderd::sign_license};
 
 use crate::{
     cases::CASES,
     memory,
-    side::{Host, Side},
+    side::{Host, PASSWORD, Side},
     transcript::difference,
 };
 
@@ -68,4 +68,46 @@ async fn memory_answers_as_the_real_coderd() {
         differences.extend(difference.map(|it| format!("{}:\n{it}", case.name)));
     }
     assert!(differences.is_empty(), "- real\n+ memory\n{}", differences.join("\n"));
+}
+
+/// What a caller sees of the rate limit of one path: the headers of the first answer and the whole refusal.
+async fn limited(transport: &dyn Transport, url: &str, token: &str) -> Value {
+    let path = format!("{}/api/v2/users/me", url.trim_end_matches('/'));
+    let request =
+        || http::Request::get(&path).header("coder-session-token", token).body(bytes::Bytes::new()).unwrap();
+    let header = |answer: &http::Response<bytes::Bytes>, name: &str| {
+        answer.headers().get(name).map(|it| it.to_str().unwrap().to_owned())
+    };
+    let first = transport.send(request()).await.unwrap();
+    let first = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|it| header(&first, it));
+    // The window may end while this runs, which allows for a second one.
+    for _ in 0..1100 {
+        let answer = transport.send(request()).await.unwrap();
+        if answer.status() == 429 {
+            let body: Value = serde_json::from_slice(answer.body()).unwrap();
+            let has_reset = header(&answer, "x-ratelimit-reset").is_some();
+            return json!({"first": first, "body": body, "retry after": header(&answer, "retry-after"),
+                "remaining": header(&answer, "x-ratelimit-remaining"), "has reset": has_reset});
+        }
+    }
+    panic!("no answer was a refusal");
+}
+
+#[tokio::test]
+async fn rate_limit_is_the_same() {
+    let bed = testbed::shared().unwrap();
+    let coder = bed.coder.as_ref().unwrap();
+    // The limit counts by account: one of this test's own leaves the others alone.
+    let name = format!("limited-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    let email = format!("{name}@bed.test");
+    let user = json!({"username": name, "email": email, "password": PASSWORD,
+        "organization_ids": [uuid::Uuid::nil()]});
+    let owner = Session::new(reqwest::Client::new(), &coder.url, &coder.token);
+    let (status, answer) = owner.request(reqwest::Method::POST, "/api/v2/users", Some(&user)).await.unwrap();
+    assert_eq!(status, 201, "{answer}");
+    let member = Session::sign_in(reqwest::Client::new(), &coder.url, &email, PASSWORD).await.unwrap();
+    let transport = HttpTransport::new(HttpOptions::default()).unwrap();
+    let real = limited(&transport, &coder.url, &member.token).await;
+    let (memory, url, token) = memory::limited().await;
+    assert_eq!(real, limited(&*memory, &url, &token).await);
 }

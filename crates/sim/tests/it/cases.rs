@@ -12,6 +12,7 @@ mod provisioner_keys;
 mod requests;
 mod site_roles;
 mod sync;
+mod texts;
 mod tokens;
 mod unlicensed;
 
@@ -71,5 +72,10 @@ pub(crate) const CASES: &[Case] = cases! {
     edges::paths;
     edges::repetitions;
     edges::statuses;
+    texts::passwords;
+    texts::addresses;
+    texts::names;
+    texts::filters;
+    texts::strangers;
     unlicensed::lapsed;
 };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use client::{
-    Client, ClientOptions,
+    Client, ClientOptions, Transport,
     appearance::UpdateAppearance,
     groups::{CreateGroup, UpdateGroup},
     idp_sync::{GroupSync, OrganizationSync, RoleSync},
@@ -20,7 +20,7 @@ use client::{
     users::{CreateFirstUser, CreateToken, CreateUser, ME},
 };
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use sim::{Coder, Options, state::State};
 use uuid::Uuid;
@@ -45,6 +45,14 @@ fn options() -> Options {
 
 pub(crate) fn side(coder: &Coder) -> Side {
     Side::new(URL, VERSION, coder.transport(), Arc::new(Memory(coder.clone())))
+}
+
+/// A deployment with coderd's rate limit: its transport, its address and the session of its owner.
+pub(crate) async fn limited() -> (Arc<dyn Transport>, String, String) {
+    let coder = Coder::new(options());
+    owner(&coder).await;
+    let session = client(&coder).login("owner@sim.test", &SecretString::from(PASSWORD)).await.unwrap();
+    (coder.transport(), URL.to_owned(), session.expose_secret().to_owned())
 }
 
 /// A deployment in memory.

@@ -72,6 +72,16 @@ pub(super) async fn terms(side: &mut Side) {
     )
     .await;
     shows(side, json!({"feature_set": "premium", "require_telemetry": true, "term": "valid"})).await;
+    let governed = json!({"managed_agent_limit": 7, "user_limit": 5});
+    shows(side, json!({"feature_set": "premium", "features": governed, "term": "grace"})).await;
+    // Two licences: of every feature the better one counts.
+    let old = json!({"feature_set": "premium", "features": {"user_limit": 9}, "term": "grace"});
+    let old = side.sign_license(old).await;
+    let old = upload(side, OWNER, &old).await.body["id"].clone();
+    shows(side, json!({"feature_set": "enterprise", "features": {"user_limit": 3}, "term": "valid"})).await;
+    shows(side, json!({"features": {"user_limit": 1}, "term": "valid"})).await;
+    shows(side, json!({"feature_set": "premium", "term": "future"})).await;
+    side.delete(OWNER, &format!("{LICENSES}/{old}")).await;
     side.entitlements().await;
 }
 
