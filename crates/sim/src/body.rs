@@ -43,7 +43,8 @@ impl Fields {
     }
 
     fn wrong_type(&self, field: &str, value: &Value, wanted: &str) -> Answer {
-        let (kind, type_name) = (kind(value), self.type_name);
+        let kind = kind(value);
+        let type_name = self.type_name;
         not_json(&format!(
             "json: cannot unmarshal {kind} into Go struct field {type_name}.{field} of type {wanted}"
         ))

@@ -24,6 +24,9 @@ use crate::{
     state::{AuditEntry, State},
 };
 
+/// How many changes are remembered.
+const LONGEST_AUDIT_LOG: usize = 10_000;
+
 /// Tells a deployment the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -202,10 +205,14 @@ impl Coder {
         let answer = admit(&mut call, endpoint.access)
             .and_then(|()| (endpoint.handler)(&mut call))
             .unwrap_or_else(|refusal| refusal);
-        let (change, caller) = (call.change.take(), call.caller);
+        let change = call.change.take();
+        let caller = call.caller;
         if let Some(change) = change {
             let user = state.users.get(&caller);
-            state.audit_log.push(AuditEntry {
+            if state.audit_log.len() >= LONGEST_AUDIT_LOG {
+                state.audit_log.pop_front();
+            }
+            state.audit_log.push_back(AuditEntry {
                 time: now,
                 request_id,
                 user_id: user.map(|it| it.id),
@@ -228,8 +235,7 @@ impl fmt::Debug for Coder {
 
 impl Transport for Coder {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
-        let response = self.serve(&request);
-        Box::pin(async { Ok(response) })
+        Box::pin(async move { Ok(self.serve(&request)) })
     }
 }
 
@@ -294,7 +300,8 @@ fn respond(
 fn fresh(seed: u64, now: Timestamp) -> State {
     let mut issued = 0;
     let mut ids = Ids { seed, issued: &mut issued };
-    let (deployment_id, default_organization) = (ids.uuid(), ids.uuid());
+    let deployment_id = ids.uuid();
+    let default_organization = ids.uuid();
     let mut state = State {
         deployment_id,
         default_organization,

@@ -30,7 +30,7 @@ const AGENT_LIMIT: i64 = 1000;
 enum Switch {
     /// By the server's defaults.
     On,
-    /// By settings that nobody made here.
+    /// By settings that this deployment does not have.
     Off,
     /// By being covered.
     Covered,
@@ -70,7 +70,7 @@ const FEATURES: [(&str, Switch); 27] = [
 ];
 /// Features that the premium set has and the enterprise set has not.
 const PREMIUM_ONLY: [&str; 3] = ["multiple_organizations", "custom_roles", "service_accounts"];
-/// Features whose warnings depend on how they are used, which nothing here does.
+/// Features whose warnings depend on their use, which is not simulated.
 const WITHOUT_WARNING: [&str; 5] = [USERS, AI_SEATS, "high_availability", "multiple_external_auth", AGENTS];
 
 /// The name of a feature that people see.
@@ -199,9 +199,11 @@ fn cover(computed: &mut Entitlements, claims: &Map<String, Value>, users: i64, n
     }
     if is_premium {
         let moment = |second| Timestamp::from_second(second).unwrap_or_default();
-        let (start, end) = (moment(AGENT_PERIOD.0), moment(AGENT_PERIOD.1));
+        let start = moment(AGENT_PERIOD.0);
+        let end = moment(AGENT_PERIOD.1);
         let usage_period = Some(UsagePeriod { issued_at: start, start, end });
-        let (limit, actual) = (Some(AGENT_LIMIT), Some(0));
+        let limit = Some(AGENT_LIMIT);
+        let actual = Some(0);
         add(computed, AGENTS, Feature { entitlement, enabled: true, limit, actual, usage_period });
     }
     for (name, value) in claims.get("features").and_then(Value::as_object).into_iter().flatten() {

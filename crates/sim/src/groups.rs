@@ -50,7 +50,8 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
     let fields = call.fields("CreateGroupRequest")?;
-    let (name, display_name) = (fields.plain("name")?, fields.plain("display_name")?);
+    let name = fields.plain("name")?;
+    let display_name = fields.plain("display_name")?;
     let mut validations = Validations::default();
     validations.required("name", &name, Some(("group_name", names::is_group_name)));
     check_display_name(&mut validations, &display_name);
@@ -202,7 +203,9 @@ fn members_of_organization(call: &Call<'_>, group: &Group, users: &[String]) -> 
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let group = found(call)?;
-    let (id, name, before) = (group.id, group.name.clone(), shown(call, group));
+    let id = group.id;
+    let name = group.name.clone();
+    let before = shown(call, group);
     if is_everyone(group) {
         let message = format!("\"{EVERYONE}\" is a reserved group and cannot be deleted!");
         return Err(Answer::message(400, message));

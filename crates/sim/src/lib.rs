@@ -10,7 +10,7 @@
 
 #![expect(
     clippy::unnecessary_wraps,
-    reason = "every handler has the same signature, also one that refuses nothing"
+    reason = "every handler has the same signature, also one that never refuses"
 )]
 
 mod answer;

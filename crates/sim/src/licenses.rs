@@ -166,3 +166,42 @@ fn shown(license: &License) -> Value {
         "claims": license.claims,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(change: &Value) -> Map<String, Value> {
+        let mut claims = json!({"version": 3, "iat": 1, "nbf": 1, "license_expires": 2, "exp": 3,
+            "account_type": "salesforce", "account_id": "a"});
+        for (name, value) in change.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        claims.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn each_required_claim_has_its_own_refusal() {
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(mistake(&claims(&json!({})), now), None);
+        let expected = [
+            (json!({"version": 2}), "license must be version 3"),
+            (json!({"iat": null}), "license has invalid or missing iat (issued at) claim"),
+            (json!({"nbf": "x"}), "license has invalid or missing nbf (not before) claim"),
+            (json!({"license_expires": null}), "license has invalid or missing license_expires claim"),
+            (json!({"license_expires": 200_000_000}), "license has invalid or missing license_expires claim"),
+            (json!({"exp": null}), "license has invalid or missing exp (expires at) claim"),
+            (json!({"account_type": ""}), "license must contain valid account type"),
+            (json!({"account_id": null}), "license must contain valid account ID"),
+        ];
+        for (change, words) in expected {
+            assert_eq!(mistake(&claims(&change), now), Some(words), "{change}");
+        }
+    }
+
+    #[test]
+    fn date_may_have_a_fraction() {
+        let claims = claims(&json!({"exp": 1_800_000_000.75}));
+        assert_eq!(date(&claims, "exp").map(Timestamp::as_second), Some(1_800_000_000));
+    }
+}

@@ -28,7 +28,8 @@ const ACCESS: [&str; 2] = ["agents-access", "organization-workspace-access"];
 
 pub(crate) fn list(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?;
-    let (limit, offset) = (number(call, "limit")?, number(call, "offset")?);
+    let limit = number(call, "limit")?;
+    let offset = number(call, "offset")?;
     let mut members: Vec<(&User, &Membership)> = organization
         .members
         .iter()

@@ -63,8 +63,10 @@ fn reserved(name: &str) -> Result<(), Answer> {
 
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let fields = call.fields("CreateOrganizationRequest")?;
-    let (name, display_name) = (fields.plain("name")?, fields.plain("display_name")?);
-    let (description, icon) = (fields.plain("description")?, fields.plain("icon")?);
+    let name = fields.plain("name")?;
+    let display_name = fields.plain("display_name")?;
+    let description = fields.plain("description")?;
+    let icon = fields.plain("icon")?;
     let mut validations = Validations::default();
     validations.required("name", &name, Some(("organization_name", names::is_name)));
     check_display_name(&mut validations, &display_name);
@@ -77,7 +79,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         let attempt = "execute transaction: create organization: ";
         return Err(unauthorized(500, "Internal error inserting organization member.", attempt));
     }
-    let (id, now) = (call.ids().uuid(), call.now);
+    let id = call.ids().uuid();
+    let now = call.now;
     let organization = Organization {
         id,
         display_name: if display_name.is_empty() { name.clone() } else { display_name },
@@ -107,8 +110,10 @@ fn check_display_name(validations: &mut Validations, display_name: &str) {
 pub(crate) fn update(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.clone();
     let fields = call.fields("UpdateOrganizationRequest")?;
-    let (name, display_name) = (fields.plain("name")?, fields.plain("display_name")?);
-    let (description, icon) = (fields.text("description")?, fields.text("icon")?);
+    let name = fields.plain("name")?;
+    let display_name = fields.plain("display_name")?;
+    let description = fields.text("description")?;
+    let icon = fields.text("icon")?;
     let mut validations = Validations::default();
     validations.check("name", &name, "organization_name", name.is_empty() || names::is_name(&name));
     check_display_name(&mut validations, &display_name);
@@ -156,7 +161,8 @@ fn check_member_roles(fields: &Fields) -> Result<(), Answer> {
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?;
-    let (id, before) = (organization.id, shown(organization));
+    let id = organization.id;
+    let before = shown(organization);
     let name = organization.name.clone();
     if organization.is_default {
         return Err(Answer::message(400, "Default organization cannot be deleted."));
@@ -168,7 +174,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
         let attempt = "delete organization: execute transaction: delete organization: ";
         return Err(unauthorized(500, "Internal error deleting organization.", attempt));
     }
-    // coderd takes every failure for this one, a missing right too, and then may have nothing to list.
+    // coderd answers every failure like this, also a missing right, and then the list may be empty.
     if !is_allowed || !remaining.is_empty() {
         let detail = format!("This organization has {} that must be deleted first.", remaining.join(", "));
         return Err(Answer::message(500, "Error deleting organization.").detail(detail));

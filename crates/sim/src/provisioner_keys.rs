@@ -66,7 +66,8 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
     let fields = call.fields("CreateProvisionerKeyRequest")?;
-    let (name, tags) = (fields.plain("name")?, fields.text_map("tags")?);
+    let name = fields.plain("name")?;
+    let tags = fields.text_map("tags")?;
     let refused = |message: String| Err(Answer::message(400, message.clone()).field("name", message));
     if name.is_empty() {
         return refused("Name is required".to_owned());
@@ -85,7 +86,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         let message = format!("Provisioner key with name '{name}' already exists in organization");
         return Err(Answer::message(409, message));
     }
-    let (id, value) = (call.ids().uuid(), call.ids().key());
+    let id = call.ids().uuid();
+    let value = call.ids().key();
     let key = ProvisionerKey {
         id,
         number: call.state.issued,
@@ -109,7 +111,8 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
     let name = call.parameter("provisionerkey").to_ascii_lowercase();
     let key = named(call.state, organization, &name).ok_or_else(not_found)?;
-    let (id, before) = (key.id, shown(key));
+    let id = key.id;
+    let before = shown(key);
     if RESERVED.iter().any(|(it, _)| *it == name) {
         return Err(Answer::message(400, format!("Cannot delete reserved '{name}' provisioner key")));
     }
@@ -150,7 +153,8 @@ pub(crate) fn connect(
     now: Timestamp,
 ) -> Option<Uuid> {
     let key = by_value(state, value)?;
-    let (key_id, organization_id) = (key.id, key.organization_id);
+    let key_id = key.id;
+    let organization_id = key.organization_id;
     // coderd drops tags without a value and adds its own two.
     let mut tags: BTreeMap<String, String> = key.tags.clone();
     tags.retain(|_, value| !value.is_empty());

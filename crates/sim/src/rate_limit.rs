@@ -11,6 +11,8 @@ const LOGIN: &str = "/api/v2/users/login";
 /// What was counted. Not part of the state: a restart begins with an empty count, as coderd does.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit {
+    /// The last window in which a request was counted.
+    window: i64,
     counts: BTreeMap<(String, String), Count>,
 }
 
@@ -36,6 +38,10 @@ impl RateLimit {
     pub(crate) fn count(&mut self, limit: u32, who: &str, path: &str, now: Timestamp) -> Allowance {
         let limit = if path == LOGIN { limit.min(LOGIN_LIMIT) } else { limit };
         let window = now.as_second().div_euclid(WINDOW);
+        if self.window != window {
+            self.counts.retain(|_, it| it.window + 1 >= window);
+            self.window = window;
+        }
         let count = self.counts.entry((who.to_owned(), path.to_owned())).or_default();
         if count.window != window {
             count.previous = if count.window + 1 == window { count.current } else { 0 };

@@ -25,7 +25,7 @@ pub(crate) fn mistake(expression: &str) -> Option<String> {
     reader.read().err()
 }
 
-/// Reads an expression from left to right. Only the structure is checked, nothing is matched.
+/// Reads an expression from left to right and checks its structure.
 struct Reader<'a> {
     whole: &'a str,
     at: usize,
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
 
     fn read(&mut self) -> Checked {
         let mut repeatable = false;
-        // Where the last repetition began, if nothing is between it and here.
+        // Where the last repetition began. `None` when a letter follows it.
         let mut repetition = None;
         while let Some(letter) = self.rest().chars().next() {
             let begun = self.at;

@@ -30,7 +30,8 @@ pub(crate) fn holder(state: &State, headers: &HeaderMap, now: Timestamp) -> Opti
 /// Finds the caller by the token of the request, and renews the session.
 pub(crate) fn authenticate(call: &mut Call<'_>) -> Result<(), Answer> {
     let key = valid_key(call.state, call.headers, call.now)?;
-    let (id, user_id) = (key.id.clone(), key.user_id);
+    let id = key.id.clone();
+    let user_id = key.user_id;
     let now = call.now;
     if let Some(user) = call.state.users.get_mut(&user_id) {
         if user.status == "dormant" {
@@ -108,7 +109,8 @@ pub(crate) fn issue(call: &mut Call<'_>, template: ApiKey) -> String {
 
 pub(crate) fn login(call: &mut Call<'_>) -> Handled {
     let fields = call.fields("LoginWithPasswordRequest")?;
-    let (email, password) = (fields.plain("email")?, fields.plain("password")?);
+    let email = fields.plain("email")?;
+    let password = fields.plain("password")?;
     let mut validations = Validations::default();
     validations.required("email", &email, Some(("email", names::is_email)));
     validations.required("password", &password, None);
@@ -120,7 +122,8 @@ pub(crate) fn login(call: &mut Call<'_>) -> Handled {
     let Some(user) = matching else {
         return Err(Answer::message(401, "Incorrect email or password."));
     };
-    let (user_id, username) = (user.id, user.username.clone());
+    let user_id = user.id;
+    let username = user.username.clone();
     if user.status == "suspended" {
         let message = "Your account is suspended. Contact an admin to reactivate your account.";
         return Err(Answer::message(401, message));

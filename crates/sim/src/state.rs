@@ -1,6 +1,6 @@
 //! Everything that a deployment remembers, as plain values that can be saved and loaded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ pub struct State {
     pub group_sync: BTreeMap<Uuid, Value>,
     pub role_sync: BTreeMap<Uuid, Value>,
     pub appearance: Appearance,
-    pub audit_log: Vec<AuditEntry>,
+    /// The last changes, oldest first.
+    pub audit_log: VecDeque<AuditEntry>,
 }
 
 /// An account, also a deleted one.

@@ -64,7 +64,8 @@ pub(crate) fn limits(call: &mut Call<'_>) -> Handled {
 pub(crate) fn list(call: &mut Call<'_>) -> Handled {
     let user = call.user()?;
     let includes = |name: &str| matches!(call.query(name), Some("true" | "1" | "t" | "T" | "TRUE" | "True"));
-    let (all, expired) = (includes("include_all"), includes("include_expired"));
+    let all = includes("include_all");
+    let expired = includes("include_expired");
     let is_readable = |key: &ApiKey| key.user_id == call.caller || call.may(Right::ManageTokens);
     let listed = call.state.api_keys.values().filter(|key| {
         key.login_type == LOGIN_TYPE
@@ -85,7 +86,9 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
 
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let user = call.user()?;
-    let (user_id, username, longest) = (user.id, user.username.clone(), longest(user));
+    let user_id = user.id;
+    let username = user.username.clone();
+    let longest = longest(user);
     let is_deleted = user.deleted;
     let fields = call.fields("CreateTokenRequest")?;
     let scopes = wanted_scopes(&fields)?;
@@ -190,7 +193,9 @@ pub(crate) fn token(call: &mut Call<'_>) -> Handled {
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let key = key(call)?;
-    let (id, name, before) = (key.id.clone(), key.token_name.clone(), shown(key));
+    let id = key.id.clone();
+    let name = key.token_name.clone();
+    let before = shown(key);
     call.state.api_keys.remove(&id);
     call.changed("api_key", (id, &name), before, Value::Null);
     Ok(Answer::empty(204))

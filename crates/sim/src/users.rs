@@ -228,7 +228,8 @@ fn check_password(password: &str) -> Result<(), Answer> {
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let user = call.user()?;
-    let (id, before) = (user.id, shown(call.state, user));
+    let id = user.id;
+    let before = shown(call.state, user);
     let username = user.username.clone();
     if id == call.caller {
         return Err(Answer::message(403, "You cannot delete yourself!"));
@@ -251,7 +252,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     Ok(Answer::message(200, "User has been deleted!"))
 }
 
-/// An account with an id and nothing else.
+/// An account with an id and empty fields.
 fn blank(call: &mut Call<'_>) -> User {
     User {
         id: call.ids().uuid(),
@@ -271,7 +272,8 @@ fn blank(call: &mut Call<'_>) -> User {
 }
 
 fn insert(call: &mut Call<'_>, mut user: User, password: Option<&str>, organization_ids: &[Uuid]) -> Uuid {
-    let (id, username) = (user.id, user.username.clone());
+    let id = user.id;
+    let username = user.username.clone();
     user.password = password.map(|it| hashed_password(id, it));
     call.state.users.insert(id, user);
     for organization in organization_ids {

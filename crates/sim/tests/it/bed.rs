@@ -63,7 +63,8 @@ async fn memory_answers_as_the_real_coderd() {
     for case in CASES {
         (case.run)(&mut real).await;
         (case.run)(&mut memory).await;
-        let (real, memory) = (real.begin(), memory.begin());
+        let real = real.begin();
+        let memory = memory.begin();
         let difference = difference(&real.entries, &memory.entries);
         differences.extend(difference.map(|it| format!("{}:\n{it}", case.name)));
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use client::{
-    Client, ClientOptions, Transport,
+    Class, Client, ClientOptions, Transport,
     appearance::UpdateAppearance,
     groups::{CreateGroup, UpdateGroup},
     idp_sync::{GroupSync, OrganizationSync, RoleSync},
@@ -22,7 +22,7 @@ use client::{
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
-use sim::{Coder, Options, state::State};
+use sim::{Coder, LicenseCheck, Options, state::State};
 use uuid::Uuid;
 
 use crate::{
@@ -85,6 +85,12 @@ fn claims(wanted: &Value) -> Map<String, Value> {
     };
     for (name, offset) in [("nbf", nbf), ("license_expires", license_expires), ("exp", exp)] {
         claims.insert(name.to_owned(), json!(now + offset));
+    }
+    for (name, claim) in [("grace_at", "license_expires"), ("expires_at", "exp")] {
+        if let Some(date) = claims.remove(name) {
+            let date: Timestamp = date.as_str().unwrap().parse().unwrap();
+            claims.insert(claim.to_owned(), json!(date.as_second()));
+        }
     }
     claims.entry("feature_set").or_insert_with(|| json!(""));
     claims.insert("iss".to_owned(), json!("test@testing.test"));
@@ -251,6 +257,15 @@ async fn audit_log_has_who_changed_what() {
     assert_eq!((quota(&update.before), quota(&update.after)), (json!(0), json!(3)));
     assert!(of_groups[2].change.after.is_null());
     assert!(!serde_json::to_string(&log).unwrap().contains(PASSWORD));
+}
+
+#[tokio::test]
+async fn licence_of_another_deployment_is_accepted_only_by_its_claims() {
+    let license = SecretString::from(Coder::new(Options { seed: 2, ..options() }).sign_license(&Map::new()));
+    let refused = owner(&unlimited()).await.add_license(&license).await.unwrap_err();
+    assert_eq!(refused.class(), Class::Invalid);
+    let lenient = Coder::new(Options { license_check: LicenseCheck::ClaimsOnly, ..options() });
+    owner(&lenient).await.add_license(&license).await.unwrap();
 }
 
 #[tokio::test]

@@ -210,7 +210,7 @@ impl Side {
         answer
     }
 
-    /// Reads the roles of an organization: their order is random, and nobody here reads their permissions.
+    /// Reads the roles of an organization: their order is random, and their permissions are not read by the client.
     pub(crate) async fn roles(&mut self, who: &str, organization: &str) {
         let path = format!("/api/v2/organizations/{organization}/members/roles");
         let mut roles = self.unrecorded(who, &path).await;

@@ -122,7 +122,7 @@ pub(super) async fn statuses(side: &mut Side) {
     }
     side.get(OWNER, "/api/v2/users/me/keys/tokens?include_all=true").await;
     let wrong = ["wrongwrong", &"W1".repeat(11)].join("-");
-    for path in ["/api/v2/appearance", "/api/v2/buildinfo", "/api/v2/entitlements-of-nobody"] {
+    for path in ["/api/v2/appearance", "/api/v2/buildinfo", "/api/v2/nonsense"] {
         let answer =
             side.unrecorded_with(("GET", path, &Value::Null), &[("coder-session-token", &wrong)]).await;
         side.transcript.note(&format!("wrong GET {path}"), &json!([answer.status, answer.body["message"]]));

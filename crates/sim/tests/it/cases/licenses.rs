@@ -30,8 +30,7 @@ pub(super) async fn refused_licenses(side: &mut Side) {
     side.post(OWNER, LICENSES, json!({})).await;
     let valid = side.sign_license(json!({"feature_set": "premium", "term": "valid"})).await;
     let (signed, signature) = valid.rsplit_once('.').unwrap();
-    let mut reversed: String = signature.chars().rev().collect();
-    reversed.truncate(signature.len());
+    let reversed: String = signature.chars().rev().collect();
     let parts: Vec<&str> = valid.split('.').collect();
     let no_claims = format!("{}.e30.{}", parts[0], parts[2]);
     for license in ["nonsense", "a.b.c", &format!("{signed}.{reversed}"), &no_claims] {
@@ -39,13 +38,15 @@ pub(super) async fn refused_licenses(side: &mut Side) {
     }
     upload(side, MEMBER, &valid).await;
     upload(side, ANONYMOUS, &valid).await;
-    for term in ["expired"] {
-        let license = side.sign_license(json!({"feature_set": "premium", "term": term})).await;
-        upload(side, OWNER, &license).await;
-    }
+    let expired = side.sign_license(json!({"feature_set": "premium", "term": "expired"})).await;
+    upload(side, OWNER, &expired).await;
     let elsewhere = "4f4f4f4f-0000-4000-8000-000000000009";
     let locked = side.sign_license(json!({"feature_set": "premium", "deployment_ids": [elsewhere]})).await;
     upload(side, OWNER, &locked).await;
+    let endless = json!({"feature_set": "premium", "grace_at": "2099-01-01T00:00:00Z",
+        "expires_at": "2099-01-01T00:00:00Z"});
+    let endless = side.sign_license(endless).await;
+    upload(side, OWNER, &endless).await;
     side.get(OWNER, LICENSES).await;
     side.delete(OWNER, &format!("{LICENSES}/77")).await;
     side.delete(OWNER, &format!("{LICENSES}/x")).await;

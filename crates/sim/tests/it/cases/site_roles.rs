@@ -52,6 +52,9 @@ async fn attempts(side: &mut Side, who: &str) {
     side.post(who, "/api/v2/users", user(&[])).await;
     side.delete(who, "/api/v2/users/made").await;
     side.delete(OWNER, "/api/v2/users/made").await;
+    side.post(OWNER, "/api/v2/users", user(&["owner"])).await;
+    side.delete(who, "/api/v2/users/made").await;
+    side.delete(OWNER, "/api/v2/users/made").await;
 }
 
 pub(super) async fn site_roles(side: &mut Side) {
@@ -67,7 +70,7 @@ pub(super) async fn site_roles(side: &mut Side) {
     attempts(side, MEMBER).await;
 }
 
-/// Somebody without rights who is in an organization that can be changed.
+/// An account without rights that is a member of an organization which can be changed.
 pub(super) async fn insider(side: &mut Side) {
     let id = side.post(OWNER, "/api/v2/organizations", json!({"name": "inside"})).await.text("id");
     let user = json!({"username": "insider", "email": "insider@sim.test", "password": PASSWORD,

@@ -45,7 +45,8 @@ struct Mistaken {
 
 impl Mistaken {
     async fn answer(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let method = request.method().clone();
+        let path = request.uri().path().to_owned();
         let is_sync = path.ends_with("/settings/idpsync/organization");
         if self.mistake == Mistake::LostWrite && method == "PATCH" && is_sync {
             let mut echo = Response::new(request.into_body());
@@ -90,7 +91,8 @@ async fn differing(mut one: Side, mut other: Side) -> Vec<&'static str> {
     for case in CASES {
         (case.run)(&mut one).await;
         (case.run)(&mut other).await;
-        let (one, other) = (one.begin(), other.begin());
+        let one = one.begin();
+        let other = other.begin();
         differing.extend(difference(&one.entries, &other.entries).map(|_| case.name));
     }
     differing
