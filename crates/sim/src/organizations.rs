@@ -72,7 +72,11 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     check_display_name(&mut validations, &display_name);
     validations.done()?;
     reserved(&name)?;
-    if organization_named(call.state, &name).is_some() {
+    if let Some(taken) = organization_named(call.state, &name) {
+        if !call.may(Right::ReadOrganizations) && !taken.members.contains_key(&call.caller) {
+            let message = format!("Internal error fetching organization \"{name}\".");
+            return Err(unauthorized(500, &message, ""));
+        }
         return Err(Answer::message(409, "Organization already exists with that name."));
     }
     if !call.may(Right::ManageOrganizations) {

@@ -41,16 +41,27 @@ pub(crate) fn reserved(organization: Uuid, now: Timestamp) -> BTreeMap<Uuid, Pro
     RESERVED.iter().enumerate().map(key).collect()
 }
 
+/// Whether the caller sees the keys of the organization of the path. For others the list is empty.
+fn is_readable(call: &Call<'_>) -> Result<bool, Answer> {
+    let is_member = call.organization()?.members.contains_key(&call.caller);
+    Ok(is_member || call.may(Right::ReadProvisionerKeys))
+}
+
 pub(crate) fn list(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
+    let is_readable = is_readable(call)?;
     let mut daemons: BTreeMap<Uuid, Vec<Value>> = BTreeMap::new();
     let recent =
         call.state.daemons.values().filter(|it| call.now.duration_since(it.last_seen_at) <= RECENTLY);
     for daemon in recent {
         daemons.entry(daemon.key_id).or_default().push(shown_daemon(daemon));
     }
-    let mut keys: Vec<&ProvisionerKey> =
-        call.state.provisioner_keys.values().filter(|it| it.organization_id == organization).collect();
+    let mut keys: Vec<&ProvisionerKey> = call
+        .state
+        .provisioner_keys
+        .values()
+        .filter(|it| it.organization_id == organization && is_readable)
+        .collect();
     keys.sort_by_key(|it| it.number);
     let mut listed: Vec<Value> = keys
         .iter()
@@ -109,8 +120,9 @@ fn named<'a>(state: &'a State, organization: Uuid, name: &str) -> Option<&'a Pro
 
 pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     let organization = call.organization()?.id;
+    let is_readable = is_readable(call)?;
     let name = call.parameter("provisionerkey").to_ascii_lowercase();
-    let key = named(call.state, organization, &name).ok_or_else(not_found)?;
+    let key = named(call.state, organization, &name).filter(|_| is_readable).ok_or_else(not_found)?;
     let id = key.id;
     let before = shown(key);
     if RESERVED.iter().any(|(it, _)| *it == name) {

@@ -10,6 +10,8 @@ pub(crate) enum Right {
     ReadUsers,
     ManageUsers,
     ManageGroups,
+    /// Members of an organization have it there.
+    ReadProvisionerKeys,
     ManageProvisionerKeys,
     ManageSync,
     ManageLicenses,
@@ -40,7 +42,9 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
     let holders: &[&str] = match right {
         Right::ReadOrganizations | Right::ReadUsers => &[OWNER, USER_ADMIN, TEMPLATE_ADMIN, AUDITOR],
         Right::ManageUsers | Right::ManageGroups | Right::ManageSync => &[OWNER, USER_ADMIN],
-        Right::ManageProvisionerKeys | Right::CountResources => &[OWNER, TEMPLATE_ADMIN],
+        Right::ReadProvisionerKeys | Right::ManageProvisionerKeys | Right::CountResources => {
+            &[OWNER, TEMPLATE_ADMIN]
+        }
         Right::ManageOrganizations
         | Right::ManageLicenses
         | Right::ManageAppearance

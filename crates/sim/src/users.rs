@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::{
-    answer::{Answer, Handled, forbidden, not_found, unlicensed},
+    answer::{Answer, Handled, forbidden, not_found, unauthorized, unlicensed},
     body::{self, Fields, Validations, not_json},
     call::{Call, NEVER, user_named},
     entitlements, names, organizations, password,
@@ -189,6 +189,9 @@ fn check_places(call: &Call<'_>, fields: &Fields, wanted: &Wanted) -> Result<Vec
     let has_email =
         |it: &User| !it.deleted && !wanted.email.is_empty() && it.email.eq_ignore_ascii_case(&wanted.email);
     if user_named(call.state, &wanted.username).is_some() || call.state.users.values().any(has_email) {
+        if !call.may(Right::ReadUsers) {
+            return Err(unauthorized(500, "Internal error fetching user.", ""));
+        }
         return Err(Answer::message(409, "User already exists."));
     }
     for id in &mut ids {

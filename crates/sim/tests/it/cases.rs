@@ -15,6 +15,7 @@ mod sync;
 mod texts;
 mod tokens;
 mod unlicensed;
+mod walk;
 
 use client::transport::BoxFuture;
 
@@ -77,5 +78,7 @@ pub(crate) const CASES: &[Case] = cases! {
     texts::names;
     texts::filters;
     texts::strangers;
+    walk::first_walk;
+    walk::second_walk;
     unlicensed::lapsed;
 };

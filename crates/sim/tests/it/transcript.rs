@@ -13,6 +13,8 @@ const SECRETS: [&str; 2] = ["key", "session_token"];
 /// A moment that is a constant of coderd is compared as it is.
 const CONSTANT_YEARS: [i16; 4] = [1, 1970, 2025, 2125];
 
+/// The length of a token: its id, a hyphen and its secret. Provisioner keys are longer and may have a hyphen anywhere.
+const TOKEN_LENGTH: usize = 33;
 /// What lists are sorted by.
 const NAMES: [&str; 3] = ["token_name", "name", "username"];
 
@@ -96,7 +98,7 @@ impl Names {
         let secrets = SECRETS.iter().filter_map(|it| object.get(*it)?.as_str());
         for secret in secrets.map(str::to_owned).collect::<Vec<_>>() {
             self.placeholder("secret", &secret);
-            if let Some((id, _)) = secret.split_once('-').filter(|(id, _)| id.len() == 10) {
+            if let Some((id, _)) = secret.split_once('-').filter(|_| secret.len() == TOKEN_LENGTH) {
                 self.placeholder("key", id);
             }
         }
@@ -153,7 +155,11 @@ fn shown_time(time: Timestamp) -> String {
 /// Objects with names in the order of their names: coderd lists them in the order of its tables, which moves with
 /// every update.
 fn sorted(items: &[Value]) -> Vec<&Value> {
-    let name = |it: &&Value| NAMES.iter().find_map(|key| it[*key].as_str().map(str::to_owned));
+    let name = |it: &&Value| {
+        // An entry of the list of provisioner keys has its name one level deeper.
+        let named = it.get("key").unwrap_or(it);
+        NAMES.iter().find_map(|key| named[*key].as_str().map(str::to_owned))
+    };
     let mut sorted: Vec<&Value> = items.iter().collect();
     if sorted.iter().all(|it| it.is_object()) {
         sorted.sort_by_key(name);

@@ -6,13 +6,11 @@ use crate::side::{MEMBER, OWNER, PASSWORD, Side};
 
 const ROLES: [&str; 3] = ["user-admin", "template-admin", "auditor"];
 
-/// One call of every kind of right.
-async fn attempts(side: &mut Side, who: &str) {
-    let organization = "/api/v2/organizations/default";
-    side.get(who, "/api/v2/organizations").await;
-    side.patch(who, "/api/v2/organizations/payments", json!({"description": who})).await;
-    side.delete(who, "/api/v2/organizations/payments").await;
-    side.post(who, "/api/v2/organizations", json!({"name": "theirs"})).await;
+/// One call of every kind of right over one organization.
+async fn attempts_inside(side: &mut Side, who: &str, organization: &str) {
+    let organization = format!("/api/v2/organizations/{organization}");
+    side.patch(who, &organization, json!({"description": who})).await;
+    side.delete(who, &organization).await;
     side.get(who, &format!("{organization}/paginated-members")).await;
     let group = side.post(who, &format!("{organization}/groups"), json!({"name": who})).await.text("id");
     if !group.is_empty() {
@@ -20,25 +18,38 @@ async fn attempts(side: &mut Side, who: &str) {
         side.delete(who, &format!("/api/v2/groups/{group}")).await;
     }
     let everyone = side.get(who, &format!("{organization}/groups")).await.body[0]["organization_id"].clone();
-    let everyone = format!("/api/v2/groups/{}", everyone.as_str().unwrap_or_default());
+    let everyone =
+        format!("/api/v2/groups/{}", everyone.as_str().unwrap_or("00000000-0000-0000-0000-000000000009"));
     side.patch(who, &everyone, json!({"quota_allowance": 2})).await;
-    side.get(who, "/api/v2/organizations/payments/groups").await;
-    side.post(who, &format!("{organization}/provisionerkeys"), json!({"name": who})).await;
-    side.get(who, &format!("{organization}/provisionerkeys/daemons")).await;
-    side.delete(who, &format!("{organization}/provisionerkeys/{who}")).await;
+    let keys = format!("{organization}/provisionerkeys");
+    side.post(OWNER, &keys, json!({"name": "theirs"})).await;
+    side.get(who, &format!("{keys}/daemons")).await;
+    side.delete(who, &format!("{keys}/theirs")).await;
+    side.delete(OWNER, &format!("{keys}/theirs")).await;
+    side.post(who, &keys, json!({"name": who})).await;
+    side.delete(who, &format!("{keys}/{who}")).await;
+    for document in ["groups", "roles"] {
+        let document = format!("{organization}/settings/idpsync/{document}");
+        side.get(who, &document).await;
+        side.patch(who, &document, json!({})).await;
+    }
+}
+
+/// One call of every kind of right.
+async fn attempts(side: &mut Side, who: &str) {
+    side.get(who, "/api/v2/organizations").await;
+    side.post(who, "/api/v2/organizations", json!({"name": "theirs"})).await;
+    side.post(who, "/api/v2/organizations", json!({"name": "payments"})).await;
+    attempts_inside(side, who, "default").await;
+    attempts_inside(side, who, "payments").await;
+    side.roles(who, "payments").await;
     side.get(who, "/api/v2/licenses").await;
     side.post(who, "/api/v2/licenses", json!({"license": "nonsense"})).await;
     side.post(who, "/api/v2/licenses/refresh-entitlements", Value::Null).await;
     side.put(who, "/api/v2/appearance", json!({"application_name": "Kept"})).await;
-    let documents = [
-        "/api/v2/settings/idpsync/organization".to_owned(),
-        format!("{organization}/settings/idpsync/groups"),
-        format!("{organization}/settings/idpsync/roles"),
-    ];
-    for document in documents {
-        side.get(who, &document).await;
-        side.patch(who, &document, json!({"organization_assign_default": true})).await;
-    }
+    let document = "/api/v2/settings/idpsync/organization";
+    side.get(who, document).await;
+    side.patch(who, document, json!({"organization_assign_default": true})).await;
     side.get(who, "/api/v2/users/owner").await;
     side.get(who, "/api/v2/users/owner/keys/tokens").await;
     side.get(who, "/api/v2/users/owner/keys/tokens/tokenconfig").await;
@@ -51,6 +62,8 @@ async fn attempts(side: &mut Side, who: &str) {
     side.post(who, "/api/v2/users", user(&["auditor"])).await;
     side.post(who, "/api/v2/users", user(&[])).await;
     side.delete(who, "/api/v2/users/made").await;
+    side.post(OWNER, "/api/v2/users", user(&[])).await;
+    side.post(who, "/api/v2/users", user(&[])).await;
     side.delete(OWNER, "/api/v2/users/made").await;
     side.post(OWNER, "/api/v2/users", user(&["owner"])).await;
     side.delete(who, "/api/v2/users/made").await;
