@@ -34,6 +34,7 @@ pub(crate) fn authenticate(call: &mut Call<'_>) -> Result<(), Answer> {
     let user_id = key.user_id;
     let now = call.now;
     if let Some(user) = call.state.users.get_mut(&user_id) {
+        user.last_seen_at = Some(now);
         if user.status == "dormant" {
             "active".clone_into(&mut user.status);
         }
@@ -46,7 +47,6 @@ pub(crate) fn authenticate(call: &mut Call<'_>) -> Result<(), Answer> {
                 ),
             ));
         }
-        user.last_seen_at = Some(now);
     }
     if let Some(key) = call.state.api_keys.get_mut(&id) {
         if key.last_used.is_none_or(|it| now.duration_since(it) > HOUR) {

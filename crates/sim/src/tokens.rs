@@ -123,7 +123,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         login_type: LOGIN_TYPE.to_owned(),
         token_name: token_name.clone(),
         scopes,
-        lifetime_seconds: lifetime.as_secs(),
+        // coderd takes a lifetime of no whole second for none, and shows a day.
+        lifetime_seconds: if lifetime.as_secs() == 0 { 24 * 3600 } else { lifetime.as_secs() },
         created_at: now,
         updated_at: now,
         expires_at: now.checked_add(lifetime).unwrap_or(Timestamp::MAX),

@@ -66,6 +66,7 @@ pub(crate) const CASES: &[Case] = cases! {
     accounts::service_accounts;
     tokens::tokens;
     tokens::limits;
+    tokens::expired;
     tokens::logout;
     site_roles::site_roles;
     site_roles::insider;

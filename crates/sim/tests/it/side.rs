@@ -21,6 +21,8 @@ pub(crate) const MEMBER: &str = "member";
 /// The password of every account of the suite.
 pub(crate) const PASSWORD: &str = "Conformance-31-cases!";
 
+/// Headers of every answer, by which the client knows that coderd answered.
+const OWN: [&str; 2] = ["x-coder-build-version", "x-coder-request-id"];
 /// Headers that callers depend on.
 const HEADERS: [&str; 1] = ["retry-after"];
 
@@ -194,8 +196,9 @@ impl Side {
 
 /// The headers that callers depend on, without values that move with the clock.
 fn shown(headers: &HeaderMap) -> String {
-    let sent: Vec<&str> = HEADERS.into_iter().filter(|it| headers.contains_key(*it)).collect();
-    if sent.is_empty() { String::new() } else { format!(" with {}", sent.join(", ")) }
+    let sent = HEADERS.into_iter().filter(|it| headers.contains_key(*it)).map(|it| format!(" with {it}"));
+    let missing = OWN.into_iter().filter(|it| !headers.contains_key(*it)).map(|it| format!(" without {it}"));
+    sent.chain(missing).collect::<Vec<_>>().concat()
 }
 
 impl Side {

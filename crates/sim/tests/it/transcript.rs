@@ -136,6 +136,9 @@ impl Names {
         for (given, placeholder) in given {
             text = text.replace(given, placeholder);
         }
+        if let Some((before, _)) = text.split_once("API key expired at ") {
+            return format!("{before}API key expired at <time>");
+        }
         match text.split_once("please wait ") {
             Some((before, after)) => {
                 let after = after.trim_start_matches(|it: char| it.is_ascii_digit());

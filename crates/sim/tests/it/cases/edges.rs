@@ -110,7 +110,11 @@ pub(super) async fn statuses(side: &mut Side) {
         let token = side.post(ANONYMOUS, "/api/v2/users/login", login).await.text("session_token");
         side.set_token("status", &token);
         side.get("status", "/api/v2/users/me").await;
-        side.post(OWNER, &format!("/api/v2/users/{name}/keys/tokens"), json!({"token_name": "x"})).await;
+        let tokens = format!("/api/v2/users/{name}/keys/tokens");
+        let minted = side.post(OWNER, &tokens, json!({"token_name": "x"})).await.text("key");
+        side.set_token("minted", &minted);
+        side.get("minted", "/api/v2/users/me").await;
+        side.get(OWNER, &format!("/api/v2/users/{name}")).await;
         side.delete(OWNER, &format!("/api/v2/users/{name}")).await;
         side.get("status", "/api/v2/users/me").await;
         side.post(

@@ -72,6 +72,22 @@ pub(super) async fn limits(side: &mut Side) {
     note_lifetimes(side, &listed);
 }
 
+pub(super) async fn expired(side: &mut Side) {
+    let brief = json!({"token_name": "brief", "lifetime": 1});
+    let token = side.post(MEMBER, TOKENS, brief.clone()).await.text("key");
+    side.set_token("expired", &token);
+    side.get("expired", "/api/v2/users/me").await;
+    side.get(MEMBER, TOKENS).await;
+    side.get(MEMBER, &format!("{TOKENS}?include_expired=true")).await;
+    side.get(MEMBER, &format!("{TOKENS}?include_expired=1")).await;
+    side.get(MEMBER, &format!("{TOKENS}?include_expired=nonsense")).await;
+    let id = token.split_once('-').unwrap().0;
+    side.get(MEMBER, &format!("/api/v2/users/me/keys/{id}")).await;
+    side.post(MEMBER, TOKENS, brief).await;
+    side.delete(MEMBER, &format!("/api/v2/users/me/keys/{id}")).await;
+    side.get("expired", "/api/v2/users/me").await;
+}
+
 pub(super) async fn logout(side: &mut Side) {
     side.sign_up("leaving").await;
     side.post("leaving", "/api/v2/users/logout", Value::Null).await;
