@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
 use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Memory, URL, VERSION, side, unlimited};
@@ -108,7 +109,8 @@ async fn every_mistake_is_found() {
     for mistake in MISTAKES {
         let coder = unlimited();
         let transport = Arc::new(Mistaken { inner: coder.transport(), mistake });
-        let mistaken = Side::new(URL, VERSION, transport, Arc::new(Memory(coder)));
+        let host = Memory { coder, clock: Arc::new(Timestamp::now) };
+        let mistaken = Side::new(URL, VERSION, transport, Arc::new(host));
         assert_ne!(differing(side(&unlimited()), mistaken).await, [""; 0], "{mistake:?}");
     }
 }
