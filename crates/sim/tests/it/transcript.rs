@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// The first difference between two transcripts, as text. `None` where they are equal.
+/// The differences between two transcripts as text. `None` where the transcripts are equal.
 pub(crate) fn difference(one: &[Entry], other: &[Entry]) -> Option<String> {
     let pairs = one.iter().zip(other);
     let differing = pairs.filter(|(one, other)| one != other);
