@@ -15,47 +15,97 @@ use kube::{Resource, ResourceExt as _, core::Selector};
 use serde_json::json;
 
 use super::{
-    Child, ChildEffect, Keeper, Key, Live, Situation, plan, pod_logs,
+    Child, ChildEffect, Keeper, Key, Live, Planned, Situation, plan, pod_logs,
     rollout::{Rollout, Seen, rollout},
 };
 use crate::{
     control_plane::children::WORKSPACES_ROLE,
     outcome::Blocked,
     own_secrets::{self, RefusedSecret},
-    plan::{Action, Step},
+    plan::{Action, Plan, Step},
     ports::{Cluster, ClusterError, Event, Only, Reading, Write},
 };
 
-/// Makes the objects what they should be. Tells what became of the pods of that Deployment, which have these labels, and what
-/// was not done because it is somebody else's.
+/// What should be, and what is.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    /// The Deployment whose pods are looked at, and the labels of these.
+    pub deployment: &'a str,
+    pub pods: &'a Selector,
+    /// The objects that should be.
+    pub children: &'a [Child],
+    /// Those that have their labels.
+    pub live: Vec<Live>,
+}
+
+/// What became of the objects of a manifest.
+#[derive(Debug)]
+pub struct Kept {
+    pub run: Run,
+    /// What was not done because it is somebody else's, or because the API server refuses it.
+    pub refused: Vec<Blocked>,
+    /// Whether something was written.
+    pub changed: bool,
+}
+
+/// Makes the objects what they should be, if the plan for that may be carried out.
 pub async fn keep<K>(
     keeper: &K,
-    (deployment, pods): (&str, &Selector),
-    children: &[Child],
-    mut live: Vec<Live>,
+    objects: Comparison<'_>,
+    may: &(dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync),
     cluster: &dyn Cluster,
-) -> Result<(Run, Vec<Blocked>), ClusterError>
+) -> Result<Kept, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    if let Some(refused) = refused_secret(keeper, children, &live, cluster).await? {
-        return Ok((seen(keeper, deployment, pods, cluster).await?, vec![refused]));
+    let Comparison { deployment, pods, .. } = objects;
+    if let Some(refused) = refused_secret(keeper, objects.children, &objects.live, cluster).await? {
+        let run = seen(keeper, deployment, pods, cluster).await?;
+        return Ok(Kept { run, refused: vec![refused], changed: false });
     }
+    let own_namespace = keeper.namespace().unwrap_or_default();
+    let (mut planned, mut run) = compare(keeper, objects, cluster).await?;
+    let changed = !planned.plan.is_empty() && may(&planned.plan);
+    if changed {
+        planned.refused.extend(carry_out(keeper, &planned.plan.steps, cluster).await?);
+        run = seen(keeper, deployment, pods, cluster).await?;
+    }
+    run.listen(&own_namespace, pods, cluster).await?;
+    Ok(Kept { run, refused: planned.refused, changed })
+}
+
+/// What would be done to the objects. Nothing is written.
+pub async fn preview<K>(
+    keeper: &K,
+    objects: Comparison<'_>,
+    cluster: &dyn Cluster,
+) -> Result<Plan<ChildEffect>, ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Ok(compare(keeper, objects, cluster).await?.0.plan)
+}
+
+/// Compares the objects that should be with those that are.
+async fn compare<K>(
+    keeper: &K,
+    objects: Comparison<'_>,
+    cluster: &dyn Cluster,
+) -> Result<(Planned, Run), ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let Comparison { deployment, pods, children, mut live } = objects;
     let own_namespace = keeper.namespace().unwrap_or_default();
     let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, cluster).await?;
     live.extend(found);
     let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
-    let mut run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
+    let run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
-    planned.refused.extend(carry_out(keeper, &planned.plan.steps, cluster).await?);
-    if !planned.plan.is_empty() {
-        run = seen(keeper, deployment, pods, cluster).await?;
-    }
-    run.listen(&own_namespace, pods, cluster).await?;
-    Ok((run, planned.refused))
+    Ok((planned, run))
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.

@@ -2,6 +2,7 @@
 
 mod access;
 mod around;
+mod daemons;
 mod deletion;
 mod stages;
 
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, finalizer};
+use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Mode, Reason, finalizer};
 use engine::{
     RemoteName,
     provisioner::{
@@ -174,7 +175,10 @@ async fn reconcile(
         conclude(&provisioner, &Findings::suspended(), shared).await?;
         return Ok(Action::await_change());
     }
-    if !has_finalizer(&provisioner, finalizer::PROVISIONER) {
+    // A provisioner that is only observed, and has no key of ours, has nothing that its deletion takes back.
+    let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
+    let has_keys = stages::recorded(&provisioner).keys().next().is_some();
+    if !has_finalizer(&provisioner, finalizer::PROVISIONER) && (!is_observed || has_keys) {
         let written = set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
         wake = wake.of_written(&provisioner, &written);
         provisioner = written;

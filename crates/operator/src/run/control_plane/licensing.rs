@@ -10,8 +10,9 @@ use engine::{
             self, Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
             apply::intend, record::Uploaded,
         },
-        report::{Licensing, Unread},
+        report::{self, Licensing, Unread},
     },
+    held_back::Changes,
     status,
 };
 use jiff::Timestamp;
@@ -19,7 +20,10 @@ use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::deletion::{Cleanup, Failure};
+use super::{
+    deletion::{Cleanup, Failure},
+    workload::check,
+};
 use crate::{
     cluster::Cluster,
     run::{
@@ -44,6 +48,7 @@ struct Desk<'a> {
     client: &'a Client,
     deployment: Uuid,
     declared: Vec<Declared>,
+    changes: &'a mut Changes,
     shared: &'a Shared,
     now: Timestamp,
 }
@@ -53,7 +58,7 @@ pub(super) async fn keep(
     plane: &mut CoderControlPlane,
     client: &Client,
     deployment: Uuid,
-    shared: &Shared,
+    (changes, shared): (&mut Changes, &Shared),
 ) -> Result<Licensing, kube::Error> {
     let now = Timestamp::now();
     let before = recorded(plane);
@@ -61,7 +66,7 @@ pub(super) async fn keep(
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
     };
-    let mut desk = Desk { plane, client, deployment, declared, shared, now };
+    let mut desk = Desk { plane, client, deployment, declared, changes, shared, now };
     match desk.read().await {
         Ok(read) => desk.keep(before, read).await,
         Err(error) => {
@@ -140,6 +145,11 @@ impl Desk<'_> {
             if plan.is_empty() || failed.is_some() {
                 break;
             }
+            if let Err(held) = check(self.plane, &plan.view(&report::target(self.plane))) {
+                self.changes.held_back.get_or_insert(held);
+                break;
+            }
+            self.changes.changed = true;
             self.intend(&plan, &mut record).await?;
             for step in &plan.steps {
                 match license::apply(&step.effect, &self.declared, self.client, &mut record).await {
