@@ -4,7 +4,7 @@ use api::annotation::PROVISIONER_KEY_CHECKSUM;
 
 use crate::{
     objects::ChildEffect,
-    plan::{Action, Change, Impact, Plan, PlanView, Step},
+    plan::{Action, Change, Impact, Plan, PlanView},
     provisioner_keys::{Act, Foreseen, Held, Need, Wanted, describe},
 };
 
@@ -13,16 +13,9 @@ pub fn target(name: &str) -> String {
     format!("provisioner {name}")
 }
 
-/// What is done about the key. What follows from an earlier change is upkeep.
+/// What is done about the key.
 pub fn of_key(foreseen: &Foreseen, wanted: &Wanted) -> Plan<()> {
-    let step = |act: &Act| {
-        let step = describe::step(act, wanted, ());
-        match act {
-            Act::Revoke(_) | Act::Note => Step { impact: Impact::Upkeep, ..step },
-            Act::Mint { .. } | Act::Move { .. } => step,
-        }
-    };
-    Plan { steps: foreseen.acts.iter().map(step).collect() }
+    Plan { steps: foreseen.acts.iter().map(|act| describe::step(act, wanted, ())).collect() }
 }
 
 /// Whether the first key is created, and its objects with it.

@@ -52,12 +52,12 @@ pub(crate) fn step<E>(act: &Act, wanted: &Wanted, effect: E) -> Step<E> {
         Act::Note => {
             let reason =
                 format!("what is known of the key is written beside its value, in Secret {secret_name}");
-            (Action::Update, Impact::Safe, reason, Vec::new())
+            (Action::Update, Impact::Upkeep, reason, Vec::new())
         }
         Act::Revoke(held) => {
             let reason = format!("key {} is revoked: another one has taken its place", held.name);
             let changes = vec![revoked(&held.name)];
-            (Action::Delete, Impact::Disruptive, reason, changes)
+            (Action::Delete, Impact::Upkeep, reason, changes)
         }
     };
     Step { action, impact, reason, changes, effect }
