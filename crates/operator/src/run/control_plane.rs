@@ -57,7 +57,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources},
-    record::{has_finalizer, publish, set_finalizer, writes},
+    record::{has_finalizer, note_written, publish, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -487,7 +487,9 @@ async fn write_status(
     let written = CoderControlPlane { status: Some(next), ..plane.clone() };
     let planes =
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    planes.replace_status(&plane.name_any(), &writes(), &written).await
+    let written = planes.replace_status(&plane.name_any(), &writes(), &written).await?;
+    note_written(&written, shared);
+    Ok(written)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use super::{
     Shared,
     events::Words,
     owned,
+    pass::About,
     record::{leave_behind_at, patches, writes},
     secret_cache::SecretCache,
 };
@@ -227,7 +228,13 @@ impl Cluster for KubeCluster {
             if let Some(known) = self.secrets.iter().find(|_| written.key.kind == Secret::kind(&())) {
                 known.note(written.metadata(), writer);
             } else if let Some(shared) = self.shared.upgrade() {
-                shared.owned.note(written.clone());
+                let (key, metadata) = (&written.key, written.metadata());
+                if key.api_version.starts_with(api::GROUP) {
+                    let about = About::of_key(key, metadata);
+                    shared.memory.wrote(&about, metadata.resource_version.as_deref());
+                } else {
+                    shared.owned.note(written.clone());
+                }
             }
             Ok(written)
         })

@@ -42,7 +42,7 @@ use super::{
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
-    record::{has_finalizer, set_finalizer, writes},
+    record::{has_finalizer, note_written, set_finalizer, writes},
     secret_cache,
     trigger::{self, is_ready},
     wake::Wake,
@@ -241,5 +241,7 @@ async fn write_status(
     let namespace = provisioner.namespace().unwrap_or_default();
     let provisioners = Api::<CoderProvisioner>::namespaced(shared.client.clone(), &namespace);
     // With the version that was read: of two writers one is refused and looks again.
-    provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await
+    let written = provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await?;
+    note_written(&written, shared);
+    Ok(written)
 }
