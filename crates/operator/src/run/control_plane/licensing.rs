@@ -1,6 +1,6 @@
 //! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
 
-use api::{CoderControlPlane, LicenseDeletionPolicy, Reason};
+use api::{CoderControlPlane, LicenseDeletionPolicy, Mode, Reason};
 use client::{Client, licenses::License};
 use engine::{
     Blocked, Plan, Step, Trouble,
@@ -78,7 +78,8 @@ pub(super) async fn keep(
 
 /// The record of licences that the deletion of a control plane has to take back. `None` where it takes back none.
 pub(super) fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
-    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
+    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
+    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete && !is_observed;
     Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
 }
 
