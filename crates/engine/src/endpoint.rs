@@ -154,6 +154,13 @@ pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declare
     Declared { credentials, credentials_ref, ..declared_place(plane, lookup).await }
 }
 
+/// The names of the Secrets that `declared` reads for a control plane.
+pub fn origin_secrets(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
+    let authority = plane.spec.external.as_ref().and_then(External::ca).map(|(name, _)| name);
+    let credentials = plane.spec.external.as_ref().map(|it| it.credentials_secret_ref.name.as_str());
+    authority.into_iter().chain(credentials)
+}
+
 /// Reads what a control plane declares of its deployment. The error says what to do.
 pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Blocked> {
     declared(plane, lookup).await.endpoint()

@@ -24,6 +24,7 @@ mod planes;
 mod provisioner;
 mod record;
 mod references;
+mod rounds;
 mod secret_cache;
 mod stream;
 mod trigger;
@@ -72,6 +73,7 @@ use owned::Owned;
 use pass::Passes;
 use planes::{PlaneName, Planes};
 use references::References;
+use rounds::Rounds;
 use secret_cache::SecretCache;
 
 /// How long Events that are under way may take when the operator ends.
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     control_planes: OnceLock<Store<CoderControlPlane>>,
     references: References,
     owned: Owned,
+    /// What deletions at the same time share.
+    rounds: Rounds,
     secrets: Arc<SecretCache>,
     passes: Arc<Passes>,
     memory: Arc<Memory>,
@@ -137,6 +141,7 @@ impl Shared {
             control_planes: OnceLock::new(),
             references: References::default(),
             owned: Owned::default(),
+            rounds: Rounds::default(),
             passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
             memory,
             metrics,
@@ -149,14 +154,17 @@ impl Shared {
 
     /// The address of a control plane by its status, as the watch has shown it.
     fn known_url(&self, name: &PlaneName) -> Option<String> {
-        let key = ObjectRef::new(&name.1).within(&name.0);
-        self.control_planes.get()?.get(&key)?.status.as_ref()?.url.clone()
+        self.known_control_plane(name)?.status.as_ref()?.url.clone()
     }
 
-    /// The manifest of a control plane as the watch has shown it. One that the watch has not shown is asked for.
+    /// The manifest of a control plane as the watch has shown it. `None` until it has.
+    fn known_control_plane(&self, name: &PlaneName) -> Option<Arc<CoderControlPlane>> {
+        self.control_planes.get()?.get(&ObjectRef::new(&name.1).within(&name.0))
+    }
+
+    /// The same; a control plane that the watch has not shown is asked for.
     async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
-        let key = ObjectRef::new(&name.1).within(&name.0);
-        match self.control_planes.get().and_then(|it| it.get(&key)) {
+        match self.known_control_plane(name) {
             Some(known) => Ok(Some((*known).clone())),
             None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
         }

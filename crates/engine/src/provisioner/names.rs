@@ -58,12 +58,17 @@ pub fn selector(provisioner: &CoderProvisioner) -> String {
 /// The same, and those that release 0.1.0 of this operator labelled otherwise.
 pub fn wide_selector(provisioner: &CoderProvisioner) -> Selector {
     let name = provisioner.name_any();
-    let mut labels = labels(&name);
-    labels.remove(label::INSTANCE);
     let instances = BTreeSet::from([fitting(&name, LABEL), trimmed(&name, LABEL)]);
-    let mut selector: Selector = labels.into_iter().collect();
+    let mut selector = all_selector();
     selector.extend([Expression::In(label::INSTANCE.to_owned(), instances)]);
     selector
+}
+
+/// Finds the objects of all provisioners, whichever release labelled them.
+pub fn all_selector() -> Selector {
+    let mut labels = labels("");
+    labels.remove(label::INSTANCE);
+    labels.into_iter().collect()
 }
 
 /// A name, or its beginning with a hash where it is longer.

@@ -79,9 +79,37 @@ pub async fn revoke(
     is_ours_by_name: bool,
     now: Timestamp,
 ) -> Result<Revoked, Trouble> {
+    let compared = Compared { is_ours_by_name, is_anew: !is_ours_by_name };
+    revoke_compared(coderd, retiring, compared, now).await
+}
+
+/// The same with a list that is as recent as the deployment is read: for a caller who knows since when that has to be.
+pub async fn revoke_as_read(
+    coderd: &impl Coderd,
+    retiring: &Retiring,
+    is_ours_by_name: bool,
+    now: Timestamp,
+) -> Result<Revoked, Trouble> {
+    revoke_compared(coderd, retiring, Compared { is_ours_by_name, is_anew: false }, now).await
+}
+
+/// How it is known that the key of a name is the one that is meant.
+#[derive(Clone, Copy)]
+struct Compared {
+    is_ours_by_name: bool,
+    /// Whether the list is read after the call.
+    is_anew: bool,
+}
+
+async fn revoke_compared(
+    coderd: &impl Coderd,
+    retiring: &Retiring,
+    compared: Compared,
+    now: Timestamp,
+) -> Result<Revoked, Trouble> {
     let held = &retiring.held;
     let Some(organization) = held.organization_id else { return Ok(Revoked::OutOfReach) };
-    let done = try_revoke(coderd, retiring, organization, is_ours_by_name, now).await?;
+    let done = try_revoke(coderd, retiring, organization, compared, now).await?;
     let was_asked = coderd.own_intents().forget_deletion(organization, &held.name);
     Ok(if done == Revoked::Absent && was_asked { Revoked::Done } else { done })
 }
@@ -90,7 +118,7 @@ async fn try_revoke(
     coderd: &impl Coderd,
     retiring: &Retiring,
     organization: Uuid,
-    is_ours_by_name: bool,
+    Compared { is_ours_by_name, is_anew }: Compared,
     now: Timestamp,
 ) -> Result<Revoked, Trouble> {
     let held = &retiring.held;
@@ -99,7 +127,7 @@ async fn try_revoke(
         let found = listing.keys.into_iter().find(|it| it.name.eq_ignore_ascii_case(&held.name));
         Ok::<_, Trouble>(listing.is_shown.then(|| fate(retiring, found.as_ref())))
     };
-    let was_listed = match look(!is_ours_by_name).await? {
+    let was_listed = match look(is_anew).await? {
         None => return unseen(coderd, organization, &held.name).await,
         Some(Fate::NotOurs) => return Ok(Revoked::NotOurs),
         Some(Fate::Doubtful) => return Ok(Revoked::Doubtful),
@@ -237,10 +265,13 @@ mod tests {
         keys: Mutex<Vec<LiveKey>>,
         answer: Answer,
         own: OwnIntents,
+        /// Which lists were read, and whether anew.
+        lists: Mutex<Vec<bool>>,
     }
 
     impl Coderd for Deployment {
-        async fn list(&self, _: Uuid, _: bool, now: Timestamp) -> Result<Listing, Trouble> {
+        async fn list(&self, _: Uuid, is_anew: bool, now: Timestamp) -> Result<Listing, Trouble> {
+            self.lists.lock().unwrap().push(is_anew);
             Ok(Listing { keys: self.keys.lock().unwrap().clone(), at: now, is_shown: true })
         }
 
@@ -270,6 +301,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn revocation_compares_with_a_list_as_recent_as_it_was_asked_for() {
+        let held = Held {
+            name: "alpha".to_owned(),
+            id: Some(Uuid::from_u128(2)),
+            organization_id: Some(ORGANIZATION),
+            is_ours: true,
+            ..Held::default()
+        };
+        let retiring = Retiring { held, since: Timestamp::UNIX_EPOCH, lost: false };
+        let deployment = || Deployment {
+            keys: Mutex::default(),
+            answer: Answer::Told,
+            own: OwnIntents::default(),
+            lists: Mutex::default(),
+        };
+        let (read, now) = (deployment(), Timestamp::UNIX_EPOCH);
+        revoke(&read, &retiring, false, now).now_or_never().unwrap().unwrap();
+        assert_eq!(*read.lists.lock().unwrap(), [true], "the name may be another key's by now");
+        let read = deployment();
+        revoke_as_read(&read, &retiring, false, now).now_or_never().unwrap().unwrap();
+        assert_eq!(*read.lists.lock().unwrap(), [false]);
+    }
+
     /// What two attempts to revoke a key come to; the second is made where the first fails.
     fn revoked(is_there: bool, answer: Answer, is_ours_by_name: bool) -> Revoked {
         let key = LiveKey {
@@ -288,7 +343,7 @@ mod tests {
             ..Held::default()
         };
         let keys = Mutex::new(is_there.then_some(key).into_iter().collect());
-        let mut deployment = Deployment { keys, answer, own: OwnIntents::default() };
+        let mut deployment = Deployment { keys, answer, own: OwnIntents::default(), lists: Mutex::default() };
         let retiring = Retiring { held, since: Timestamp::UNIX_EPOCH, lost: false };
         let attempt = |it: &Deployment| {
             revoke(it, &retiring, is_ours_by_name, Timestamp::UNIX_EPOCH).now_or_never().unwrap()

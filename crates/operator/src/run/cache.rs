@@ -72,9 +72,14 @@ impl<T> Cache<T> {
     pub(super) async fn is_reliable(&self) -> bool {
         let mut is_listed = self.is_listed.subscribe();
         // The sender lives as long as the cache.
-        let listed = timeout(LISTED_WITHIN, is_listed.wait_for(|it| *it)).await;
+        timeout(LISTED_WITHIN, is_listed.wait_for(|it| *it)).await.ok();
+        self.is_reliable_now()
+    }
+
+    /// The same without waiting.
+    pub(super) fn is_reliable_now(&self) -> bool {
         let failed = self.lock().failed;
-        listed.is_ok() && failed.is_none_or(|it| it.elapsed() >= DOUBTFUL_FOR)
+        *self.is_listed.borrow() && failed.is_none_or(|it| it.elapsed() >= DOUBTFUL_FOR)
     }
 
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {

@@ -28,7 +28,7 @@ use engine::{
         references::{Reference, references},
         report::{self, Findings, Readiness},
     },
-    endpoint::{DeclaredOrigin, declared},
+    endpoint::{DeclaredOrigin, declared, origin_secrets},
     held_back::Changes,
 };
 use futures::{StreamExt as _, channel::mpsc};
@@ -56,7 +56,7 @@ use super::{
     Shared, drive, no_error, owned,
     pace::spread,
     pass::{self, About, Ending, Target},
-    planes::{Origin, Plane, PlaneName, Sources},
+    planes::{Origin, Plane, PlaneName, Sources, Versions},
     record::{has_finalizer, note_written, publish, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
@@ -322,10 +322,32 @@ fn until(then: Timestamp) -> Duration {
 /// The client that is known of a control plane, if its whole origin is what is declared now.
 pub(super) async fn known(plane: &CoderControlPlane, shared: &Shared) -> Option<Arc<Plane>> {
     let name = name_of(plane);
-    shared.planes.last_known(&name)?;
+    let known = shared.planes.last_known(&name)?;
+    // Read before the values are: a value that changes meanwhile has another version.
+    let versions = versions_of(plane, shared);
+    if versions.is_some() && known.compared_with() == versions {
+        return Some(known);
+    }
     let declared = declared(plane, &Cluster(shared.client.clone())).await;
-    shared.planes.declare(&name, &declared.origin());
-    shared.planes.last_known(&name)
+    let origin = declared.origin();
+    shared.planes.declare(&name, &origin);
+    let known = shared.planes.last_known(&name)?;
+    if let Some(versions) = versions.filter(|_| known.is_declared_as(&origin) && declared.endpoint().is_ok())
+    {
+        known.set_compared_with(versions);
+    }
+    Some(known)
+}
+
+/// The versions of a manifest and of the Secrets that declare its origin. `None` where one of them is not known.
+fn versions_of(plane: &CoderControlPlane, shared: &Shared) -> Option<Versions> {
+    let namespace = plane.namespace().unwrap_or_default();
+    let mut secrets = Vec::new();
+    for name in origin_secrets(plane) {
+        let found = shared.secrets.watched(&namespace, name)?;
+        secrets.push((found.uid.clone()?, found.resource_version.clone()?));
+    }
+    Some(Versions { manifest: (plane.uid()?, plane.metadata.generation?), secrets })
 }
 
 /// Whether the deployment that we know still answers: nothing is taken away from another one.
@@ -349,6 +371,8 @@ fn name_of(plane: &CoderControlPlane) -> PlaneName {
 /// A control plane that can be used.
 pub(super) struct Proved {
     declared: DeclaredOrigin,
+    /// The versions of what was declared, or earlier ones.
+    versions: Option<Versions>,
     /// Where it is, without the credentials.
     place: Origin,
     origin: Origin,
@@ -364,14 +388,19 @@ pub(super) struct Proved {
 
 impl Proved {
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
-        let Self { declared, place, origin, client, build, .. } = self;
+        let Self { declared, versions, place, origin, client, build, .. } = self;
         let made_from = Sources { declared, place, origin };
-        Plane::new(made_from, &client, build.deployment_id, shared.beside())
+        let plane = Plane::new(made_from, &client, build.deployment_id, shared.beside());
+        if let Some(versions) = versions {
+            plane.set_compared_with(versions);
+        }
+        plane
     }
 }
 
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
 pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Blocked> {
+    let versions = versions_of(plane, shared);
     let declared = declared(plane, &Cluster(shared.client.clone())).await;
     let (name, origin_now) = (name_of(plane), declared.origin());
     shared.planes.declare(&name, &origin_now);
@@ -418,7 +447,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let share = if is_own_account { Share::OwnAccount } else { Share::Supplied };
     let client = client.with_share(share).with_rate_limiter(limiter);
     let token_secret = given.is_none().then(|| operator_token_secret(plane));
-    Ok(Proved { declared: origin_now, place, origin, client, build, given, token_secret, account })
+    Ok(Proved { declared: origin_now, versions, place, origin, client, build, given, token_secret, account })
 }
 
 /// What coderd said, as what has to come first.

@@ -26,6 +26,11 @@ pub(super) enum Obstacle {
 /// is good enough for a deletion.
 pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
     let not_now = |waiting| Obstacle::NotNow(Outcome::Blocked(waiting));
+    if let Some(watched) = shared.known_control_plane(name)
+        && let Some(known) = known(&watched, shared).await
+    {
+        return Ok(known);
+    }
     let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
         Ok(Some(declared)) => declared,
         Ok(None) => {

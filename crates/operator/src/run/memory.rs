@@ -14,6 +14,8 @@ use super::{metrics::KindName, pace, pass::About, wake::Wake};
 
 /// How long the watch may take to show what we wrote.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+/// How long a deletion that is done is remembered: the watch shows the object for a moment more.
+const RELEASED_FOR: Duration = Duration::from_mins(1);
 /// How many notes are remembered of one object. Where there are more, a note is repeated.
 const MOST_LEFT: usize = 100;
 
@@ -48,6 +50,8 @@ pub(super) struct Remembered {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     objects: Mutex<HashMap<Key, Remembered>>,
+    /// The uids of objects whose finalizer was removed, and when.
+    released: Mutex<HashMap<String, Instant>>,
 }
 
 impl Memory {
@@ -134,6 +138,18 @@ impl Memory {
         look(remembered)
     }
 
+    /// The finalizer of an object that is being deleted was removed: its deletion is done.
+    pub(super) fn released(&self, about: &About) {
+        let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        released.retain(|_, it| it.elapsed() < RELEASED_FOR);
+        released.insert(about.uid.clone(), Instant::now());
+    }
+
+    /// Whether the deletion of an object is done, whatever the watch shows of it.
+    pub(super) fn is_released(&self, about: &About) -> bool {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&about.uid)
+    }
+
     pub(super) fn forget(&self, kind: KindName, namespace: &str, name: &str) {
         let key = (kind, namespace.to_owned(), name.to_owned());
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -162,6 +178,16 @@ mod tests {
         assert!(!memory.is_behind(&about, None), "a version that cannot be compared is taken as it is");
         tokio::time::advance(SHOWN_WITHIN).await;
         assert!(!memory.is_behind(&about, Some("7")), "not for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deletion_that_is_done_is_remembered_for_a_while() {
+        let memory = Memory::default();
+        memory.released(&about("a"));
+        assert!(memory.is_released(&about("a")) && !memory.is_released(&about("b")));
+        tokio::time::advance(RELEASED_FOR).await;
+        memory.released(&about("b"));
+        assert!(!memory.is_released(&about("a")) && memory.is_released(&about("b")));
     }
 
     #[test]

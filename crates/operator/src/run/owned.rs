@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        apps::v1::ReplicaSet,
+        apps::v1::{Deployment, ReplicaSet},
         core::v1::{Pod, PodSpec},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -115,6 +115,22 @@ pub(super) async fn objects(
         found.extend(of_kind.iter().map(|it| (**it).clone()));
     }
     Ok(found)
+}
+
+/// A Deployment by its name, as the watch has shown it.
+pub(super) async fn deployment(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Deployment>, kube::Error> {
+    let cache = shared.owned.objects.iter().find(|(resource, _)| resource.kind == "Deployment");
+    match cache {
+        Some((_, cache)) if cache.is_reliable().await => {
+            let typed = |it: Arc<Live>| serde_json::from_value(it.object.clone());
+            cache.get(namespace, name).map(typed).transpose().map_err(kube::Error::SerdeError)
+        }
+        _ => Api::namespaced(shared.client.clone(), namespace).get_opt(name).await,
+    }
 }
 
 /// The `ReplicaSet`s of a namespace that have these labels. Only their metadata is sure to be there.

@@ -60,6 +60,8 @@ impl Guard for Revocation {
 /// A control plane that answered with credentials that work.
 pub(super) struct Plane {
     made_from: Sources,
+    /// What was last compared with what it was made from, and was the same.
+    compared_with: Mutex<Option<Versions>>,
     revocation: Arc<Revocation>,
     deployment: Uuid,
     world: World,
@@ -75,13 +77,22 @@ pub(super) struct Sources {
     pub(super) origin: Origin,
 }
 
+/// The versions of everything that declares an origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Versions {
+    /// The uid and the generation of the manifest.
+    pub(super) manifest: (String, i64),
+    /// The uid and the version of each Secret.
+    pub(super) secrets: Vec<(String, String)>,
+}
+
 impl Plane {
     pub(super) fn new(made_from: Sources, client: &Client, deployment: Uuid, beside: Beside) -> Self {
         let revocation = Arc::<Revocation>::default();
         let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
         let world = World::new(client, Promises::default()).expecting(deployment).beside(beside);
-        Self { made_from, revocation, deployment, world }
+        Self { made_from, compared_with: Mutex::default(), revocation, deployment, world }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -100,6 +111,15 @@ impl Plane {
     /// Whether the client was made from what is declared now, as far as that can be read.
     pub(super) fn is_declared_as(&self, now: &DeclaredOrigin) -> bool {
         !self.made_from.declared.differs_from(now)
+    }
+
+    /// The versions that declare the origin of this client, as far as they were compared. `None` until they have been.
+    pub(super) fn compared_with(&self) -> Option<Versions> {
+        self.compared_with.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_compared_with(&self, versions: Versions) {
+        *self.compared_with.lock().unwrap_or_else(PoisonError::into_inner) = Some(versions);
     }
 
     /// Whether it was made from this.

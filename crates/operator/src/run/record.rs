@@ -94,6 +94,29 @@ pub(super) fn note_written(object: &impl Resource<DynamicType = ()>, shared: &Sh
     shared.memory.wrote(&About::of(object), object.meta().resource_version.as_deref());
 }
 
+/// Removes the finalizer of an object whose deletion is done, so that the object goes. One that is gone already is no error.
+pub(super) async fn release<K>(object: &K, finalizer: &str, shared: &Shared) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let about = About::of(object);
+    match set_finalizer(object, finalizer, false, shared).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        done => drop(done?),
+    }
+    shared.memory.released(&about);
+    shared.passes.forget(&about);
+    Ok(())
+}
+
+/// Whether an object that is being deleted still has something to be taken back.
+pub(super) fn is_held(object: &impl Resource<DynamicType = ()>, finalizer: &str, shared: &Shared) -> bool {
+    has_finalizer(object, finalizer) && !shared.memory.is_released(&About::of(object))
+}
+
 pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) -> bool {
     object.finalizers().iter().any(|it| it == finalizer)
 }

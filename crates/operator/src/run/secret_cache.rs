@@ -58,6 +58,11 @@ impl SecretCache {
         Ok(secrets.get_metadata_opt(name).await?.map(|it| Arc::new(it.metadata)))
     }
 
+    /// The metadata of a Secret, as the watch has shown it. `None` where the watch has not, and where it cannot be relied on.
+    pub(super) fn watched(&self, namespace: &str, name: &str) -> Option<Arc<ObjectMeta>> {
+        if self.metadata.is_reliable_now() { self.metadata.get(namespace, name) } else { None }
+    }
+
     /// Calls `see` for every Secret, and again for each that is created or changed, for as long as it is polled.
     pub(super) async fn each(&self, see: impl Fn(&ObjectMeta) + Send) {
         let mut changes = std::pin::pin!(received(self.changes.subscribe()));

@@ -13,7 +13,7 @@ use crate::run::{
     control_plane::departure::{DEADLINE, leaving},
     letting_go::{Obstacle, is_terminating, plane},
     pass::About,
-    record::{has_finalizer, leave_behind, set_finalizer},
+    record::{is_held, leave_behind, release},
 };
 
 pub(super) async fn delete<K: Kind>(
@@ -21,7 +21,7 @@ pub(super) async fn delete<K: Kind>(
     context: &Context<K>,
 ) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(&manifest));
-    if !has_finalizer(&manifest, finalizer::FINALIZER) {
+    if !is_held(&manifest, finalizer::FINALIZER, shared) {
         shared.passes.forget(&about);
         return Ok(Action::await_change());
     }
@@ -61,8 +61,7 @@ pub(super) async fn delete<K: Kind>(
         shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
         leave_behind(&object.manifest, reason, &format!("{remains} is left behind: {message}"), shared).await;
     }
-    set_finalizer(&object.manifest, finalizer::FINALIZER, false, shared).await?;
-    shared.passes.forget(&about);
+    release(&object.manifest, finalizer::FINALIZER, shared).await?;
     // The control plane may be waiting for just this.
     shared.planes.release(&plane_of::<K>(&object.manifest));
     Ok(Action::await_change())

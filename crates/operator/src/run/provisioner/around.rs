@@ -2,26 +2,32 @@
 
 use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
 use engine::{
-    Blocked, Outcome, Trouble,
+    Blocked, Freshness, Outcome, Trouble,
     provisioner::report::{self, Findings},
-    provisioner_keys::{Names, Retiring, Revoked, coderd::revoke},
+    provisioner_keys::{
+        Names, Retiring, Revoked,
+        coderd::{revoke, revoke_as_read},
+    },
 };
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::run::{
     Shared,
     letting_go::{Obstacle, plane},
+    planes::Plane,
     record::publish,
     wake::PERIODIC,
 };
 
-/// Revokes a key of another deployment, with what that deployment is reached by.
+/// Revokes a key of another deployment, with what that deployment is reached by. See [`revoke_at`].
 pub(super) async fn revoke_elsewhere(
     retiring: &Retiring,
     namespace: &str,
     names: &Names,
+    since: Option<Instant>,
     shared: &Shared,
 ) -> Result<Revoked, Trouble> {
     let place = &retiring.held.place;
@@ -39,8 +45,25 @@ pub(super) async fn revoke_elsewhere(
         // Another deployment has taken its place: nothing there is ours.
         return Ok(Revoked::OutOfReach);
     }
-    let is_ours_by_name = names.is_ours(&retiring.held.name);
-    revoke(&plane.world(PERIODIC), retiring, is_ours_by_name, Timestamp::now()).await
+    revoke_at(&plane, retiring, names, since).await
+}
+
+/// Revokes a key of this deployment. A list of keys that began after `since` shows which key has the name; without an instant
+/// the list is read anew.
+pub(super) async fn revoke_at(
+    plane: &Plane,
+    retiring: &Retiring,
+    names: &Names,
+    since: Option<Instant>,
+) -> Result<Revoked, Trouble> {
+    let (is_ours_by_name, now) = (names.is_ours(&retiring.held.name), Timestamp::now());
+    match since {
+        Some(since) => {
+            let world = plane.world(Freshness::BegunAfter(since));
+            revoke_as_read(&world, retiring, is_ours_by_name, now).await
+        }
+        None => revoke(&plane.world(PERIODIC), retiring, is_ours_by_name, now).await,
+    }
 }
 
 /// The fields of the first status of a provisioner. Empty where it has one.

@@ -3,15 +3,11 @@
 //! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
 //! long as that is there.
 
-use std::{
-    cmp::Reverse,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use api::{CoderProvisioner, Reason, annotation, finalizer};
 use engine::{
-    Blocked, Trouble,
+    Blocked, Freshness, Trouble,
     provisioner::{
         holder, names,
         report::{self, Findings},
@@ -19,7 +15,7 @@ use engine::{
     },
     provisioner_keys::{
         Around, Coderd as _, Ending, Held, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
-        Retiring, Revoked, Surroundings as _, Why, coderd::revoke, drive::is_anothers, end,
+        Retiring, Revoked, Surroundings as _, Why, drive::is_anothers, end,
     },
 };
 use jiff::Timestamp;
@@ -27,24 +23,26 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Preconditions},
+    core::SelectorExt as _,
     runtime::controller::Action,
 };
+use tokio::time::Instant;
 
 use super::{
     Context, access,
-    around::revoke_elsewhere,
+    around::{revoke_at, revoke_elsewhere},
     plane_of,
-    stages::{list_pods, recorded},
+    stages::{known_pods, recorded},
     write_status,
 };
 use crate::run::{
     Shared,
     control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
     letting_go::{answer, is_terminating, plane},
+    owned,
     pass::{About, Ending as PassEnding},
     planes::Plane,
-    record::{has_finalizer, leave_behind, set_finalizer},
-    wake::PERIODIC,
+    record::{is_held, leave_behind, release},
 };
 
 /// How soon pods that are on their way out are looked at again.
@@ -54,18 +52,18 @@ const BEYOND_GRACE: Duration = Duration::from_mins(1);
 
 pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
     let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
-    if !has_finalizer(provisioner, finalizer::PROVISIONER) {
+    if !is_held(provisioner, finalizer::PROVISIONER, shared) {
         shared.passes.forget(&about);
         return Ok(Action::await_change());
     }
     let (age, is_forced) = leaving(provisioner);
-    let is_urgent = is_forced || is_terminating(&about.namespace, shared).await;
-    let Daemons { pods, refusals } = delete_daemons(provisioner, shared).await;
+    let is_urgent = async || is_forced || is_terminating(&about.namespace, shared).await;
+    let Daemons { pods, refusals, since } = delete_daemons(provisioner, shared).await;
     let grace = longest_grace(provisioner, &pods);
     let patience = Patience::of(grace);
     if let Some(refusal) = refusals.first()
-        && !is_urgent
         && age < patience.cluster
+        && !is_urgent().await
     {
         let waiting = refusal.waiting(patience.cluster);
         let ending = PassEnding {
@@ -79,8 +77,8 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
         return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
     }
     if let Some(waiting) = waits_for(&pods)
-        && !is_urgent
         && age < patience.pods
+        && !is_urgent().await
     {
         say(provisioner, waiting, grace, context).await?;
         return Ok(Action::requeue(SOON));
@@ -88,8 +86,13 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     let names = Names::new(provisioner.key_name(), &about.uid);
     let holder = holder(provisioner);
     let around = Around::new(shared.key_store(), &holder, None);
-    let is_last = is_urgent || age > patience.coderd;
-    let done = revoke_all(provisioner, &names, (&around, &holder), is_last, context).await;
+    let keys = Keys { provisioner, names: &names, holder: &holder, around: &around, since };
+    let mut is_last = is_forced || age > patience.coderd;
+    let mut done = keys.revoke_all(is_last, context).await;
+    if done.is_err() && !is_last && is_urgent().await {
+        is_last = true;
+        done = keys.revoke_all(is_last, context).await;
+    }
     if let Err((waiting, keys)) = done {
         if !is_last {
             let message = format!("{keys} not revoked yet: {}", waiting.message);
@@ -105,8 +108,7 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     for Refusal { reason, left, .. } in &refusals {
         leave_behind(provisioner, *reason, left, shared).await;
     }
-    set_finalizer(provisioner, finalizer::PROVISIONER, false, shared).await?;
-    shared.passes.forget(&about);
+    release(provisioner, finalizer::PROVISIONER, shared).await?;
     // Control planes may be waiting for just this.
     shared.planes.release(&plane_of(provisioner));
     Ok(Action::await_change())
@@ -155,10 +157,11 @@ async fn say(
 }
 
 /// What is left of the daemons of a provisioner that is being deleted.
-#[derive(Default)]
 struct Daemons {
     pods: Vec<Pod>,
     refusals: Vec<Refusal>,
+    /// Keys are compared with lists that began after this.
+    since: Instant,
 }
 
 /// A request that the API server refused or did not answer.
@@ -196,34 +199,66 @@ impl Refusal {
 /// Deletes the Deployments. Returns the pods that are still there, and what the API server did not do.
 async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daemons {
     let namespace = provisioner.namespace().unwrap_or_default();
-    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    let mut left = Daemons::default();
-    for name in
-        [Some(names::workload(provisioner)), names::former_workload(provisioner)].into_iter().flatten()
-    {
-        left.refusals.extend(delete_deployment(&name, provisioner, &deployments).await.err());
+    let names = [Some(names::workload(provisioner)), names::former_workload(provisioner)];
+    let names: Vec<String> = names.into_iter().flatten().collect();
+    let mut refusals = Vec::new();
+    let mut is_seen = false;
+    for name in &names {
+        let seen = owned::deployment(shared, &namespace, name).await;
+        is_seen |= matches!(&seen, Ok(Some(_)));
+        refusals.extend(delete_deployment(name, seen, provisioner, shared).await.err());
     }
-    match list_pods(provisioner, shared).await {
-        Ok(pods) => left.pods = pods,
-        Err(error) => left.refusals.push(Refusal::new("the daemons' pods", "listed", false, &error)),
+    let (since, left) = remaining_pods(provisioner, shared).await;
+    let pods = left.unwrap_or_else(|error| {
+        refusals.push(Refusal::new("the daemons' pods", "listed", false, &error));
+        Vec::new()
+    });
+    // The watch shows no Deployment that has lost its labels.
+    if !is_seen && pods.iter().any(|it| it.metadata.deletion_timestamp.is_none()) {
+        let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
+        for name in &names {
+            let found = deployments.get_opt(name).await;
+            refusals.extend(delete_deployment(name, found, provisioner, shared).await.err());
+        }
     }
-    left
+    Daemons { pods, refusals, since }
 }
 
-/// Deletes the Deployment of that name, if the provisioner owns it.
+/// The pods that are still there, and since when keys have to be read that are revoked because there are none. The watch may be behind: that there are none is read from the API server, in one list for
+/// all deletions of a round.
+async fn remaining_pods(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> (Instant, Result<Vec<Pod>, kube::Error>) {
+    match known_pods(provisioner, shared).await {
+        Ok(known) if known.is_empty() => {}
+        known => return (Instant::now(), known),
+    }
+    let round = shared.rounds.join().await;
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let list = async || owned::list::<Pod>(shared, &namespace, &names::all_selector()).await;
+    let listed = shared.rounds.pods(round, &namespace, list).await;
+    let selector = names::wide_selector(provisioner);
+    let is_its = |it: &&Pod| it.metadata.labels.as_ref().is_some_and(|it| selector.matches(it));
+    (round.began(), listed.map(|it| it.iter().filter(is_its).cloned().collect()))
+}
+
+/// Deletes the Deployment of that name as it was read, if the provisioner owns it.
 async fn delete_deployment(
     name: &str,
+    found: Result<Option<Deployment>, kube::Error>,
     provisioner: &CoderProvisioner,
-    deployments: &Api<Deployment>,
+    shared: &Shared,
 ) -> Result<(), Refusal> {
     let object = format!("Deployment {name}");
-    let found = deployments.get_opt(name).await;
     let found = found.map_err(|error| Refusal::new(&object, "read", false, &error))?;
     let is_ours = |it: &Deployment| {
         it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
     };
     let is_going = |it: &Deployment| it.metadata.deletion_timestamp.is_some();
     let Some(deployment) = found.filter(|it| is_ours(it) && !is_going(it)) else { return Ok(()) };
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
     let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
     let params = DeleteParams { preconditions, ..DeleteParams::background() };
     match deployments.delete(name, &params).await {
@@ -243,96 +278,109 @@ fn waits_for(pods: &[Pod]) -> Option<Blocked> {
     Some(Blocked { reason: Reason::Deleting, message })
 }
 
-/// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot be
-/// read does not hold up what is known without it.
-async fn revoke_all(
-    provisioner: &CoderProvisioner,
-    names: &Names,
-    (around, holder): (&Around<'_>, &Holder),
-    is_last: bool,
-    context: &Context,
-) -> Result<(), (Blocked, String)> {
-    let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
-    let mirror = recorded(provisioner);
-    let mut records = match stored(
-        provisioner,
-        &mirror,
-        names,
-        KeySecrets::new(context.shared.key_store(), holder),
-    )
-    .await
-    {
-        Err(trouble) if !is_last => return Err(unreadable(trouble)),
-        read => read.unwrap_or_default(),
-    };
-    records.extend(context.shared.keys.record(holder));
-    records.push(mirror);
-    records.sort_by_key(|it| Reverse(it.rank()));
-    let current = records.iter().find_map(|it| it.current.as_ref());
-    let listed = match current {
-        Some(held) => listed(provisioner, held, context).await,
-        None => Ok(Vec::new()),
-    };
-    let listed = match listed {
-        Err(trouble) if !is_last => return Err(unreadable(trouble)),
-        read => read.unwrap_or_default(),
-    };
-    let place = current.map(|it| it.place.clone()).unwrap_or_default();
-    let listed = Some((listed.as_slice(), &place));
-    let (mut left, mut why) = (Vec::new(), None);
-    for retiring in &end(&Ending { names, records: &records, listed }) {
-        match revoke_one(provisioner, retiring, names, around, context).await {
-            Ok(Revoked::OutOfReach) => around.leave(&retiring.held).await,
-            Ok(how) => around.revoked(&retiring.held, how, &Why::Deleted).await,
-            Err(trouble) => {
-                left.push(retiring.held.name.clone());
-                why = Some(trouble.into_blocked());
+/// The keys of a provisioner that is being deleted.
+struct Keys<'a> {
+    provisioner: &'a CoderProvisioner,
+    names: &'a Names,
+    holder: &'a Holder,
+    around: &'a Around<'a>,
+    /// Keys are compared with lists that began after this.
+    since: Instant,
+}
+
+impl Keys<'_> {
+    /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot
+    /// be read does not hold up what is known without it.
+    async fn revoke_all(&self, is_last: bool, context: &Context) -> Result<(), (Blocked, String)> {
+        let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
+        let mirror = recorded(self.provisioner);
+        let mut records = match self.stored(&mirror, context).await {
+            Err(trouble) if !is_last => return Err(unreadable(trouble)),
+            read => read.unwrap_or_default(),
+        };
+        records.extend(context.shared.keys.record(self.holder));
+        records.push(mirror);
+        records.sort_by_key(|it| Reverse(it.rank()));
+        let current = records.iter().find_map(|it| it.current.as_ref());
+        let listed = match current {
+            Some(held) => self.listed(held, context).await,
+            None => Ok(Vec::new()),
+        };
+        let listed = match listed {
+            Err(trouble) if !is_last => return Err(unreadable(trouble)),
+            read => read.unwrap_or_default(),
+        };
+        let place = current.map(|it| it.place.clone()).unwrap_or_default();
+        let listed = Some((listed.as_slice(), &place));
+        let (mut left, mut why) = (Vec::new(), None);
+        for retiring in &end(&Ending { names: self.names, records: &records, listed }) {
+            match self.revoke_one(retiring, context).await {
+                Ok(Revoked::OutOfReach) => self.around.leave(&retiring.held).await,
+                Ok(how) => self.around.revoked(&retiring.held, how, &Why::Deleted).await,
+                Err(trouble) => {
+                    left.push(retiring.held.name.clone());
+                    why = Some(trouble.into_blocked());
+                }
+            }
+        }
+        match why {
+            None => Ok(()),
+            Some(waiting) => {
+                let are = if left.len() == 1 { "is" } else { "are" };
+                Err((waiting, format!("provisioner key {} {are}", left.join(", "))))
             }
         }
     }
-    match why {
-        None => Ok(()),
-        Some(waiting) => {
-            let are = if left.len() == 1 { "is" } else { "are" };
-            Err((waiting, format!("provisioner key {} {are}", left.join(", "))))
+
+    /// What Secrets say of our keys: the declared one, and the one that the value was written into last. One that has not
+    /// changed since it was last read is not read again.
+    async fn stored(&self, mirror: &Record, context: &Context) -> Result<Vec<Record>, Trouble> {
+        let secrets = KeySecrets::new(context.shared.key_store(), self.holder);
+        let mut places = vec![secret(self.provisioner)];
+        places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
+        let mut found = Vec::new();
+        for place in &places {
+            let read = match secrets.last_read(place).await {
+                Some(known) => Some(known),
+                None => secrets.read(place).await?,
+            };
+            found.extend(read.and_then(|it| it.record));
         }
+        found.retain(|it: &Record| it.holder.is_empty() || it.holder == self.names.uid);
+        Ok(found)
     }
-}
 
-/// What Secrets say of our keys: the declared one, and the one that the value was written into last.
-async fn stored(
-    provisioner: &CoderProvisioner,
-    mirror: &Record,
-    names: &Names,
-    secrets: KeySecrets<'_>,
-) -> Result<Vec<Record>, Trouble> {
-    let mut places = vec![secret(provisioner)];
-    places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
-    let mut found = Vec::new();
-    for place in &places {
-        found.extend(secrets.read(place).await?.and_then(|it| it.record));
+    /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
+    async fn listed(&self, held: &Held, context: &Context) -> Result<Vec<LiveKey>, Trouble> {
+        let Some(organization) = held.organization_id else { return Ok(Vec::new()) };
+        let namespace = self.provisioner.namespace().unwrap_or_default();
+        let name = (namespace, held.place.control_plane.clone());
+        let plane = match own(self.provisioner, held, context).await {
+            Some(plane) => Some(plane),
+            None => plane(&name, &context.shared).await.ok(),
+        };
+        let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
+        else {
+            return Ok(Vec::new());
+        };
+        let world = plane.world(Freshness::BegunAfter(self.since));
+        Ok(world.list(organization, false, Timestamp::now()).await?.keys)
     }
-    found.retain(|it: &Record| it.holder.is_empty() || it.holder == names.uid);
-    Ok(found)
-}
 
-/// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
-async fn listed(
-    provisioner: &CoderProvisioner,
-    held: &Held,
-    context: &Context,
-) -> Result<Vec<LiveKey>, Trouble> {
-    let Some(organization) = held.organization_id else { return Ok(Vec::new()) };
-    let name = (provisioner.namespace().unwrap_or_default(), held.place.control_plane.clone());
-    let plane = match own(provisioner, held, context).await {
-        Some(plane) => Some(plane),
-        None => plane(&name, &context.shared).await.ok(),
-    };
-    let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
-    else {
-        return Ok(Vec::new());
-    };
-    Ok(plane.world(PERIODIC).list(organization, true, Timestamp::now()).await?.keys)
+    async fn revoke_one(&self, retiring: &Retiring, context: &Context) -> Result<Revoked, Trouble> {
+        let held = &retiring.held;
+        if is_anothers(self.around, retiring, self.names.is_ours(&held.name)).await? {
+            return Ok(Revoked::NotOurs);
+        }
+        let own = own(self.provisioner, held, context).await;
+        let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
+        let Some(plane) = own.filter(is_its) else {
+            let namespace = self.provisioner.namespace().unwrap_or_default();
+            return revoke_elsewhere(retiring, &namespace, self.names, Some(self.since), &context.shared)
+                .await;
+        };
+        revoke_at(&plane, retiring, self.names, Some(self.since)).await
+    }
 }
 
 /// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
@@ -345,26 +393,6 @@ async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> 
         Ok(plane) => Some(plane),
         Err(_) => access::remembered(provisioner, &declared, context).await,
     }
-}
-
-async fn revoke_one(
-    provisioner: &CoderProvisioner,
-    retiring: &Retiring,
-    names: &Names,
-    around: &Around<'_>,
-    context: &Context,
-) -> Result<Revoked, Trouble> {
-    let held = &retiring.held;
-    if is_anothers(around, retiring, names.is_ours(&held.name)).await? {
-        return Ok(Revoked::NotOurs);
-    }
-    let own = own(provisioner, held, context).await;
-    let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
-    let Some(plane) = own.filter(is_its) else {
-        let namespace = provisioner.namespace().unwrap_or_default();
-        return revoke_elsewhere(retiring, &namespace, names, &context.shared).await;
-    };
-    revoke(&plane.world(PERIODIC), retiring, names.is_ours(&held.name), Timestamp::now()).await
 }
 
 #[cfg(test)]

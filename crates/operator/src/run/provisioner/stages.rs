@@ -128,7 +128,7 @@ async fn keyed(
     let (holder, store) = (holder(&provisioner), context.shared.key_store());
     let elsewhere = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
         let (names, namespace) = (&wanted.names, &holder.namespace);
-        Box::pin(async move { revoke_elsewhere(&retiring, namespace, names, &context.shared).await })
+        Box::pin(async move { revoke_elsewhere(&retiring, namespace, names, None, &context.shared).await })
     };
     let mut around = Around::new(store, &holder, Live::typed(&provisioner));
     around.elsewhere = Some(&elsewhere);
@@ -387,16 +387,16 @@ fn written(mut provisioner: CoderProvisioner, object: Option<Live>) -> CoderProv
 }
 
 /// The pods that the watch has shown, those that are being deleted included.
-async fn known_pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
+pub(super) async fn known_pods(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     owned::pods(shared, &namespace, &names::wide_selector(provisioner)).await
 }
 
 /// The pods that there are now, those that are being deleted included.
-pub(super) async fn list_pods(
-    provisioner: &CoderProvisioner,
-    shared: &Shared,
-) -> Result<Vec<Pod>, kube::Error> {
+async fn list_pods(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Vec<Pod>, kube::Error> {
     let namespace = provisioner.namespace().unwrap_or_default();
     owned::list(shared, &namespace, &names::wide_selector(provisioner)).await
 }

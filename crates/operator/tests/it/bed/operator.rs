@@ -133,18 +133,25 @@ impl Operator {
 /// The writes that the operators of a namespace have sent to the API server, Leases left out: all of those whose effect
 /// somebody can have seen by now.
 pub(super) async fn writes(namespace: &str) -> Vec<Value> {
+    let is_write =
+        |it: &Value| ["create", "update", "patch", "delete"].iter().any(|verb| it["verb"] == *verb);
+    requests(namespace).await.into_iter().filter(is_write).collect()
+}
+
+/// The same with the reads. Watches are left out.
+pub(super) async fn requests(namespace: &str) -> Vec<Value> {
     let log = audit_log(namespace).await;
     let users = [Bound::Role, Bound::ClusterRole].map(|it| Account::of_operator(namespace, it).user());
     let lines = log.lines().filter(|line| users.iter().any(|it| line.contains(it)));
     let entries = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let is_write = |it: &Value| {
+    let is_counted = |it: &Value| {
         users.iter().any(|user| it["user"]["username"] == *user)
-            && ["create", "update", "patch", "delete"].iter().any(|verb| it["verb"] == *verb)
+            && it["verb"] != "watch"
             && it["objectRef"]["resource"] != "leases"
             // A question about rights is created, and changes nothing.
             && it["objectRef"]["apiGroup"] != "authorization.k8s.io"
     };
-    entries.filter(is_write).collect()
+    entries.filter(is_counted).collect()
 }
 
 /// The audit log up to a request of now. A request has its line only when it is over, which those who watch its effect do

@@ -217,6 +217,30 @@ async fn daemons_finish_what_they_do_before_their_key_is_revoked() {
 }
 
 #[tokio::test]
+async fn key_of_a_pod_that_no_watch_has_shown_is_not_revoked() {
+    let stage = Stage::new(licensed().await).await;
+    let alpha = made(&stage, "alpha").await;
+    // Pod and deletion reach the operator at the same moment, in whichever order.
+    stage.operator.tell("-STOP");
+    let labels = json!({"app.kubernetes.io/name": "coder-provisioner", "app.kubernetes.io/instance": "alpha",
+        "app.kubernetes.io/managed-by": "coder-k8s"});
+    // Nothing schedules it, so it stays until it is deleted.
+    let unscheduled = json!({"metadata": {"name": "late", "labels": labels}, "spec": {"schedulerName": "none",
+        "containers": [{"name": "build", "image": "bed/host"}]}});
+    let pods = stage.api::<Pod>();
+    pods.create(&PostParams::default(), &serde_json::from_value(unscheduled).unwrap()).await.unwrap();
+    stage.delete("CoderProvisioner", "alpha").await;
+    stage.operator.tell("-CONT");
+    let waits =
+        stage.wait::<CoderProvisioner>("alpha", "waits", |it| says(it, "Ready", "False", "Deleting")).await;
+    assert!(words(&waits).contains("late"), "{waits:#}");
+    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
+    pods.delete("late", &DeleteParams::default().grace_period(0)).await.unwrap();
+    stage.gone(&alpha).await;
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn another_control_plane_of_that_name_is_not_asked_for_a_key_that_it_does_not_have() {
     let (stage, proxy) = proxied().await;
     let alpha = made(&stage, "alpha").await;

@@ -7,15 +7,16 @@ use std::{
 
 use api::annotation::{RECONCILE_REQUESTED_AT, ROTATE_REQUESTED_AT};
 use futures::{StreamExt as _, stream};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::{
     super::{
         licensed,
-        operator::writes,
+        operator::{requests, writes},
         proxy::Proxy,
-        stage::{Stage, is_ready},
+        stage::{Stage, eventually, is_ready},
     },
     keys, provisioner,
 };
@@ -156,6 +157,58 @@ async fn converged(stage: &Stage, proxy: &Proxy, count: usize) -> Cost {
     stage.operator.tell("-CONT");
     all(stage, count, "looked at", |it| it["status"]["lastHandledReconcileAt"] == request).await;
     meter.read("converged", count).await
+}
+
+/// How often the operator has sent each kind of request since then, as `VERB RESOURCE CODE`.
+async fn sent(stage: &Stage, since: usize) -> BTreeMap<String, usize> {
+    let mut sent = BTreeMap::new();
+    for it in requests(&stage.namespace).await.iter().skip(since) {
+        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+        let code = &it["responseStatus"]["code"];
+        let request = format!("{} {} {code}", text(&it["verb"]), text(&it["objectRef"]["resource"]));
+        *sent.entry(request).or_default() += 1;
+    }
+    sent
+}
+
+#[tokio::test]
+async fn deletions_at_the_same_time_share_their_reads() {
+    const COUNT: usize = 50;
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let stage = Stage::at(coderd, &proxy.url).await;
+    // None of these has daemons.
+    create(&stage, 2..2 + COUNT).await;
+    all(&stage, COUNT, "ready", is_ready).await;
+    stage.operator.tell("-STOP");
+    let before = requests(&stage.namespace).await.len();
+    let meter = Meter::start(&stage, &proxy).await;
+    let names: Vec<String> = (2..2 + COUNT).map(name).collect();
+    let delete = stream::iter(&names).map(|it| stage.delete("CoderProvisioner", it));
+    delete.buffer_unordered(AT_ONCE).collect::<()>().await;
+    stage.operator.tell("-CONT");
+    all(&stage, 0, "gone", |_| true).await;
+    let cost = meter.read("delete", COUNT).await;
+    // Deployments go, Secrets and accounts are deleted by their owner references: all of that wakes the provisioners again.
+    let deployments = stage.api::<Deployment>();
+    eventually(
+        "no Deployments",
+        || async { deployments.list_metadata(&ListParams::default()).await.unwrap().items.len() },
+        |it| *it == 0,
+    )
+    .await;
+    let sent = sent(&stage, before).await;
+    let of = |request: &str| sent.get(request).copied().unwrap_or_default();
+    assert_eq!(of("delete deployments 200"), COUNT, "{sent:?}");
+    assert_eq!(of("patch coderprovisioners 200"), COUNT, "one finalizer each: {sent:?}");
+    let is_read = |it: &&String| it.starts_with("get ") || it.starts_with("list ");
+    assert_eq!(sent.keys().filter(is_read).collect::<Vec<_>>(), ["list pods 200"], "{sent:?}");
+    assert!(of("list pods 200") <= FEW, "{sent:?}");
+    let refused = sent.keys().filter(|it| !it.ends_with(" 200") && !it.ends_with(" 201"));
+    assert_eq!(refused.collect::<Vec<_>>(), [""; 0], "{sent:?}");
+    assert_eq!(cost.asked("DELETE"), COUNT, "{:?}", cost.requests);
+    assert!(cost.asked("list") <= FEW, "{:?}", cost.requests);
+    assert_eq!(keys(&stage.coderd).await, [""; 0]);
 }
 
 #[tokio::test]
