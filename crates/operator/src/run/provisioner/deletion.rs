@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-use api::{CoderProvisioner, Reason, annotation, finalizer};
+use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
 use engine::{
     Blocked, Freshness, Trouble,
     provisioner::{
@@ -55,6 +55,9 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     if !is_held(provisioner, finalizer::PROVISIONER, shared) {
         shared.passes.forget(&about);
         return Ok(Action::await_change());
+    }
+    if provisioner.spec.changes.policy().mode() == Mode::Observe {
+        return leave_all(provisioner, shared).await;
     }
     let (age, is_forced) = leaving(provisioner);
     let is_urgent = async || is_forced || is_terminating(&about.namespace, shared).await;
@@ -110,6 +113,20 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
     }
     release(provisioner, finalizer::PROVISIONER, shared).await?;
     // Control planes may be waiting for just this.
+    shared.planes.release(&plane_of(provisioner));
+    Ok(Action::await_change())
+}
+
+/// Lets a provisioner go that is only observed: its keys stay, and are named. Its objects go with their owner.
+async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Action, kube::Error> {
+    for held in recorded(provisioner).keys().filter(|it| it.is_ours) {
+        let note = format!(
+            "provisioner key {} is left behind: mode is Observe, which changes nothing in Coder: delete it there",
+            held.name
+        );
+        leave_behind(provisioner, Reason::Observed, &note, shared).await;
+    }
+    release(provisioner, finalizer::PROVISIONER, shared).await?;
     shared.planes.release(&plane_of(provisioner));
     Ok(Action::await_change())
 }

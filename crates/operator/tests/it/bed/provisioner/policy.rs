@@ -72,10 +72,12 @@ async fn observed_provisioner_is_planned_and_nothing_of_it_is_written() {
     );
     let left = deployments.get(DEPLOYMENT).await.unwrap().spec.unwrap().template.spec.unwrap();
     assert_eq!(left.termination_grace_period_seconds, Some(7));
-    stage.apply(&provisioner("alpha", &json!({}))).await;
-    stage.wait::<CoderProvisioner>("alpha", "healed", is_ready).await;
-    let healed = deployments.get(DEPLOYMENT).await.unwrap().spec.unwrap().template.spec.unwrap();
-    assert_ne!(healed.termination_grace_period_seconds, Some(7));
+
+    // Its deletion revokes nothing, and names what stays.
+    stage.delete(KIND, "alpha").await;
+    stage.gone(&ready).await;
+    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
+    stage.operator.says(&["provisioner key alpha is left behind: mode is Observe"]).await;
 }
 
 #[tokio::test]
