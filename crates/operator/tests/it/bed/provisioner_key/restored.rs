@@ -138,7 +138,7 @@ async fn a_restored_backup_does_not_cost_the_live_key_and_is_reported() {
         if case.is_over {
             let why = format!("provisioner key {} was revoked: key {}", case.name, live.last().unwrap());
             assert_eq!(revocations(&stage, case.name).await, [format!("{why} has replaced it")]);
-            stage.operator.says(&["a key was revoked", case.name, "has replaced it"]).await;
+            stage.operator.says(&["was revoked", case.name, "has replaced it"]).await;
         }
     }
     let newer: Vec<Secret> = futures::future::join_all(CASES.iter().map(|it| it.stored(&stage))).await;
