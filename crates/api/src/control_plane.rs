@@ -28,7 +28,13 @@ pub use workload::{
     CertSecret, CertsSpec, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TlsSpec,
 };
 
-use crate::{interval::Interval, policy::DEFAULT_INTERVAL, quantity, reference::SecretKeyRef, rules};
+use crate::{
+    interval::Interval,
+    policy::{ChangePolicy, DEFAULT_INTERVAL},
+    quantity,
+    reference::SecretKeyRef,
+    rules,
+};
 
 /// The key that holds a licence where a Secret is named without one.
 const LICENSE_KEY: &str = "license";
@@ -193,6 +199,8 @@ pub struct CoderControlPlaneSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub interval: Option<Interval>,
+    #[serde(flatten)]
+    pub changes: ChangePolicy,
 }
 
 /// What happens to a licence that the operator installed when it is no longer declared, or when this manifest is deleted.

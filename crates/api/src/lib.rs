@@ -53,7 +53,7 @@ pub use interval::{Interval, InvalidInterval, parse_duration};
 pub use key::{OtherKey, ProvisionerKeyState, RESERVED_KEY_NAMES};
 pub use organization::{CoderOrganization, CoderOrganizationSpec};
 pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
-pub use policy::{AdoptionPolicy, Approval, DeletionPolicy, Mode, Policy};
+pub use policy::{AdoptionPolicy, Approval, ChangePolicy, DeletionPolicy, Mode, Policy};
 pub use provisioner::{
     Bootstrap, CoderProvisioner, CoderProvisionerSpec, CoderProvisionerStatus, EntitlementLossPolicy,
     ProvisionerKeySpec, ProvisionerRbacSpec, ProvisionerRotation, ProvisionerServiceAccountSpec,

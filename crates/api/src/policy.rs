@@ -38,6 +38,33 @@ pub struct Policy {
     pub allow_destructive: Option<bool>,
 }
 
+/// How changes are made. Part of the spec of the kinds that run pods, at its top level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangePolicy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    /// Allows steps that delete users' data. Without it such a step needs an approved plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_destructive: Option<bool>,
+}
+
+impl ChangePolicy {
+    /// Whether every plan is applied at once.
+    pub fn is_automatic(&self) -> bool {
+        let policy = self.policy();
+        policy.mode() == Mode::Enforce && policy.approval() == Approval::Automatic
+    }
+
+    /// The same as the policy of an app-state kind.
+    pub fn policy(&self) -> Policy {
+        let Self { mode, approval, allow_destructive } = self.clone();
+        Policy { mode, approval, allow_destructive, ..Policy::default() }
+    }
+}
+
 // The API server's schema has no place for the meaning of single values, so the type's text says all of them.
 
 /// `Enforce` (the default) makes the remote object equal to this manifest. `Observe` writes the plan to the status, and

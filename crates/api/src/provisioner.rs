@@ -22,8 +22,13 @@ pub use parts::{
 pub use status::CoderProvisionerStatus;
 
 use crate::{
-    DEFAULT_ORGANIZATION, interval::Interval, key, policy::DEFAULT_INTERVAL, quantity,
-    reference::ControlPlaneRef, rules, schema,
+    DEFAULT_ORGANIZATION,
+    interval::Interval,
+    key,
+    policy::{ChangePolicy, DEFAULT_INTERVAL},
+    quantity,
+    reference::ControlPlaneRef,
+    rules, schema,
 };
 
 /// How long a daemon may take to finish its build when its pod is to go, as coder-k8s has it.
@@ -186,6 +191,8 @@ pub struct CoderProvisionerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::interval())]
     pub interval: Option<Interval>,
+    #[serde(flatten)]
+    pub changes: ChangePolicy,
 }
 
 impl CoderProvisioner {

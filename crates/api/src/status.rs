@@ -75,7 +75,8 @@ pub struct Step {
     /// The value after the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// `Safe`, `Disruptive` or `Destructive`; a `Destructive` step has to be allowed.
+    /// `Upkeep`, `Safe`, `Disruptive` or `Destructive`; a `Destructive` step has to be allowed, and an `Upkeep` step needs no
+    /// approval.
     pub impact: String,
     /// Why the step is needed.
     pub reason: String,

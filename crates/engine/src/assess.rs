@@ -297,7 +297,8 @@ impl<K: Kind> Subject for Object<K> {
         let meta = self.manifest.meta_mut();
         let namespace = meta.namespace.get_or_insert_with(|| namespace.to_owned());
         let uid = stored.and_then(|it| it.metadata().uid.clone());
-        meta.uid = Some(uid.unwrap_or_else(|| Holder::uid_of_file(namespace, &name)));
+        meta.uid =
+            Some(uid.unwrap_or_else(|| Holder::uid_of_file(&K::Manifest::kind(&()), namespace, &name)));
         let Ok(mut json) = serde_json::to_value(&self.manifest) else { return };
         json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
         if let Ok(settled) = serde_json::from_value(json) {

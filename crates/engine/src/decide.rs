@@ -64,6 +64,10 @@ pub enum Refusal {
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let Situation { policy, door, contact, impact, hash, approved } = situation;
     let is_approved = *approved == Some(*hash);
+    if *impact == Some(Impact::Upkeep) && *contact != Contact::Foreign {
+        // It follows from a change that was decided before.
+        return Decision::Apply;
+    }
     if policy.mode() == Mode::Observe {
         return if impact.is_some() { Decision::Observe } else { Decision::Nothing };
     }

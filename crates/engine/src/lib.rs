@@ -17,6 +17,7 @@ pub mod decide;
 pub mod diff;
 pub mod endpoint;
 pub mod gate;
+pub mod held_back;
 pub mod kind;
 pub mod kinds;
 pub mod lookup;

@@ -35,6 +35,8 @@ pub enum Action {
 /// What a step does to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Impact {
+    /// What follows from an earlier change, as the revocation of a key that another one has replaced. It needs no approval.
+    Upkeep,
     /// Nobody is interrupted and nothing is lost.
     Safe,
     /// Somebody may notice: a rename, a member who leaves.
@@ -93,9 +95,21 @@ impl<E> Plan<E> {
         self.steps.is_empty()
     }
 
-    /// The gravest of the steps' impacts; nothing when there are no steps.
+    /// The gravest of the steps' impacts. `None` when there are no steps.
     pub fn impact(&self) -> Option<Impact> {
         self.steps.iter().map(|step| step.impact).max()
+    }
+
+    /// The same steps with other effects.
+    pub fn map<F>(self, effect: impl Fn(E) -> F) -> Plan<F> {
+        let map = |it: Step<E>| Step {
+            action: it.action,
+            impact: it.impact,
+            reason: it.reason,
+            changes: it.changes,
+            effect: effect(it.effect),
+        };
+        Plan { steps: self.steps.into_iter().map(map).collect() }
     }
 
     /// The hash of what is left once the first step has made the object; nothing for a plan that makes none.
@@ -123,6 +137,11 @@ impl<E> Step<E> {
 impl PlanView {
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// The gravest impact of the steps that need an approval. `None` where none does.
+    pub fn impact(&self) -> Option<Impact> {
+        self.steps.iter().map(|step| step.impact).filter(|it| *it != Impact::Upkeep).max()
     }
 
     /// Every change, step by step.

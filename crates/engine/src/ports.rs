@@ -79,12 +79,32 @@ pub struct List<'a> {
     pub labels: Selector,
 }
 
+/// The log of a container.
+#[derive(Debug, Clone, Copy)]
+pub struct Log<'a> {
+    pub namespace: &'a str,
+    pub pod: &'a str,
+    pub container: &'a str,
+    /// Whether it is the log of the container before its last restart.
+    pub previous: bool,
+    /// How many of its last lines are read, and how many bytes of these.
+    pub lines: i64,
+    pub bytes: i64,
+}
+
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub enum Write<'a> {
     Create(&'a Value),
     /// Of the version that stands in the object.
     Replace(&'a Value),
+    /// A server-side apply, with force, over the version that stands in the object, if one does.
+    Apply(&'a Value),
+    /// A merge patch, of the version that stands in the patch.
+    Merge {
+        key: &'a Key,
+        patch: &'a Value,
+    },
     /// A merge patch of the status, of the version that stands in the patch.
     MergeStatus {
         key: &'a Key,
@@ -107,6 +127,8 @@ pub struct Event<'a> {
     pub reason: Reason,
     pub action: &'static str,
     pub note: &'a str,
+    /// Whether it must not be skipped, however many there are about the object, and is waited for.
+    pub must_be_written: bool,
 }
 
 /// A cluster.
@@ -125,7 +147,10 @@ pub trait Cluster: Debug + Send + Sync {
         Box::pin(async move { Ok(self.secret(namespace, name, "").await?.map(|it| it.metadata)) })
     }
 
-    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>>;
+    fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>>;
+
+    /// The end of the log of a container.
+    fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String>;
 
     /// Writes an object for the object with the uid `writer`.
     fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live>;
@@ -161,6 +186,26 @@ impl dyn Cluster + '_ {
         serde_json::from_value(found.object)
             .map(Some)
             .map_err(|error| ClusterError::undecodable(&key, &error))
+    }
+
+    /// Lists objects of a known type by their labels.
+    pub async fn find<K>(
+        &self,
+        namespace: &str,
+        labels: &Selector,
+        reading: Reading,
+    ) -> Result<Vec<K>, ClusterError>
+    where
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let (api_version, kind) = (K::api_version(&()), K::kind(&()));
+        let labels = labels.clone();
+        let list = List { api_version: &api_version, kind: &kind, namespace: Some(namespace), labels };
+        let found = self.list(&list, reading).await?;
+        let typed = |it: Live| {
+            serde_json::from_value(it.object).map_err(|error| ClusterError::undecodable(&it.key, &error))
+        };
+        found.into_iter().map(typed).collect()
     }
 
     /// Creates an object of a known type, or replaces the version of it that was read. Returns the object as it is then.

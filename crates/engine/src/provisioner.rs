@@ -3,6 +3,7 @@
 //! [`gate`] says whether the deployment may have them, [`children`] makes of the manifest and what is known the objects that
 //! should be, [`daemons`] counts those that coderd sees, and [`report`] tells all of it in a status.
 
+pub mod changes;
 pub mod children;
 pub mod daemons;
 pub mod gate;

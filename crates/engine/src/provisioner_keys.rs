@@ -16,6 +16,7 @@
 pub mod around;
 pub mod coderd;
 mod copies;
+pub(crate) mod describe;
 pub mod drive;
 pub mod ending;
 pub mod foresee;

@@ -62,7 +62,7 @@ pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
             .creating
             .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
-        drift: if differs { plan.changes().take(SHOWN).map(difference).collect() } else { Vec::new() },
+        drift: if differs { drift(plan) } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
         last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),
     }
@@ -141,7 +141,8 @@ fn may_have_happened(outcome: &Outcome) -> bool {
     matches!(error.class(), Class::Transient | Class::Unexpected)
 }
 
-fn shown(plan: &PlanView, target: &str) -> api::Plan {
+/// A plan as a status shows it.
+pub(crate) fn shown(plan: &PlanView, target: &str) -> api::Plan {
     let omitted = plan.steps.len().saturating_sub(SHOWN);
     api::Plan {
         hash: plan.hash.clone(),
@@ -167,6 +168,11 @@ fn lines(step: &StepView, target: &str) -> Vec<api::Step> {
     } else {
         step.changes.iter().map(|it| line(Some(it))).collect()
     }
+}
+
+/// The differences of a plan as a status shows them.
+pub(crate) fn drift(plan: &PlanView) -> Vec<Difference> {
+    plan.changes().take(SHOWN).map(difference).collect()
 }
 
 fn difference(change: &Change) -> Difference {

@@ -21,7 +21,7 @@ pub(super) const CONDITIONS: &[ConditionDoc] = &[
     },
     ConditionDoc {
         condition: condition::DRIFTED,
-        kinds: APP_STATE,
+        kinds: ALL,
         meaning: "The remote object differs from the manifest. `Unknown` while it was not read.",
     },
 ];

@@ -4,13 +4,14 @@ use api::{
     CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, Reason,
     SecretKeyRef, UserLimit,
     condition::{
-        COMPLETE, DATABASE_CONFIGURED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY, RECONCILING,
-        STALLED,
+        COMPLETE, DATABASE_CONFIGURED, DRIFTED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY,
+        RECONCILING, STALLED,
     },
 };
 use client::{Class, deployment::BuildInfo};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use uuid::Uuid;
 
 use super::{
@@ -21,7 +22,9 @@ use super::{
 };
 use crate::{
     conditions::{Conditions, Truth},
+    held_back::Changes,
     outcome::Blocked,
+    status::{drift, shown},
 };
 
 /// The key of the Secret with the operator's own token, as coder-k8s has it.
@@ -49,6 +52,8 @@ pub struct Findings<'a> {
     pub url: Option<String>,
     /// Nothing when there was no access.
     pub licensing: Option<&'a Licensing>,
+    /// What became of the plans for objects and licences.
+    pub changes: &'a Changes,
     /// The value of the annotation that asked for this pass.
     pub requested: Option<String>,
     pub now: Timestamp,
@@ -144,6 +149,11 @@ impl Findings<'_> {
 
     /// Ready is who can be used, and has the licence that is declared.
     pub fn readiness(&self) -> Readiness {
+        if let Some(held) = &self.changes.held_back {
+            let Blocked { reason, message } = held.blocked();
+            let is_stalled = held.outcome.is_stalled();
+            return Readiness { is_ready: false, reason, message, is_stalled, is_retried_soon: false };
+        }
         let workload = self.workload.and_then(|it| it.standing.as_ref().err());
         if let Some(waiting) = workload.or_else(|| self.access.err()) {
             return Readiness {
@@ -173,9 +183,14 @@ impl Findings<'_> {
     }
 }
 
+/// What the plans of a control plane are about.
+pub fn target(plane: &CoderControlPlane) -> String {
+    format!("control plane {}", plane.name_any())
+}
+
 /// The status after a pass.
 pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, given, token_secret, account, workload, url, licensing, requested, now } =
+    let Findings { access, given, token_secret, account, workload, url, licensing, changes, requested, now } =
         findings;
     let in_secret = |name: String| SecretKeyRef { name, key: Some(TOKEN_KEY.to_owned()) };
     let before = plane.status.clone().unwrap_or_default();
@@ -203,6 +218,9 @@ pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderContro
             Err(why) if why.reason == Reason::AccessDisabled => None,
             _ => account.map(|it| it.to_string()).or_else(|| before.operator_account_id.clone()),
         },
+        plan: changes.held_back.as_ref().map(|it| shown(&it.plan, &target(plane))),
+        drift: changes.held_back.as_ref().map(|it| drift(&it.plan)).unwrap_or_default(),
+        last_applied_time: if changes.changed { Some(Time(*now)) } else { before.last_applied_time.clone() },
         // A reconcile request asks for entitlements too: it is handled once they are read.
         last_handled_reconcile_at: requested
             .clone()
@@ -330,7 +348,12 @@ fn conditions(
         let why = unread.map(|it| it.message.as_str()).unwrap_or_default();
         made.with(ENTITLEMENTS, Truth::Unknown, Reason::NotObserved, why)
     };
-    let made = match (is_ready, is_stalled) {
+    let made = match &findings.changes.held_back {
+        Some(held) => made.with(DRIFTED, Truth::True, Reason::DriftFound, &held.plan.summary),
+        None if findings.access.is_ok() => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
+        None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
+    };
+    let made = match (is_ready || reason == Reason::Observed, is_stalled) {
         (true, _) => made,
         (false, true) => made.with(STALLED, Truth::True, reason, &message),
         (false, false) => made.with(RECONCILING, Truth::True, reason, &message),

@@ -24,10 +24,11 @@ use crate::{
     gate::Gate,
     kind::{Aside, Invalid, Kind, RemoteName},
     outcome::{Blocked, Trouble},
-    plan::{Action, Change, Impact, Plan, Step},
+    plan::{Change, Impact, Plan, Step},
     provisioner::names::secret,
     provisioner_keys::{
-        Act, Before, Foreseen, Holder, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+        Act, Foreseen, Holder, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+        describe,
         mirror::{changed, of_status, to_status},
     },
     world::World,
@@ -251,7 +252,7 @@ impl Kind for ProvisionerKey {
         let what = What::End { keys: keys.clone(), secrets: secrets.clone() };
         let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true, mints: false };
         let mut plan = Plan::deletion(Impact::Disruptive, effect);
-        let keys = keys.iter().map(|it| revoked(&it.held.name));
+        let keys = keys.iter().map(|it| describe::revoked(&it.held.name));
         let secrets = secrets.iter().map(|it| Change::new("secretName", it.name.as_str(), Value::Null));
         plan.steps.iter_mut().for_each(|it| it.changes = keys.clone().chain(secrets.clone()).collect());
         plan
@@ -321,6 +322,7 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
         rotate_every: desired.rotate_every,
         rotate_request: desired.rotate_request.clone(),
         grace: desired.overlap,
+        held_back: None,
     };
     let mirror = of_status(&desired.status, &holder.uid);
     Arc::new(Job { holder: holder.clone(), wanted, mirror, left: Mutex::default() })
@@ -328,80 +330,11 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
 
 /// What is done, in names.
 fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
-    let Wanted { organization_name, tags, secret, .. } = &job.wanted;
-    let mints = matches!(act, Act::Mint { .. });
-    let effect = |what| Effect { job: Arc::clone(job), what, is_last, mints };
-    let made = |field: &str, value: &str| Change::new(field, Value::Null, value);
-    let SecretPlace { name: secret_name, key: secret_key } = secret;
-    let (action, impact, reason, changes, what) = match act {
-        Act::Mint { before: None, name, .. } => {
-            let mut changes = vec![
-                made("name", name),
-                made("organization", organization_name),
-                made("secretName", secret_name),
-                made("secretKey", secret_key),
-            ];
-            let tags = serde_json::to_value(tags).unwrap_or(Value::Null);
-            changes.push(Change::new("tags", Value::Null, tags));
-            let reason = format!("a key named {name} is made and written into Secret {secret_name}");
-            (Action::Create, Impact::Safe, reason, changes, What::Settle)
-        }
-        Act::Mint { need, before: Some(before), name } => {
-            let reason = format!(
-                "a key named {name} is made and written into Secret {secret_name}, because {}; {before} stays valid until \
-                 the overlap is over",
-                need.words(),
-                before = before.name
-            );
-            let changes = replaced(before, name, &job.wanted);
-            (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
-        }
-        Act::Move { from } => {
-            let before = |part: fn(&SecretPlace) -> &String| {
-                from.as_ref().map_or(Value::Null, |it| Value::from(part(it).as_str()))
-            };
-            let changes = vec![
-                Change::new("secretName", before(|it| &it.name), secret_name.as_str()),
-                Change::new("secretKey", before(|it| &it.key), secret_key.as_str()),
-            ];
-            let changes = changes.into_iter().filter(|it| it.before != it.after).collect();
-            let reason = format!("the value is written into Secret {secret_name}; where it was it stays");
-            (Action::Update, Impact::Disruptive, reason, changes, What::Settle)
-        }
-        Act::Note => {
-            let reason =
-                format!("what is known of the key is written beside its value, in Secret {secret_name}");
-            (Action::Update, Impact::Safe, reason, Vec::new(), What::Settle)
-        }
-        Act::Revoke(held) => {
-            let reason = format!("key {} is revoked: another one has taken its place", held.name);
-            let changes = vec![revoked(&held.name)];
-            (Action::Delete, Impact::Disruptive, reason, changes, What::Revoke(held.name.clone()))
-        }
+    let what = match act {
+        Act::Revoke(held) => What::Revoke(held.name.clone()),
+        Act::Mint { .. } | Act::Move { .. } | Act::Note => What::Settle,
     };
-    Step { action, impact, reason, changes, effect: effect(what) }
-}
-
-/// Everything in which a key differs from the one that takes its place: what is approved is that key and no other.
-fn replaced(before: &Before, name: &str, wanted: &Wanted) -> Vec<Change> {
-    let Before { name: former, organization: (id, organization), tags, secret } = before;
-    let mut changes = vec![Change::new("name", former.as_str(), name)];
-    if tags.as_ref() != Some(&wanted.tags) {
-        let shown = |it: Option<&_>| serde_json::to_value(it).unwrap_or(Value::Null);
-        changes.push(Change::new("tags", shown(tags.as_ref()), shown(Some(&wanted.tags))));
-    }
-    if let Some(secret) = secret {
-        changes.push(Change::new("secretName", secret.name.as_str(), wanted.secret.name.as_str()));
-        changes.push(Change::new("secretKey", secret.key.as_str(), wanted.secret.key.as_str()));
-    }
-    changes.retain(|it| it.before != it.after);
-    if *id != Some(wanted.organization_id) {
-        let after = wanted.organization_name.as_str();
-        changes.push(Change::new("organization", organization.as_str(), after));
-    }
-    changes
-}
-
-fn revoked(name: &str) -> Change {
-    Change::new(&format!("keys.{name}"), "valid", "revoked")
+    let mints = matches!(act, Act::Mint { .. });
+    let effect = Effect { job: Arc::clone(job), what, is_last, mints };
+    describe::step(act, &job.wanted, effect)
 }

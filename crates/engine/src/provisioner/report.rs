@@ -6,17 +6,20 @@ mod tests;
 use api::{
     CoderProvisioner, CoderProvisionerStatus, Reason,
     condition::{
-        BOOTSTRAP_SECRET, CONTROL_PLANE_READY, DAEMONS, DEPLOYMENT, OPERATOR_ACCESS, PROVISIONER_KEY,
-        PROVISIONER_KEY_SECRET, PROVISIONERS_ENTITLED, READY, RECONCILING, STALLED,
+        BOOTSTRAP_SECRET, CONTROL_PLANE_READY, DAEMONS, DEPLOYMENT, DRIFTED, OPERATOR_ACCESS,
+        PROVISIONER_KEY, PROVISIONER_KEY_SECRET, PROVISIONERS_ENTITLED, READY, RECONCILING, STALLED,
     },
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt as _;
 
-use super::daemons::Daemons;
+use super::{changes::target, daemons::Daemons};
 use crate::{
     conditions::{Conditions, Truth},
+    held_back::HeldBack,
     outcome::Blocked,
+    status::{drift, shown},
 };
 
 /// What became of one thing that has to be there: nothing when it was not looked at.
@@ -38,6 +41,10 @@ pub struct Findings {
     pub replicas: Option<(i32, i32)>,
     /// Something else that stops everything.
     pub stopped: Option<Blocked>,
+    /// The plan that is not carried out.
+    pub held_back: Option<HeldBack>,
+    /// Whether something was changed.
+    pub changed: bool,
     /// The value of the annotation that asked for this pass.
     pub requested: Option<String>,
 }
@@ -67,6 +74,11 @@ impl Findings {
         }
     }
 
+    /// Whether a plan waits for a person.
+    fn is_refused(&self) -> bool {
+        self.stopped.is_none() && self.held_back.as_ref().is_some_and(|it| it.outcome.is_stalled())
+    }
+
     fn seen(&self) -> Option<&Daemons> {
         self.daemons.as_ref()?.as_ref().ok()
     }
@@ -77,14 +89,15 @@ impl Findings {
         let stages =
             [&self.control_plane, &self.access, &self.entitled, &self.key, &self.secret, &self.deployment];
         let mut troubles = stages.into_iter().chain([&daemons]).filter_map(|it| it.as_ref()?.as_ref().err());
-        let trouble = self.stopped.as_ref().or_else(|| troubles.next());
+        let held_back = self.held_back.as_ref().map(HeldBack::blocked);
+        let trouble = self.stopped.as_ref().or(held_back.as_ref()).or_else(|| troubles.next());
         let is_complete = self.deployment.is_some() && daemons.is_some();
         match trouble {
             Some(Blocked { reason, message }) => Readiness {
                 is_ready: false,
                 reason: *reason,
                 message: message.clone(),
-                is_stalled: reason.stalls(),
+                is_stalled: reason.stalls() || self.is_refused(),
             },
             None if is_complete => Readiness {
                 is_ready: true,
@@ -129,6 +142,9 @@ pub fn status(
             .requested
             .clone()
             .or_else(|| before.last_handled_reconcile_at.clone()),
+        plan: findings.held_back.as_ref().map(|it| shown(&it.plan, &target(&provisioner.name_any()))),
+        drift: findings.held_back.as_ref().map(|it| drift(&it.plan)).unwrap_or_default(),
+        last_applied_time: if findings.changed { Some(Time(now)) } else { before.last_applied_time.clone() },
         // Numbers of which nobody knows whether they are still true are none.
         daemons: findings.seen().map(Daemons::connected),
         daemon_versions: findings.seen().map(Daemons::versions).unwrap_or_default(),
@@ -176,7 +192,12 @@ fn conditions(
             }
         };
     }
-    match (is_ready || is_suspended, is_stalled) {
+    let made = match &findings.held_back {
+        Some(held) => made.with(DRIFTED, Truth::True, Reason::DriftFound, &held.plan.summary),
+        None if findings.deployment.is_some() => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
+        None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
+    };
+    match (is_ready || is_suspended || reason == Reason::Observed, is_stalled) {
         (true, _) => made.made(),
         (false, true) => made.with(STALLED, Truth::True, reason, &message).made(),
         (false, false) => made.with(RECONCILING, Truth::True, reason, &message).made(),

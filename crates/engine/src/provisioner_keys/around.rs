@@ -169,8 +169,13 @@ impl Surroundings for Around<'_> {
         match how {
             Revoked::Done => {
                 let note = format!("provisioner key {name} was revoked: {}", why.words());
-                let event =
-                    Event { is_warning: false, reason: Reason::KeyRevoked, action: "Delete", note: &note };
+                let event = Event {
+                    is_warning: false,
+                    reason: Reason::KeyRevoked,
+                    action: "Delete",
+                    note: &note,
+                    must_be_written: true,
+                };
                 self.store.cluster.event(&about, event).await;
             }
             Revoked::Doubtful => {

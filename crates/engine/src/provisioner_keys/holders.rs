@@ -16,7 +16,7 @@ use crate::{
     kinds::ProvisionerKey,
     objects::Live,
     outcome::{Blocked, Trouble},
-    ports::{Cluster, ClusterError, List},
+    ports::{Cluster, ClusterError, List, Reading},
     provisioner,
 };
 
@@ -133,7 +133,7 @@ async fn list<K: KeyHolder>(
 ) -> Result<Vec<Live>, ClusterError> {
     let (api_version, kind) = (K::api_version(&()), K::kind(&()));
     let list = List { api_version: &api_version, kind: &kind, namespace, labels: Selector::default() };
-    match cluster.list(&list).await {
+    match cluster.list(&list, Reading::Now).await {
         // The cluster does not know the kind, so there is none of it.
         Err(error) if error.is_missing() => Ok(Vec::new()),
         listed => listed,

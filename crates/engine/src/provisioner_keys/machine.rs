@@ -103,7 +103,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
             return users::next(wanted, seen, now);
         }
     }
-    if let Some(moved) = moved(wanted, seen) {
+    if let Some(moved) = moved(wanted, seen).filter(|_| wanted.held_back.is_none()) {
         return moved;
     }
     if let Some(record) = copies::overtaken(wanted, seen).cloned() {
@@ -134,6 +134,9 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     };
     let trouble = match verdict {
         need::Verdict::Look => return Next::Look,
+        need::Verdict::Mint(need) if wanted.held_back.is_some() && record.intent.is_none() => {
+            wanted.held_back.clone().filter(|_| !need.leaves_key_valid())
+        }
         need::Verdict::Mint(_) if seen.secret.is_immutable => Some(immutable(wanted)),
         need::Verdict::Mint(need) => return minting::next(wanted, seen, record, need, now),
         need::Verdict::Enough(waiting) => waiting,

@@ -59,9 +59,10 @@ impl Holder {
     }
 
     /// Stands for the uid of an object of a file that is in no cluster.
-    pub fn uid_of_file(namespace: &str, name: &str) -> String {
+    pub fn uid_of_file(kind: &str, namespace: &str, name: &str) -> String {
+        let object = format!("{kind}/{namespace}/{name}");
         // Names of keys begin with the first characters: those of two objects differ.
-        format!("{}:file:{namespace}/{name}", fnv(&[namespace.as_bytes(), b"/", name.as_bytes()]))
+        format!("{}:file:{object}", fnv(&[object.as_bytes()]))
     }
 
     /// The object, for those who tell people of it.
@@ -124,7 +125,8 @@ impl<'a> KeySecrets<'a> {
     /// is that of the object of the same name.
     fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
         let mut read = read(&secret, &self.holder.uid, &place.key);
-        let of_file = Holder::uid_of_file(&self.holder.namespace, &self.holder.name);
+        let Holder { kind, namespace, name, .. } = self.holder;
+        let of_file = Holder::uid_of_file(kind, namespace, name);
         if let Some(record) = read.record.as_mut().filter(|it| it.holder == of_file) {
             record.holder.clone_from(&self.holder.uid);
         }

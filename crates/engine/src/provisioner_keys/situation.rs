@@ -42,6 +42,8 @@ pub struct Wanted {
     pub rotate_request: Option<String>,
     /// After this time a retiring key goes in any case.
     pub grace: SignedDuration,
+    /// Why no key is minted, and no value moved, although that is needed. What was begun is brought to its end.
+    pub held_back: Option<Blocked>,
 }
 
 /// Whose a Secret is.

@@ -9,7 +9,7 @@ use api::Reason;
 use engine::{
     Cluster,
     objects::{Key, Live},
-    ports::{Answer, ClusterError, Event, List, Only, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -93,6 +93,9 @@ impl State {
                 }
                 Ok(self.put(key, object.clone()))
             }
+            Write::Apply(_) | Write::Merge { .. } => {
+                Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here"))
+            }
             Write::MergeStatus { key, patch } => {
                 let mut now = self.objects.get(key).cloned().ok_or_else(|| gone(key))?;
                 if now["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] {
@@ -136,7 +139,7 @@ impl Cluster for MemoryCluster {
         Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 
-    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>> {
+    fn list<'a>(&'a self, list: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
         let state = self.lock();
         let is_listed = |(key, object): &(&Key, &Value)| {
             let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
@@ -148,6 +151,10 @@ impl Cluster for MemoryCluster {
         let found = state.objects.iter().filter(is_listed).filter_map(|(_, it)| Live::new(it.clone()));
         let found = found.collect();
         Box::pin(async { Ok(found) })
+    }
+
+    fn log<'a>(&'a self, _: &'a Log<'a>) -> Answer<'a, String> {
+        Box::pin(async { Err(ClusterError::NoAnswer("there are no logs here".to_owned())) })
     }
 
     fn write<'a>(&'a self, write: Write<'a>, _: &'a str) -> Answer<'a, Live> {

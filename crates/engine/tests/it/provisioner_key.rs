@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{
     Assessment, Cluster as _, Contact, Outcome, Report, Verdict, World,
-    provisioner_keys::{Held, KeyMemory, Record, Retiring, mirror::of_status},
+    provisioner_keys::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
     world::{Beside, Promises},
 };
 use jiff::SignedDuration;
@@ -411,4 +411,21 @@ async fn a_key_of_a_deployment_that_is_gone_stays_written_down_while_nobody_name
     scene.manifest["status"].as_object_mut().unwrap().extend(looked.aside.status);
     scene.later(SignedDuration::from_mins(5));
     assert_eq!(scene.look().await.aside.status, serde_json::Map::new(), "it is written once");
+}
+
+#[tokio::test]
+async fn key_minted_from_a_file_is_that_of_the_object_of_the_same_kind_and_name() {
+    for (kind, expected) in [("CoderProvisionerKey", Contact::Held), ("CoderProvisioner", Contact::Foreign)] {
+        let mut scene = Scene::new();
+        scene.manifest["metadata"]["uid"] = Holder::uid_of_file(kind, "platform", "example").into();
+        scene.applied().await;
+        // The manifest is applied to the cluster, and its controller finds the Secret.
+        scene.manifest["metadata"]["uid"] = UID.into();
+        scene.manifest.as_object_mut().unwrap().remove("status");
+        scene.memory.clear();
+        scene.cluster.set(&scene.manifest);
+        let found = scene.look().await;
+        assert_eq!(found.contact, Some(expected), "{kind}: {:?}", found.verdict);
+        assert_eq!(scene.keys(), ["alpha-eks"]);
+    }
 }

@@ -68,7 +68,7 @@ fn write_row(text: &mut String, row: &Row) {
             Action::Delete => ('-', "delete"),
         };
         let impact = match step.impact {
-            Impact::Safe => "",
+            Impact::Upkeep | Impact::Safe => "",
             Impact::Disruptive => " (disruptive)",
             Impact::Destructive => " (destructive)",
         };

@@ -29,6 +29,7 @@ use engine::{
         report::{self, Findings, Readiness},
     },
     endpoint::{DeclaredOrigin, declared, origin_secrets},
+    held_back::Changes,
 };
 use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
@@ -56,7 +57,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources, Versions},
-    record::{has_finalizer, publish, set_finalizer, writes},
+    record::{has_finalizer, note_written, publish, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -191,12 +192,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let mut plane = begin((*plane).clone(), shared).await?;
     shared.planes.recall_deployment(&name, recorded_deployment(&plane));
     let started = Instant::now();
+    let mut changes = Changes::default();
     let workload = match &plane.spec.external {
         Some(_) => {
             name_unmanaged(&plane, shared).await?;
             None
         }
-        None => Some(workload::keep(&mut plane, shared).await?),
+        None => Some(workload::keep(&mut plane, &mut changes, shared).await?),
     };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
@@ -204,7 +206,9 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         block(&name, why, shared);
     }
     let licensing = match &proved {
-        Ok(it) => Some(licensing::keep(&mut plane, &it.client, it.build.deployment_id, shared).await?),
+        Ok(it) => Some(
+            licensing::keep(&mut plane, &it.client, it.build.deployment_id, (&mut changes, shared)).await?,
+        ),
         Err(_) => None,
     };
     if let Some(licensing) = &licensing {
@@ -222,6 +226,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         workload: workload.as_ref(),
         url: Some(url(&plane)),
         licensing: licensing.as_ref(),
+        changes: &changes,
         requested: requested(&plane),
         now: Timestamp::now(),
     };
@@ -511,7 +516,9 @@ async fn write_status(
     let written = CoderControlPlane { status: Some(next), ..plane.clone() };
     let planes =
         Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    planes.replace_status(&plane.name_any(), &writes(), &written).await
+    let written = planes.replace_status(&plane.name_any(), &writes(), &written).await?;
+    note_written(&written, shared);
+    Ok(written)
 }
 
 #[cfg(test)]

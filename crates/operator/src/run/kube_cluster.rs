@@ -5,18 +5,23 @@ use std::sync::{Arc, Weak};
 use api::{CoderControlPlane, Reason};
 use engine::{
     Cluster,
-    objects::{Key, Live},
-    ports::{Answer, ClusterError, Event, List, Only, Reading, Write},
+    objects::{FIELD_MANAGER, Key, Live},
+    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{ObjectReference, Secret},
+    api::{
+        apps::v1::ReplicaSet,
+        core::v1::{ObjectReference, Pod, Secret},
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, Preconditions,
+    },
     core::GroupVersionKind,
     runtime::{events::EventType, reflector::ObjectRef},
 };
@@ -25,6 +30,8 @@ use serde_json::Value;
 use super::{
     Shared,
     events::Words,
+    owned,
+    pass::About,
     record::{leave_behind_at, patches, writes},
     secret_cache::SecretCache,
 };
@@ -79,13 +86,29 @@ impl KubeCluster {
     }
 
     /// An object that the watch has shown. `None` where it has not, and where nothing watches its kind.
-    fn known(&self, key: &Key) -> Option<Live> {
-        if key.kind != CoderControlPlane::kind(&()) {
-            return None;
-        }
+    async fn known(&self, key: &Key) -> Option<Live> {
         let shared = self.shared.upgrade()?;
+        if key.kind != CoderControlPlane::kind(&()) {
+            return shared.owned.get(key).await;
+        }
         let found = shared.control_planes.get()?.get(&ObjectRef::new(&key.name).within(&key.namespace))?;
         Live::typed(&*found)
+    }
+
+    /// Objects that the watch has shown. `None` where nothing watches their kind, or not reliably.
+    async fn known_list(&self, list: &List<'_>) -> Result<Option<Vec<Live>>, ClusterError> {
+        let (Some(shared), Some(namespace)) = (self.shared.upgrade(), list.namespace) else {
+            return Ok(None);
+        };
+        if list.kind == Pod::kind(&()) {
+            let pods = owned::pods(&shared, namespace, &list.labels).await.map_err(failure)?;
+            return Ok(Some(pods.iter().filter_map(Live::typed).collect()));
+        }
+        if list.kind == ReplicaSet::kind(&()) {
+            let sets = owned::replica_sets(&shared, namespace, &list.labels).await.map_err(failure)?;
+            return Ok(Some(sets.iter().filter_map(Live::typed).collect()));
+        }
+        Ok(None)
     }
 
     async fn written(&self, write: Write<'_>) -> Result<Live, ClusterError> {
@@ -100,6 +123,18 @@ impl KubeCluster {
                 let (objects, resource) = self.objects(&key);
                 let written = objects.replace(&key.name, &writes(), &object).await;
                 (key, written, resource)
+            }
+            Write::Apply(object) => {
+                let (key, _) = decoded(object)?;
+                let (objects, resource) = self.objects(&key);
+                let params = PatchParams::apply(FIELD_MANAGER).force();
+                let written = objects.patch(&key.name, &params, &Patch::Apply(object)).await;
+                (key, written, resource)
+            }
+            Write::Merge { key, patch } => {
+                let (objects, resource) = self.objects(key);
+                let written = objects.patch(&key.name, &patches(), &Patch::Merge(patch)).await;
+                (key.clone(), written, resource)
             }
             Write::MergeStatus { key, patch } => {
                 let (objects, resource) = self.objects(key);
@@ -119,7 +154,7 @@ impl Cluster for KubeCluster {
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {
         Box::pin(async move {
             if reading == Reading::Known
-                && let Some(known) = self.known(key)
+                && let Some(known) = self.known(key).await
             {
                 return Ok(Some(known));
             }
@@ -157,8 +192,13 @@ impl Cluster for KubeCluster {
         })
     }
 
-    fn list<'a>(&'a self, list: &'a List<'a>) -> Answer<'a, Vec<Live>> {
+    fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move {
+            if reading == Reading::Known
+                && let Some(known) = self.known_list(list).await?
+            {
+                return Ok(known);
+            }
             let served = self.shared.upgrade().and_then(|it| it.namespace.clone());
             let namespace = list.namespace.or(served.as_deref());
             let (objects, resource) = self.api(list.api_version, list.kind, namespace);
@@ -168,11 +208,33 @@ impl Cluster for KubeCluster {
         })
     }
 
+    fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String> {
+        Box::pin(async move {
+            let params = LogParams {
+                container: Some(log.container.to_owned()),
+                previous: log.previous,
+                tail_lines: Some(log.lines),
+                limit_bytes: Some(log.bytes),
+                ..LogParams::default()
+            };
+            let pods = Api::<Pod>::namespaced(self.client.clone(), log.namespace);
+            pods.logs(log.pod, &params).await.map_err(failure)
+        })
+    }
+
     fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live> {
         Box::pin(async move {
             let written = self.written(write).await?;
             if let Some(known) = self.secrets.iter().find(|_| written.key.kind == Secret::kind(&())) {
                 known.note(written.metadata(), writer);
+            } else if let Some(shared) = self.shared.upgrade() {
+                let (key, metadata) = (&written.key, written.metadata());
+                if key.api_version.starts_with(api::GROUP) {
+                    let about = About::of_key(key, metadata);
+                    shared.memory.wrote(&about, metadata.resource_version.as_deref());
+                } else {
+                    shared.owned.note(written.clone());
+                }
             }
             Ok(written)
         })
@@ -194,12 +256,15 @@ impl Cluster for KubeCluster {
 
     fn event<'a>(&'a self, about: &'a ObjectReference, event: Event<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let Event { is_warning, reason, action, note } = event;
+            let Event { is_warning, reason, action, note, must_be_written } = event;
             tracing::info!(%reason, action, "{note}");
             let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
-            if let Some(shared) = self.shared.upgrade() {
+            let Some(shared) = self.shared.upgrade() else { return };
+            if must_be_written {
                 let words = Words { type_, reason, action, note };
                 shared.events.publish_surely(about, words, shared.own_pod.as_ref()).await;
+            } else {
+                shared.events.send(about.clone(), type_, (reason, action), note.to_owned());
             }
         })
     }

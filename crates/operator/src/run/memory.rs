@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 use super::{metrics::KindName, pace, pass::About, wake::Wake};
 
+/// How long the watch may take to show what we wrote.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 /// How long a deletion that is done is remembered: the watch shows the object for a moment more.
 const RELEASED_FOR: Duration = Duration::from_mins(1);
 /// How many notes are remembered of one object. Where there are more, a note is repeated.
@@ -33,6 +35,8 @@ pub(super) struct Remembered {
     version: Option<u64>,
     /// When the last change or request was noticed that no reconcile has answered yet.
     event: Option<Instant>,
+    /// The version of the object that we wrote last, and when.
+    written: Option<(u64, Instant)>,
     pub(super) mended: Mended,
     /// When its deletion first tried to take back what the operator made.
     pub(super) cleanup_since: Option<Instant>,
@@ -79,6 +83,20 @@ impl Memory {
         if let Some(remembered) = objects.get_mut(&key(about)) {
             remembered.cuts = 0;
         }
+    }
+
+    /// We wrote this version of the object.
+    pub(super) fn wrote(&self, about: &About, version: Option<&str>) {
+        if let Some(version) = version.and_then(|it| it.parse().ok()) {
+            self.with(about, |it| it.written = Some((version, Instant::now())));
+        }
+    }
+
+    /// Whether the watch has yet to show what we wrote. A reconcile of the version before would end in a conflict with ourselves.
+    pub(super) fn is_behind(&self, about: &About, shown: Option<&str>) -> bool {
+        let Some(shown) = shown.and_then(|it| it.parse::<u64>().ok()) else { return false };
+        let is_awaited = |(version, at): (u64, Instant)| shown < version && at.elapsed() < SHOWN_WITHIN;
+        self.with(about, |it| it.written.is_some_and(is_awaited))
     }
 
     /// A reconcile of this version of the manifest begins, which was noticed at `noticed`.
@@ -149,6 +167,17 @@ mod tests {
     fn about(uid: &str) -> About {
         let (kind, namespace, name) = ("CoderGroup".into(), "platform".to_owned(), "alpha".to_owned());
         About { kind, namespace, name, uid: uid.to_owned(), generation: Some(1) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_that_is_behind_our_own_write_is_waited_for() {
+        let (memory, about) = (Memory::default(), about("a"));
+        assert!(!memory.is_behind(&about, Some("7")));
+        memory.wrote(&about, Some("8"));
+        assert!(memory.is_behind(&about, Some("7")) && !memory.is_behind(&about, Some("8")));
+        assert!(!memory.is_behind(&about, None), "a version that cannot be compared is taken as it is");
+        tokio::time::advance(SHOWN_WITHIN).await;
+        assert!(!memory.is_behind(&about, Some("7")), "not for ever");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,10 @@
 use std::{fmt::Debug, sync::Arc};
 
 use api::label;
-use engine::{objects::Live, provisioner::KINDS};
+use engine::{
+    objects::{Key, Live},
+    provisioner::KINDS,
+};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -27,7 +30,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
 use super::{
-    Shared, cache::Cache, controllers::Complaints, metrics::KindName, objects::labelled, stream::received,
+    Shared, cache::Cache, controllers::Complaints, labelled::labelled, metrics::KindName, stream::received,
 };
 
 /// How many changes a slow controller may be behind before it reconciles everything.
@@ -79,6 +82,13 @@ impl Owned {
         }
     }
 
+    /// An object that the watch has shown. `None` where it has not, and where its kind is not watched.
+    pub(super) async fn get(&self, key: &Key) -> Option<Live> {
+        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == key.kind)?;
+        let found = cache.is_reliable().await.then(|| cache.get(&key.namespace, &key.name)).flatten();
+        found.map(|it| (*it).clone())
+    }
+
     fn announce(&self, metadata: &ObjectMeta) {
         for owner in metadata.owner_references.iter().flatten().filter(|it| it.controller == Some(true)) {
             let (kind, name) = (owner.kind.clone(), owner.name.clone());
@@ -107,7 +117,7 @@ pub(super) async fn objects(
     Ok(found)
 }
 
-/// A Deployment by its name.
+/// A Deployment by its name, as the watch has shown it.
 pub(super) async fn deployment(
     shared: &Shared,
     namespace: &str,

@@ -21,8 +21,9 @@ use std::{
 
 use api::Reason;
 use client::routes::Route;
+use engine::objects::Key;
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::runtime::{
     controller::Action,
     reflector::{ObjectRef, Store},
@@ -43,6 +44,9 @@ use super::{
 
 /// How long a pass may take that has not begun to change anything.
 const DEADLINE: Duration = Duration::from_mins(1);
+
+/// How soon it is looked again whether the watch has shown what we wrote.
+const WATCH_DELAY: Duration = Duration::from_millis(50);
 
 tokio::task_local! {
     /// Whether the pass of this task has sent something that may change a deployment.
@@ -76,6 +80,17 @@ impl About {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             generation: meta.generation,
+        }
+    }
+
+    /// An object of our kinds that was written.
+    pub(super) fn of_key(key: &Key, metadata: &ObjectMeta) -> Self {
+        Self {
+            kind: key.kind.clone().into(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            generation: metadata.generation,
         }
     }
 
@@ -247,6 +262,9 @@ where
     let Some(current) = objects.get(&ObjectRef::from_obj(&*object)) else {
         return Ok(Action::await_change());
     };
+    if shared.memory.is_behind(&About::of(&*current), current.meta().resource_version.as_deref()) {
+        return Ok(Action::requeue(WATCH_DELAY));
+    }
     let version = trigger::version(&*current);
     if version != trigger::version(&*object) {
         noticed = Instant::now();

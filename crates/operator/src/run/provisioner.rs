@@ -2,6 +2,7 @@
 
 mod access;
 mod around;
+mod daemons;
 mod deletion;
 mod stages;
 
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, finalizer};
+use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Mode, Reason, finalizer};
 use engine::{
     RemoteName,
     provisioner::{
@@ -41,7 +42,7 @@ use super::{
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
-    record::{has_finalizer, set_finalizer, writes},
+    record::{has_finalizer, note_written, set_finalizer, writes},
     secret_cache,
     trigger::{self, is_ready},
     wake::Wake,
@@ -174,7 +175,10 @@ async fn reconcile(
         conclude(&provisioner, &Findings::suspended(), shared).await?;
         return Ok(Action::await_change());
     }
-    if !has_finalizer(&provisioner, finalizer::PROVISIONER) {
+    // A provisioner that is only observed, and has no key of ours, has nothing that its deletion takes back.
+    let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
+    let has_keys = stages::recorded(&provisioner).keys().next().is_some();
+    if !has_finalizer(&provisioner, finalizer::PROVISIONER) && (!is_observed || has_keys) {
         let written = set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
         wake = wake.of_written(&provisioner, &written);
         provisioner = written;
@@ -237,5 +241,7 @@ async fn write_status(
     let namespace = provisioner.namespace().unwrap_or_default();
     let provisioners = Api::<CoderProvisioner>::namespaced(shared.client.clone(), &namespace);
     // With the version that was read: of two writers one is refused and looks again.
-    provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await
+    let written = provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await?;
+    note_written(&written, shared);
+    Ok(written)
 }

@@ -84,7 +84,14 @@ where
     }
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
-    objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await
+    let written = objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await?;
+    note_written(&written, shared);
+    Ok(written)
+}
+
+/// Remembers the version of an object that we wrote: the next reconcile waits until the watch has shown it.
+pub(super) fn note_written(object: &impl Resource<DynamicType = ()>, shared: &Shared) {
+    shared.memory.wrote(&About::of(object), object.meta().resource_version.as_deref());
 }
 
 /// Removes the finalizer of an object whose deletion is done, so that the object goes. One that is gone already is no error.

@@ -100,6 +100,11 @@ impl Target {
                     Failure { error: anyhow::anyhow!(message), exit: Exit::Failure }
                 })?,
             };
+            if stored.as_ref().is_some_and(|it| it.metadata().deletion_timestamp.is_some()) {
+                let message =
+                    format!("{}: {key} is being deleted in the cluster: wait until it is gone", placed.place);
+                return Err(Failure { error: anyhow::anyhow!(message), exit: Exit::Blocked });
+            }
             placed.subject.settle_in(default, stored.as_ref());
         }
         let beside = Beside { cluster, memory: Arc::default(), writes_status: false };

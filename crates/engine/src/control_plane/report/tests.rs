@@ -3,6 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::control_plane::license::Verdict;
 
+static NO_CHANGES: Changes = Changes { held_back: None, changed: false };
+
 fn plane(licensed: bool, status: Option<CoderControlPlaneStatus>) -> CoderControlPlane {
     let mut spec =
         json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "c"}}});
@@ -47,6 +49,7 @@ fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> 
         workload: None,
         url: Some("https://coder.example.com".to_owned()),
         licensing: Some(licensing),
+        changes: &NO_CHANGES,
         requested: None,
         now: Timestamp::from_second(second).unwrap(),
     }
@@ -126,6 +129,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
         workload: None,
         url: None,
         licensing: None,
+        changes: &NO_CHANGES,
         requested: None,
         now,
     };
@@ -154,6 +158,7 @@ fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
         workload: None,
         url: None,
         licensing: None,
+        changes: &NO_CHANGES,
         requested: None,
         now: Timestamp::from_second(second).unwrap(),
     };
@@ -187,6 +192,7 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
             workload: Some(&workload),
             url: None,
             licensing: None,
+            changes: &NO_CHANGES,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -228,6 +234,7 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
             workload,
             url: None,
             licensing: None,
+            changes: &NO_CHANGES,
             requested: None,
             now,
         };
@@ -308,6 +315,7 @@ fn licence_that_cannot_be_installed_waits_for_the_interval() {
             workload: None,
             url: None,
             licensing: Some(&licensing),
+            changes: &NO_CHANGES,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -335,6 +343,7 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
             workload: None,
             url: None,
             licensing: None,
+            changes: &NO_CHANGES,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -363,6 +372,7 @@ fn missing_database_is_reported_whatever_else_is_wrong() {
             workload: Some(&workload),
             url: None,
             licensing: None,
+            changes: &NO_CHANGES,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };

@@ -46,6 +46,14 @@ pub(super) enum Verdict {
 }
 
 impl Need {
+    /// Whether daemons work with the key that they have until there is another one.
+    pub(super) fn leaves_key_valid(self) -> bool {
+        match self {
+            Self::First | Self::SecretLost | Self::KeyLost | Self::Moved => false,
+            Self::Organization | Self::Tags | Self::Name | Self::Requested | Self::Scheduled => true,
+        }
+    }
+
     /// In words, after "a new key is minted, because".
     pub fn words(self) -> &'static str {
         match self {

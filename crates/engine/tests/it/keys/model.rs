@@ -142,6 +142,7 @@ pub(crate) fn wanted(policy: Policy) -> Wanted {
         rotate_every: None,
         rotate_request: None,
         grace: GRACE,
+        held_back: None,
     }
 }
 

@@ -69,6 +69,10 @@ impl<'a> AdminJob<'a> {
         Ok(found)
     }
 
+    pub(super) fn shared(&self) -> &'a Shared {
+        self.shared
+    }
+
     pub(super) fn standing(&self) -> &access::Job {
         &self.standing
     }

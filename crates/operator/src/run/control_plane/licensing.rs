@@ -1,6 +1,6 @@
 //! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
 
-use api::{CoderControlPlane, LicenseDeletionPolicy, Reason};
+use api::{CoderControlPlane, LicenseDeletionPolicy, Mode, Reason};
 use client::{Client, licenses::License};
 use engine::{
     Blocked, Plan, Step, Trouble,
@@ -10,8 +10,9 @@ use engine::{
             self, Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
             apply::intend, record::Uploaded,
         },
-        report::{Licensing, Unread},
+        report::{self, Licensing, Unread},
     },
+    held_back::Changes,
     status,
 };
 use jiff::Timestamp;
@@ -19,7 +20,10 @@ use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::deletion::{Cleanup, Failure};
+use super::{
+    deletion::{Cleanup, Failure},
+    workload::check,
+};
 use crate::{
     cluster::Cluster,
     run::{
@@ -44,6 +48,7 @@ struct Desk<'a> {
     client: &'a Client,
     deployment: Uuid,
     declared: Vec<Declared>,
+    changes: &'a mut Changes,
     shared: &'a Shared,
     now: Timestamp,
 }
@@ -53,7 +58,7 @@ pub(super) async fn keep(
     plane: &mut CoderControlPlane,
     client: &Client,
     deployment: Uuid,
-    shared: &Shared,
+    (changes, shared): (&mut Changes, &Shared),
 ) -> Result<Licensing, kube::Error> {
     let now = Timestamp::now();
     let before = recorded(plane);
@@ -61,7 +66,7 @@ pub(super) async fn keep(
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
     };
-    let mut desk = Desk { plane, client, deployment, declared, shared, now };
+    let mut desk = Desk { plane, client, deployment, declared, changes, shared, now };
     match desk.read().await {
         Ok(read) => desk.keep(before, read).await,
         Err(error) => {
@@ -73,7 +78,8 @@ pub(super) async fn keep(
 
 /// The record of licences that the deletion of a control plane has to take back. `None` where it takes back none.
 pub(super) fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
-    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
+    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
+    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete && !is_observed;
     Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
 }
 
@@ -140,6 +146,11 @@ impl Desk<'_> {
             if plan.is_empty() || failed.is_some() {
                 break;
             }
+            if let Err(held) = check(self.plane, &plan.view(&report::target(self.plane))) {
+                self.changes.held_back.get_or_insert(held);
+                break;
+            }
+            self.changes.changed = true;
             self.intend(&plan, &mut record).await?;
             for step in &plan.steps {
                 match license::apply(&step.effect, &self.declared, self.client, &mut record).await {

@@ -1,6 +1,6 @@
 //! Access to a control plane that we run: an account of our own, by the gentlest way that is open.
 
-use api::{CoderControlPlane, Reason};
+use api::{CoderControlPlane, Mode, Reason};
 use client::Client;
 use engine::{
     Blocked, Lookup as _, Trouble,
@@ -60,6 +60,11 @@ pub(super) async fn token(
     if let Some(why) = paused(plane, &record, now, shared).filter(|_| !is_disabled) {
         return still_good(plane, kept.as_ref(), why, shared);
     }
+    if kept.is_none() && plane.spec.changes.policy().mode() == Mode::Observe {
+        let message =
+            "mode is Observe: the operator creates no account for itself in the deployment".to_owned();
+        return Err(Blocked { reason: Reason::Observed, message });
+    }
     let means = means(plane, shared).await?;
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
@@ -83,14 +88,7 @@ pub(super) async fn token(
         now,
     };
     if is_disabled {
-        for item in ladder.end(kept.as_ref(), &record).await.map_err(Trouble::into_blocked)?.items {
-            leave_behind(plane, Reason::AccessDisabled, &item, shared).await;
-        }
-        job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
-        vault.empty_out().await?;
-        shared.planes.set_minted(&name, None);
-        let message = "operatorAccess.disabled: what needs access waits".to_owned();
-        return Err(Blocked { reason: Reason::AccessDisabled, message });
+        return Err(give_up(plane, &ladder, (kept.as_ref(), &record), &job, vault).await?);
     }
     let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await {
         Ok(climbed) => climbed,
@@ -120,6 +118,25 @@ pub(super) async fn token(
         Climbed::Wait(waiting) => Err(waiting),
         Climbed::RunAdminJob { username, email } => Err(job.run(&username, &email).await),
     }
+}
+
+/// Ends the access to a control plane that is to have none any more, and says so.
+async fn give_up(
+    plane: &CoderControlPlane,
+    ladder: &Ladder<'_>,
+    (kept, record): (Option<&SecretString>, &Record),
+    job: &AdminJob<'_>,
+    vault: TokenSecret,
+) -> Result<Blocked, Blocked> {
+    let shared = job.shared();
+    for item in ladder.end(kept, record).await.map_err(Trouble::into_blocked)?.items {
+        leave_behind(plane, Reason::AccessDisabled, &item, shared).await;
+    }
+    job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
+    vault.empty_out().await?;
+    shared.planes.set_minted(&name_of(plane), None);
+    let message = "operatorAccess.disabled: what needs access waits".to_owned();
+    Ok(Blocked { reason: Reason::AccessDisabled, message })
 }
 
 /// What the status still knows when the Secret with everything else is gone: which account is ours.

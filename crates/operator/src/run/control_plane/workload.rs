@@ -1,19 +1,23 @@
 //! A control plane that we run, as objects of the cluster: what it reads, what is there, what is applied, what became of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+};
 
-use api::{CoderControlPlane, Reason};
+use api::{CoderControlPlane, Reason, annotation};
 use engine::{
-    Blocked,
+    Blocked, Plan, PlanView,
     control_plane::{
         Desired, Facts, KINDS,
         children::{Deployed, sources_of_deployment},
         consents, desire,
         references::{Reference, Source, references},
-        report::Workload,
+        report::{self, Workload},
         selector, version,
     },
-    objects::{Key, Live, rollout::Rollout},
+    held_back::{self, Changes, HeldBack},
+    objects::{self, ChildEffect, Comparison, Kept, Key, Live, Run, rollout::Rollout},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, ResourceExt as _};
@@ -23,17 +27,18 @@ use sha2::{Digest as _, Sha256};
 use super::{vault::TokenSecret, workspace_roles};
 use crate::{
     cluster::Cluster,
-    run::{
-        Shared,
-        objects::{self, Run, labelled},
-    },
+    run::{Shared, kube_cluster::error_of, labelled::labelled},
 };
 
 /// One more where the cluster has it.
 const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRoute");
 
 /// Makes the objects what the manifest says, and tells what became of them.
-pub(super) async fn keep(plane: &mut CoderControlPlane, shared: &Shared) -> Result<Workload, kube::Error> {
+pub(super) async fn keep(
+    plane: &mut CoderControlPlane,
+    changes: &mut Changes,
+    shared: &Shared,
+) -> Result<Workload, kube::Error> {
     let routes = routes(plane, shared).await?;
     let has_gateway = routes.is_some();
     let roles = workspace_roles::list(plane, shared).await?;
@@ -55,10 +60,27 @@ pub(super) async fn keep(plane: &mut CoderControlPlane, shared: &Shared) -> Resu
     let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
     namespaces.extend(declared.cloned());
     workspace_roles::record(plane, &namespaces, shared).await?;
-    let (seen, mut refused) = objects::keep(&*plane, (&name, &pods), &desired.children, live, shared).await?;
+    let compared = Comparison { deployment: &name, pods: &pods, children: &desired.children, live };
+    let held_back = Mutex::new(None);
+    let may = |plan: &Plan<ChildEffect>| {
+        let checked = check(plane, &plan.view(&report::target(plane)));
+        let is_ok = checked.is_ok();
+        *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
+        is_ok
+    };
+    let kept = objects::keep(&*plane, compared, &may, &*shared.cluster).await;
+    let Kept { run: seen, mut refused, changed } = kept.map_err(error_of)?;
+    changes.changed |= changed;
+    changes.held_back = held_back.into_inner().unwrap_or_else(PoisonError::into_inner);
     refused.extend(unlisted);
     let workspace_namespaces = Some(namespaces.into_iter().collect());
     Ok(Workload { workspace_namespaces, ..outcome(plane, &desired, refused, &seen) })
+}
+
+/// Whether a plan of a control plane is carried out.
+pub(super) fn check(plane: &CoderControlPlane, plan: &PlanView) -> Result<(), HeldBack> {
+    let approved = plane.annotations().get(annotation::APPROVED_PLAN).map(String::as_str);
+    held_back::check(&plane.spec.changes, plan, approved, None)
 }
 
 /// The objects of a control plane that was managed and runs elsewhere now: nobody keeps them any more, and they stay, since the

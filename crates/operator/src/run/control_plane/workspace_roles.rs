@@ -17,7 +17,7 @@ use kube::{
 use serde_json::json;
 
 use super::deletion::Cleanup;
-use crate::run::{Shared, letting_go::answer, objects::labelled, record::mark_with};
+use crate::run::{Shared, labelled::labelled, letting_go::answer, record::mark_with};
 
 /// What was found in the namespaces that may have some.
 #[derive(Default)]

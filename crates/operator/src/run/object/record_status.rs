@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::run::{
     Shared,
-    record::{mark_where, writes},
+    record::{mark_where, note_written, writes},
 };
 
 /// Writes the status if it changed, and returns the object that has it. Fails when the object changed since it was read; the id
@@ -34,6 +34,9 @@ pub(super) async fn write_status<M: AppState>(
     // With the version that was read: of two writers one is refused and compares again.
     let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
     let result = objects.replace_status(&written.name_any(), &writes(), &written).await;
+    if let Ok(written) = &result {
+        note_written(written, shared);
+    }
     if let (Err(_), Some(id)) = (&result, new_id) {
         // The remote object was created or adopted: whatever happened to the manifest, its id must not be lost.
         let (read, id) = (manifest.status().and_then(|it| it.id.clone()), Some(id));

@@ -10,7 +10,7 @@ use engine::{
     },
 };
 use jiff::Timestamp;
-use kube::{ResourceExt as _, runtime::events::EventType};
+use kube::runtime::events::EventType;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -84,8 +84,8 @@ pub(super) fn first_status(provisioner: &Value) -> Map<String, Value> {
 /// Reports the keys that were minted. Nothing of it is secret.
 pub(super) fn report_minted(provisioner: &CoderProvisioner, minted: Vec<String>, shared: &Shared) {
     for name in minted {
+        tracing::info!(key = name, "a key was made");
         let note = format!("provisioner key {name} was made");
-        tracing::info!(key = name, provisioner = provisioner.name_any(), "{note}");
         publish(provisioner, EventType::Normal, (Reason::KeyMinted, "Create"), &note, shared);
     }
 }

@@ -3,18 +3,14 @@
 
 use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
-use api::{
-    CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, EntitlementLossPolicy, Reason, annotation,
-};
+use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, annotation};
 use client::organizations::Organization;
 use engine::{
-    Blocked, Freshness, Trouble, World,
-    endpoint::place,
-    objects::{Live, rollout::Rollout},
+    Blocked, Freshness, Plan, Trouble, World,
+    held_back::HeldBack,
+    objects::{self, Live},
     provisioner::{
-        children,
-        daemons::Daemons,
-        gate, holder, image, names,
+        changes, gate, holder, names,
         report::{self, Findings, Stage},
         secret,
     },
@@ -26,7 +22,7 @@ use engine::{
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use tokio::time::sleep;
@@ -34,18 +30,11 @@ use tokio::time::sleep;
 use super::{
     Context, access,
     around::{first_status, report_minted, revoke_elsewhere},
-    conclude, write_status,
+    conclude,
+    daemons::{self, check},
+    write_status,
 };
-use crate::{
-    cluster::Cluster,
-    run::{
-        Shared,
-        objects::{self, Run},
-        owned,
-        planes::Plane,
-        wake::requested,
-    },
-};
+use crate::run::{Shared, kube_cluster::error_of, owned, planes::Plane, wake::requested};
 
 /// How long a new provisioner may be without a status while its deployment does not answer.
 const FIRST_STATUS: Duration = Duration::from_secs(1);
@@ -72,7 +61,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn of(trouble: &Trouble) -> Self {
+    pub(super) fn of(trouble: &Trouble) -> Self {
         let wanted = if let Trouble::Remote(error) = trouble { error.retry_after() } else { None };
         Self { wanted }
     }
@@ -93,8 +82,8 @@ pub(super) async fn pass(
         Passed { provisioner, written, findings, trouble: None, again_at: None, is_rotating: false };
     let keyed = Box::pin(keyed(&mut passed, need, context)).await?;
     let ended = match keyed {
-        Some(keyed) => Box::pin(run(&mut passed, &keyed, context)).await,
-        None => look_on(&mut passed, context).await,
+        Some(keyed) => Box::pin(daemons::run(&mut passed, &keyed, context)).await,
+        None => daemons::look_on(&mut passed, context).await,
     };
     if let Err(error) = ended {
         // Whatever is wrong with the objects: what is known of the keys is written down.
@@ -106,19 +95,20 @@ pub(super) async fn pass(
 }
 
 /// A control plane, as far as a pass has come to know it.
-struct Known {
-    declared: CoderControlPlane,
-    plane: Arc<Plane>,
+pub(super) struct Known {
+    pub(super) declared: CoderControlPlane,
+    pub(super) plane: Arc<Plane>,
     /// The deployment, read as recently as the reconcile needs it.
-    world: World,
-    organization: Organization,
+    pub(super) world: World,
+    pub(super) organization: Organization,
 }
 
 /// A key that works, and what was seen on the way to it.
-struct Keyed {
-    held: Held,
-    known: Known,
-    pods: Vec<Pod>,
+pub(super) struct Keyed {
+    pub(super) held: Held,
+    pub(super) known: Known,
+    pub(super) pods: Vec<Pod>,
+    pub(super) wanted: Wanted,
 }
 
 /// Everything up to the key. Nothing when something stops it, which is then among the findings.
@@ -154,17 +144,12 @@ async fn keyed(
     } else {
         list_pods(&provisioner, &context.shared).await?
     };
-    let drive = Drive {
-        wanted: &wanted,
-        coderd: &known.world,
-        secret: &secrets,
-        around: &around,
-        mirror: recorded,
-        remembered: around.remembered(),
-        pods: Some(carried(&pods, given, &provisioner)),
-        now: Timestamp::now(),
+    let pods_of_keys = carried(&pods, given, &provisioner);
+    let keys = Keys { world: &known.world, secrets: &secrets, around: &around, recorded, pods: pods_of_keys };
+    let driven = match previewed(passed, &keys.drive(&wanted), &known, &context.shared).await? {
+        Ok(held_back) => keys.drive(&Wanted { held_back, ..wanted.clone() }).run().await,
+        Err(trouble) => Err(trouble),
     };
-    let driven = drive.run().await;
     let mut provisioner = written(provisioner, around.object());
     passed.written.clone_from(&provisioner.status);
     let held = match driven {
@@ -182,9 +167,64 @@ async fn keyed(
             settle(&mut passed.findings, rest)
         }
     };
-    report_minted(&provisioner, around.take_minted(), &context.shared);
+    let minted = around.take_minted();
+    passed.findings.changed |= !minted.is_empty();
+    report_minted(&provisioner, minted, &context.shared);
     passed.provisioner = provisioner;
-    Ok(held.map(|held| Keyed { held, known, pods }))
+    Ok(held.map(|held| Keyed { held, known, pods, wanted }))
+}
+
+/// What the work on the keys of a provisioner needs.
+struct Keys<'a> {
+    world: &'a World,
+    secrets: &'a KeySecrets<'a>,
+    around: &'a Around<'a>,
+    recorded: Record,
+    pods: Pods,
+}
+
+impl<'a> Keys<'a> {
+    fn drive<'b>(&self, wanted: &'b Wanted) -> Drive<'b, World, KeySecrets<'a>, Around<'a>>
+    where
+        'a: 'b,
+    {
+        Drive {
+            wanted,
+            coderd: self.world,
+            secret: self.secrets,
+            around: self.around,
+            mirror: self.recorded.clone(),
+            remembered: self.around.remembered(),
+            pods: Some(self.pods.clone()),
+            now: Timestamp::now(),
+        }
+    }
+}
+
+/// Why no key is minted, where the plan for that is not to be carried out; that plan is among the findings then.
+async fn previewed(
+    passed: &mut Passed,
+    drive: &Drive<'_, World, KeySecrets<'_>, Around<'_>>,
+    known: &Known,
+    shared: &Shared,
+) -> Result<Result<Option<Blocked>, Trouble>, kube::Error> {
+    if passed.provisioner.spec.changes.is_automatic() {
+        return Ok(Ok(None));
+    }
+    let foreseen = match drive.look().await {
+        Ok(foreseen) => foreseen,
+        Err(trouble) => return Ok(Err(trouble)),
+    };
+    let provisioner = &passed.provisioner;
+    let objects = if changes::is_first(&foreseen) {
+        daemons::preview(provisioner, known, shared).await?
+    } else {
+        Plan::empty()
+    };
+    let key = changes::of_key(&foreseen, drive.wanted);
+    let plan = changes::whole(key, objects, &changes::target(&provisioner.name_any()));
+    passed.findings.held_back = check(provisioner, &plan, None).err();
+    Ok(Ok(passed.findings.held_back.as_ref().map(HeldBack::blocked)))
 }
 
 /// What is said of the key and of the Secret.
@@ -325,6 +365,7 @@ fn wanted(provisioner: &CoderProvisioner, known: &Known) -> Wanted {
         rotate_every: every,
         rotate_request: provisioner.annotations().get(annotation::ROTATE_REQUESTED_AT).cloned(),
         grace: SignedDuration::from_secs(spec.termination_grace_period()) + BEYOND_GRACE,
+        held_back: None,
     }
 }
 
@@ -369,7 +410,8 @@ async fn given(
     if recorded.retiring.is_empty() {
         return Ok(None);
     }
-    let seen = objects::deployment(provisioner, &names::workload(provisioner), shared).await?;
+    let seen = objects::deployment(provisioner, &names::workload(provisioner), &*shared.cluster).await;
+    let seen = seen.map_err(error_of)?;
     let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
     let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
     Ok(Some(checksum.into_iter().collect()))
@@ -389,161 +431,5 @@ fn carried(found: &[Pod], given: Option<BTreeSet<String>>, provisioner: &CoderPr
         secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
         are_wanted: provisioner.spec.replicas() > 0,
         grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
-    }
-}
-
-/// The daemons, with a key that works.
-async fn run(passed: &mut Passed, keyed: &Keyed, context: &Context) -> Result<(), kube::Error> {
-    let Keyed { held, known, pods } = keyed;
-    let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
-    let version = known.declared.status.as_ref().and_then(|it| it.version.as_deref());
-    let image = match image(&provisioner, &known.declared) {
-        Ok(image) => image,
-        // Those that are there stay with theirs, and everything else goes on: their number, and above all their key.
-        Err(waiting) => {
-            passed.findings.stopped = Some(waiting);
-            let deployed = objects::deployment(&provisioner, &names::workload(&provisioner), shared).await?;
-            let Some(image) = deployed.as_ref().and_then(deployed_image) else {
-                return look_on(passed, context).await;
-            };
-            image
-        }
-    };
-    let replicas = provisioner.spec.replicas();
-    let authority = match authority(&known.declared, shared).await {
-        Ok(authority) => authority,
-        // Daemons without the certificates would not trust anybody: those that are there stay as they are.
-        Err(waiting) => {
-            look_on(passed, context).await?;
-            passed.findings.deployment = Some(Err(waiting));
-            return Ok(());
-        }
-    };
-    keep(passed, held, Facts { image, authority, replicas }, shared).await?;
-    // One on its way out finishes a build, which may take long, and takes no other: it stands in for nobody. Pods that have
-    // come or are to go since then change the Deployment's status, and that brings us back.
-    let stay = pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
-    let pods: BTreeSet<String> = stay.map(kube::ResourceExt::name_any).collect();
-    let daemons = match known.world.keys(known.organization.id, Timestamp::now()).await {
-        Ok(list) => {
-            let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
-            let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
-            Ok(Daemons::of(seen, &pods, replicas, version))
-        }
-        Err(error) => {
-            let trouble = Trouble::from(error);
-            passed.trouble = Some(Failure::of(&trouble));
-            Err(trouble.into_blocked())
-        }
-    };
-    passed.findings.daemons = Some(daemons);
-    Ok(())
-}
-
-fn deployed_image(deployment: &Deployment) -> Option<String> {
-    deployment.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.clone()
-}
-
-/// What the daemons get beyond their key.
-struct Facts {
-    image: String,
-    authority: Option<children::Authority>,
-    replicas: i32,
-}
-
-/// The certificates that the daemons trust beyond the usual ones.
-async fn authority(
-    declared: &CoderControlPlane,
-    shared: &Shared,
-) -> Result<Option<children::Authority>, Blocked> {
-    let Some((name, key)) = declared.spec.external.as_ref().and_then(|it| it.ca()) else { return Ok(None) };
-    let endpoint = place(declared, &Cluster(shared.client.clone())).await?;
-    Ok(Some(children::Authority {
-        secret: name.to_owned(),
-        key: key.to_owned(),
-        fingerprint: children::fingerprint(endpoint.authority()),
-    }))
-}
-
-/// Makes the objects what they should be.
-async fn keep(passed: &mut Passed, held: &Held, facts: Facts, shared: &Shared) -> Result<(), kube::Error> {
-    let provisioner = &passed.provisioner;
-    let SecretPlace { name, key } = secret(provisioner);
-    let Facts { image, authority, replicas } = facts;
-    let facts = children::Facts {
-        url: held.place.url.clone(),
-        image,
-        secret: (name, key),
-        checksum: held.checksum.clone(),
-        replicas,
-        authority,
-    };
-    let desired = match children::desire(provisioner, &facts) {
-        Ok(desired) => desired,
-        Err(invalid) => {
-            let message = format!("{}: {}", invalid.field, invalid.message);
-            passed.findings.deployment = Some(Err(Blocked { reason: Reason::Invalid, message }));
-            return Ok(());
-        }
-    };
-    let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let live = owned::objects(shared, &provisioner.namespace().unwrap_or_default(), &selector).await?;
-    let (seen, refused) = objects::keep(provisioner, (&workload, &selector), &desired, live, shared).await?;
-    let refused = refused.into_iter().next();
-    passed.findings.replicas = Some(counted(&seen));
-    passed.findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
-    Ok(())
-}
-
-/// Looks at the daemons and changes nothing, except that they go where the licence for them is gone and the manifest says so.
-async fn look_on(passed: &mut Passed, context: &Context) -> Result<(), kube::Error> {
-    let (provisioner, shared) = (passed.provisioner.clone(), &context.shared);
-    let seen = objects::seen(
-        &provisioner,
-        &names::workload(&provisioner),
-        &names::wide_selector(&provisioner),
-        shared,
-    )
-    .await?;
-    let is_lost = matches!(&passed.findings.entitled, Some(Err(it)) if it.reason == Reason::NotEntitled);
-    let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
-    if goes
-        && let Some(deployment) = &seen.deployment
-        && deployment.spec.as_ref().and_then(|it| it.replicas) != Some(0)
-    {
-        objects::scale_to_zero(
-            &provisioner,
-            deployment,
-            "the licence for daemons that run elsewhere is gone",
-            shared,
-        )
-        .await?;
-    }
-    if seen.deployment.is_some() {
-        passed.findings.replicas = Some(counted(&seen));
-        passed.findings.deployment = Some(standing(&seen));
-    }
-    Ok(())
-}
-
-fn counted(seen: &Run) -> (i32, i32) {
-    let status = seen.deployment.as_ref().and_then(|it| it.status.as_ref());
-    (status.and_then(|it| it.replicas).unwrap_or_default(), seen.ready().unwrap_or_default())
-}
-
-/// What became of the pods.
-fn standing(seen: &Run) -> Result<(), Blocked> {
-    match seen.rollout() {
-        Some(Rollout::Done) => Ok(()),
-        Some(Rollout::Stuck(message)) => Err(Blocked { reason: Reason::RolloutStuck, message }),
-        Some(Rollout::Progressing(message)) => {
-            let is_none = seen.ready().unwrap_or_default() == 0;
-            let reason = if is_none { Reason::NoReplicasReady } else { Reason::Progressing };
-            Err(Blocked { reason, message })
-        }
-        None => {
-            let message = "the Deployment is not there yet".to_owned();
-            Err(Blocked { reason: Reason::NoReplicasReady, message })
-        }
     }
 }

@@ -52,13 +52,12 @@ impl Job {
 
     /// The manifests as a file.
     fn write(&self, manifests: &[Value]) -> String {
-        let mut text = String::new();
-        for manifest in manifests {
+        let document = |manifest: &Value| {
             let mut manifest = manifest.clone();
             manifest["metadata"]["namespace"] = self.namespace.clone().into();
-            text += &format!("---\n{manifest}\n");
-        }
-        self.folder.write("set.yaml", &text)
+            format!("---\n{manifest}\n")
+        };
+        self.folder.write("set.yaml", &manifests.iter().map(document).collect::<String>())
     }
 
     fn command(&self, args: &[&str]) -> Command {

@@ -314,3 +314,22 @@ async fn licence_that_cannot_be_deleted_is_named_once() {
     let counted = "coder_operator_left_behind_total{kind=\"CoderControlPlane\"} 1";
     stage.operator.shows("named once", |it| it.contains(counted)).await;
 }
+
+#[tokio::test]
+async fn observed_control_plane_shows_the_licence_in_its_plan_and_uploads_none() {
+    let (stage, mut plane) = stage().await;
+    let license = sign(&stage, &json!({"feature_set": "premium"})).await;
+    stage.write_secret("license", &json!({"license": license})).await;
+    plane["spec"]["mode"] = "Observe".into();
+    stage.apply(&plane).await;
+    let observed = stage.wait::<CoderControlPlane>("main", "observed", is_held_up("Observed")).await;
+    let step = &observed["status"]["plan"]["steps"][0];
+    assert_eq!((&step["action"], &step["field"]), (&json!("Create"), &json!("licenseSecretRef")));
+    assert!(!observed.to_string().contains(&license), "{observed:#}");
+    assert_eq!(installed(&stage).await, [0; 0]);
+
+    plane["spec"]["mode"] = "Enforce".into();
+    stage.apply(&plane).await;
+    let done = stage.wait::<CoderControlPlane>("main", "licensed", is_ready).await;
+    assert_eq!((&done["status"]["plan"], installed(&stage).await.len()), (&Value::Null, 1));
+}

@@ -10,6 +10,7 @@ mod ground;
 mod identity;
 mod neighbours;
 mod outage;
+mod policy;
 mod renewal;
 mod rollout;
 mod secrets;

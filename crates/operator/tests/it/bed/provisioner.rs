@@ -11,6 +11,7 @@ mod keys;
 mod not_ours;
 mod own_credentials;
 mod planes;
+mod policy;
 mod refused;
 mod restored;
 mod rights;

@@ -41,7 +41,7 @@ async fn what_is_lost_or_spoiled_costs_one_new_key() {
     // A database from before brings back what we have revoked.
     let back = format!("alpha-{}-1", &uid[..4]);
     mint(&scene.stage.coderd, &back, &json!({"site": "bed"})).await;
-    scene.stage.operator.says(&["a key was revoked", &back]).await;
+    scene.stage.operator.says(&["was revoked", &back]).await;
     scene.stays(&key).await;
     scene.end().await;
 }

@@ -3,16 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::Reason;
-use engine::{
-    Action, Blocked, Step,
-    control_plane::children::WORKSPACES_ROLE,
-    objects::{
-        Child, ChildEffect, FIELD_MANAGER, Keeper, Key, Live, Situation, plan,
-        rollout::{Rollout, Seen, rollout},
-    },
-    own_secrets::{self, RefusedSecret},
-};
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -20,51 +11,101 @@ use k8s_openapi::{
         core::v1::Pod,
     },
 };
-use kube::{
-    Api, Resource, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
-    core::{GroupVersionKind, Selector},
-    runtime::events::EventType,
-};
-use serde_json::{Value, json};
+use kube::{Resource, ResourceExt as _, core::Selector};
+use serde_json::json;
 
 use super::{
-    Shared,
-    kube_cluster::error_of,
-    last_words, owned,
-    record::{patches, publish, words_of},
+    Child, ChildEffect, Keeper, Key, Live, Planned, Situation, plan, pod_logs,
+    rollout::{Rollout, Seen, rollout},
+};
+use crate::{
+    control_plane::children::WORKSPACES_ROLE,
+    outcome::Blocked,
+    own_secrets::{self, RefusedSecret},
+    plan::{Action, Plan, Step},
+    ports::{Cluster, ClusterError, Event, Only, Reading, Write},
 };
 
-/// Makes the objects what they should be. Tells what became of the pods of that Deployment, which have these labels, and what
-/// was not done because it is somebody else's.
-pub(super) async fn keep<K>(
+/// What should be, and what is.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    /// The Deployment whose pods are looked at, and the labels of these.
+    pub deployment: &'a str,
+    pub pods: &'a Selector,
+    /// The objects that should be.
+    pub children: &'a [Child],
+    /// Those that have their labels.
+    pub live: Vec<Live>,
+}
+
+/// What became of the objects of a manifest.
+#[derive(Debug)]
+pub struct Kept {
+    pub run: Run,
+    /// What was not done because it is somebody else's, or because the API server refuses it.
+    pub refused: Vec<Blocked>,
+    /// Whether something was written.
+    pub changed: bool,
+}
+
+/// Makes the objects what they should be, if the plan for that may be carried out.
+pub async fn keep<K>(
     keeper: &K,
-    (deployment, pods): (&str, &Selector),
-    children: &[Child],
-    mut live: Vec<Live>,
-    shared: &Shared,
-) -> Result<(Run, Vec<Blocked>), kube::Error>
+    objects: Comparison<'_>,
+    may: &(dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync),
+    cluster: &dyn Cluster,
+) -> Result<Kept, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    if let Some(refused) = refused_secret(keeper, children, &live, shared).await? {
-        return Ok((seen(keeper, deployment, pods, shared).await?, vec![refused]));
+    let Comparison { deployment, pods, .. } = objects;
+    if let Some(refused) = refused_secret(keeper, objects.children, &objects.live, cluster).await? {
+        let run = seen(keeper, deployment, pods, cluster).await?;
+        return Ok(Kept { run, refused: vec![refused], changed: false });
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
-    let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, shared).await?;
+    let (mut planned, mut run) = compare(keeper, objects, cluster).await?;
+    let changed = !planned.plan.is_empty() && may(&planned.plan);
+    if changed {
+        planned.refused.extend(carry_out(keeper, &planned.plan.steps, cluster).await?);
+        run = seen(keeper, deployment, pods, cluster).await?;
+    }
+    run.listen(&own_namespace, pods, cluster).await?;
+    Ok(Kept { run, refused: planned.refused, changed })
+}
+
+/// What would be done to the objects. Nothing is written.
+pub async fn preview<K>(
+    keeper: &K,
+    objects: Comparison<'_>,
+    cluster: &dyn Cluster,
+) -> Result<Plan<ChildEffect>, ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Ok(compare(keeper, objects, cluster).await?.0.plan)
+}
+
+/// Compares the objects that should be with those that are.
+async fn compare<K>(
+    keeper: &K,
+    objects: Comparison<'_>,
+    cluster: &dyn Cluster,
+) -> Result<(Planned, Run), ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let Comparison { deployment, pods, children, mut live } = objects;
+    let own_namespace = keeper.namespace().unwrap_or_default();
+    let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, cluster).await?;
     live.extend(found);
     let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
-    let mut run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, shared).await?;
+    let run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
-    planned.refused.extend(carry_out(keeper, &planned.plan.steps, shared).await?);
-    if !planned.plan.is_empty() {
-        run = seen(keeper, deployment, pods, shared).await?;
-    }
-    run.listen(&own_namespace, pods, shared).await?;
-    Ok((run, planned.refused))
+    Ok((planned, run))
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
@@ -72,12 +113,12 @@ async fn refused_secret(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     children: &[Child],
     live: &[Live],
-    shared: &Shared,
-) -> Result<Option<Blocked>, kube::Error> {
+    cluster: &dyn Cluster,
+) -> Result<Option<Blocked>, ClusterError> {
     let namespace = keeper.namespace().unwrap_or_default();
     let names = own_secrets::referenced(&children.iter().map(|it| &it.object).collect::<Vec<_>>());
     let uid = keeper.meta().uid.as_deref();
-    let refused = own_secrets::refused(&*shared.cluster, &namespace, names, uid).await.map_err(error_of)?;
+    let refused = own_secrets::refused(cluster, &namespace, names, uid).await?;
     Ok(refused.map(|it| Blocked { reason: Reason::SecretNotAllowed, message: refusal_of(it, live) }))
 }
 
@@ -97,30 +138,10 @@ fn refusal_of(refused: RefusedSecret, live: &[Live]) -> String {
     }
 }
 
-/// Every object of these kinds that has these labels, in one namespace or wherever we look.
-pub(super) async fn labelled(
-    kinds: &[(&str, &str, &str)],
-    namespace: Option<&str>,
-    labels: &Selector,
-    shared: &Shared,
-) -> Result<Vec<Live>, kube::Error> {
-    let ours = ListParams::default().labels(&labels.to_string());
-    let lists = kinds.iter().map(async |(group, version, kind)| {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let objects: Api<DynamicObject> = match namespace.or(shared.namespace.as_deref()) {
-            Some(namespace) => Api::namespaced_with(shared.client.clone(), namespace, &resource),
-            None => Api::all_with(shared.client.clone(), &resource),
-        };
-        let found = objects.list(&ours).await?.items;
-        Ok::<Vec<Live>, kube::Error>(found.into_iter().filter_map(|it| Live::of(it, &resource)).collect())
-    });
-    Ok(try_join_all(lists).await?.into_iter().flatten().collect())
-}
-
 /// What the API server says against a step, in words. Everything that may pass by itself stays an error.
-fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Blocked, kube::Error> {
+fn refusal(step: &Step<ChildEffect>, error: ClusterError) -> Result<Blocked, ClusterError> {
     match error {
-        kube::Error::Api(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
+        ClusterError::Refused(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
             let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
             Ok(Blocked { reason: Reason::NotApplied, message })
         }
@@ -129,22 +150,23 @@ fn refusal(step: &Step<ChildEffect>, error: kube::Error) -> Result<Blocked, kube
 }
 
 /// What there is of a Deployment and its pods.
-pub(super) async fn seen(
+pub async fn seen(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     deployment: &str,
     pods: &Selector,
-    shared: &Shared,
-) -> Result<Run, kube::Error> {
-    Run::of(keeper, self::deployment(keeper, deployment, shared).await?, pods, shared).await
+    cluster: &dyn Cluster,
+) -> Result<Run, ClusterError> {
+    Run::of(keeper, self::deployment(keeper, deployment, cluster).await?, pods, cluster).await
 }
 
 /// A Deployment, unless it is somebody else's.
-pub(super) async fn deployment(
+pub async fn deployment(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     name: &str,
-    shared: &Shared,
-) -> Result<Option<Deployment>, kube::Error> {
-    let found = owned::deployment(shared, &keeper.namespace().unwrap_or_default(), name).await?;
+    cluster: &dyn Cluster,
+) -> Result<Option<Deployment>, ClusterError> {
+    let namespace = keeper.namespace().unwrap_or_default();
+    let found = cluster.read::<Deployment>(&namespace, name, Reading::Known).await?;
     Ok(found.filter(|it| is_its(keeper, it)))
 }
 
@@ -159,28 +181,40 @@ fn is_its(keeper: &impl Resource<DynamicType = ()>, deployment: &Deployment) -> 
 }
 
 /// Takes all pods of a Deployment away and leaves the rest as it is.
-pub(super) async fn scale_to_zero(
+pub async fn scale_to_zero(
     keeper: &impl Resource<DynamicType = ()>,
     deployment: &Deployment,
     why: &str,
-    shared: &Shared,
-) -> Result<(), kube::Error> {
-    let namespace = deployment.namespace().unwrap_or_default();
-    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
+    cluster: &dyn Cluster,
+) -> Result<(), ClusterError> {
+    let name = deployment.name_any();
+    let key = Key::new("apps/v1", "Deployment", &deployment.namespace().unwrap_or_default(), &name);
     let version = deployment.resource_version();
     let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": 0}});
-    deployments.patch(&deployment.name_any(), &patches(), &Patch::Merge(patch)).await?;
-    let note = format!("Deployment {} has no pods any more: {why}", deployment.name_any());
-    tracing::info!("{note}");
-    publish(keeper, EventType::Warning, (Reason::ScaledToZero, "Update"), &note, shared);
+    cluster.write(Write::Merge { key: &key, patch: &patch }, "").await?;
+    let note = format!("Deployment {name} has no pods any more: {why}");
+    tell(keeper, true, (Reason::ScaledToZero, "Update"), &note, cluster).await;
     Ok(())
 }
 
+/// Tells people of a step that was done.
+async fn tell(
+    keeper: &impl Resource<DynamicType = ()>,
+    is_warning: bool,
+    (reason, action): (Reason, &'static str),
+    note: &str,
+    cluster: &dyn Cluster,
+) {
+    let event = Event { is_warning, reason, action, note, must_be_written: false };
+    cluster.event(&keeper.object_ref(&()), event).await;
+}
+
 /// The Deployment and its pods.
-pub(super) struct Run {
-    pub(super) deployment: Option<Deployment>,
+#[derive(Debug)]
+pub struct Run {
+    pub deployment: Option<Deployment>,
     replica_sets: Vec<ReplicaSet>,
-    pub(super) pods: Vec<Pod>,
+    pub pods: Vec<Pod>,
     /// What pods in trouble said last, by their names.
     last_lines: BTreeMap<String, String>,
 }
@@ -190,12 +224,12 @@ impl Run {
         keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         deployment: Option<Deployment>,
         labels: &Selector,
-        shared: &Shared,
-    ) -> Result<Self, kube::Error> {
+        cluster: &dyn Cluster,
+    ) -> Result<Self, ClusterError> {
         let deployment = deployment.filter(|it| is_its(keeper, it));
         let namespace = keeper.namespace().unwrap_or_default();
-        let replica_sets = owned::replica_sets(shared, &namespace, labels).await?;
-        let pods = owned::pods(shared, &namespace, labels).await?;
+        let replica_sets = cluster.find::<ReplicaSet>(&namespace, labels, Reading::Known).await?;
+        let pods = cluster.find::<Pod>(&namespace, labels, Reading::Known).await?;
         Ok(Self { deployment, replica_sets, pods, last_lines: BTreeMap::new() })
     }
 
@@ -204,27 +238,27 @@ impl Run {
         &mut self,
         namespace: &str,
         labels: &Selector,
-        shared: &Shared,
-    ) -> Result<(), kube::Error> {
+        cluster: &dyn Cluster,
+    ) -> Result<(), ClusterError> {
         if matches!(self.rollout(), Some(Rollout::Stuck(_))) {
-            let pods: Vec<Pod> = owned::list(shared, namespace, labels).await?;
-            self.last_lines = last_words::of(&pods, namespace, shared).await;
+            let pods = cluster.find::<Pod>(namespace, labels, Reading::Now).await?;
+            self.last_lines = pod_logs::of(&pods, namespace, cluster).await;
         }
         Ok(())
     }
 
-    pub(super) fn rollout(&self) -> Option<Rollout> {
+    pub fn rollout(&self) -> Option<Rollout> {
         let deployment = self.deployment.as_ref()?;
         let (replica_sets, pods, last_lines) = (&self.replica_sets, &self.pods, &self.last_lines);
         Some(rollout(&Seen { deployment, replica_sets, pods, last_lines }))
     }
 
-    pub(super) fn ready(&self) -> Option<i32> {
+    pub fn ready(&self) -> Option<i32> {
         self.deployment.as_ref()?.status.as_ref()?.ready_replicas
     }
 
     /// The images of containers that have been started: Coder changes its tables before it answers anybody.
-    pub(super) fn started(&self) -> impl Iterator<Item = String> {
+    pub fn started(&self) -> impl Iterator<Item = String> {
         let pods = self.pods.iter().filter_map(|it| it.status.as_ref());
         let containers = pods.flat_map(|it| it.container_statuses.iter().flatten());
         let ran = containers.filter(|it| it.started == Some(true) || it.restart_count > 0);
@@ -248,17 +282,14 @@ async fn namesakes(
     children: &[Child],
     live: &[Live],
     own_namespace: &str,
-    shared: &Shared,
-) -> Result<Namesakes, kube::Error> {
+    cluster: &dyn Cluster,
+) -> Result<Namesakes, ClusterError> {
     let mut namesakes = Namesakes { found: Vec::new(), forbidden: BTreeMap::new() };
     for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
-        match objects(&child.key, shared).get_opt(&child.key.name).await {
-            Ok(object) => {
-                let live = object.and_then(|it| Live::of(it, &resource_of(&child.key)));
-                namesakes.found.extend(live);
-            }
-            Err(kube::Error::Api(status)) if status.code == 403 && child.key.namespace != own_namespace => {
-                namesakes.forbidden.insert(child.key.clone(), status.message.clone());
+        match cluster.get(&child.key, Reading::Now).await {
+            Ok(object) => namesakes.found.extend(object),
+            Err(error) if error.code() == Some(403) && child.key.namespace != own_namespace => {
+                namesakes.forbidden.insert(child.key.clone(), error.to_string());
             }
             Err(error) => return Err(error),
         }
@@ -282,17 +313,15 @@ fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>
 async fn carry_out(
     keeper: &impl Resource<DynamicType = ()>,
     steps: &[Step<ChildEffect>],
-    shared: &Shared,
-) -> Result<Vec<Blocked>, kube::Error> {
+    cluster: &dyn Cluster,
+) -> Result<Vec<Blocked>, ClusterError> {
     let (mut created, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
     for batch in batches(steps) {
-        let groups = batch.into_iter().map(|group| carry_out_group(group, shared));
+        let groups = batch.into_iter().map(|group| carry_out_group(group, cluster));
         for (step, result) in join_all(groups).await.into_iter().flatten() {
             match result {
                 Ok(note) if step.action == Action::Create => created.push(note),
-                Ok(note) => {
-                    publish(keeper, EventType::Normal, words_of(step.action), &note, shared);
-                }
+                Ok(note) => tell(keeper, false, words_of(step.action), &note, cluster).await,
                 // The same request would be refused again, and nothing else may wait for it.
                 Err(error) => match refusal(step, error) {
                     Ok(refusal) => refused.push(refusal),
@@ -305,7 +334,7 @@ async fn carry_out(
         }
     }
     if !created.is_empty() {
-        publish(keeper, EventType::Normal, words_of(Action::Create), &created.join("; "), shared);
+        tell(keeper, false, words_of(Action::Create), &created.join("; "), cluster).await;
     }
     done.map(|()| refused)
 }
@@ -336,11 +365,11 @@ fn batches(steps: &[Step<ChildEffect>]) -> [Vec<Vec<&Step<ChildEffect>>>; 3] {
 /// Carries out the steps of one object, up to the first that fails.
 async fn carry_out_group<'a>(
     steps: Vec<&'a Step<ChildEffect>>,
-    shared: &Shared,
-) -> Vec<(&'a Step<ChildEffect>, Result<String, kube::Error>)> {
+    cluster: &dyn Cluster,
+) -> Vec<(&'a Step<ChildEffect>, Result<String, ClusterError>)> {
     let mut results = Vec::new();
     for step in steps {
-        let result = carry_out_one(step, shared).await;
+        let result = carry_out_one(step, cluster).await;
         let failed = result.is_err();
         results.push((step, result));
         if failed {
@@ -351,78 +380,54 @@ async fn carry_out_group<'a>(
 }
 
 /// Does one step and nothing else. Gives back what there is to say of it.
-async fn carry_out_one(step: &Step<ChildEffect>, shared: &Shared) -> Result<String, kube::Error> {
-    let key = match &step.effect {
+async fn carry_out_one(step: &Step<ChildEffect>, cluster: &dyn Cluster) -> Result<String, ClusterError> {
+    let key = step.effect.key();
+    match &step.effect {
         ChildEffect::Migrate { key, patch } => {
-            let migrated = objects(key, shared).patch(&key.name, &patches(), &Patch::Merge(patch)).await?;
-            note(key, migrated, shared);
-            key
+            cluster.write(Write::Merge { key, patch }, "").await?;
         }
-        ChildEffect::Apply { key, object } | ChildEffect::Release { key, object } => {
-            apply(key, object, shared).await?;
-            key
+        ChildEffect::Apply { object, .. } | ChildEffect::Release { object, .. } => {
+            cluster.write(Write::Apply(object), "").await?;
         }
         ChildEffect::Delete { key, uid, version } => {
-            let preconditions =
-                Some(Preconditions { uid: Some(uid.clone()), resource_version: version.clone() });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            match objects(key, shared).delete(&key.name, &params).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                done => drop(done?),
-            }
-            key
+            cluster.delete(key, Only { uid, version: version.as_deref() }).await?;
         }
-    };
+    }
     let fields: Vec<&str> = step.changes.iter().map(|it| it.field.as_str()).collect();
     // A reason to make something names it already.
-    let note = match step.action {
+    Ok(match step.action {
         Action::Create => step.reason.clone(),
         Action::Update | Action::Delete => format!("{key}: {} ({})", step.reason, fields.join(", ")),
-    };
-    let action = format!("{:?}", step.action);
-    tracing::info!(action, "{note}");
-    Ok(note)
+    })
 }
 
-async fn apply(key: &Key, object: &Value, shared: &Shared) -> Result<(), kube::Error> {
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let applied = objects(key, shared).patch(&key.name, &params, &Patch::Apply(object)).await?;
-    note(key, applied, shared);
-    Ok(())
-}
-
-fn note(key: &Key, written: DynamicObject, shared: &Shared) {
-    if let Some(live) = Live::of(written, &resource_of(key)) {
-        shared.owned.note(live);
+/// The reason and the action of the Event for a step that was carried out.
+fn words_of(action: Action) -> (Reason, &'static str) {
+    match action {
+        Action::Create => (Reason::Created, "Create"),
+        Action::Update => (Reason::Updated, "Update"),
+        Action::Delete => (Reason::Deleted, "Delete"),
     }
-}
-
-fn objects(key: &Key, shared: &Shared) -> Api<DynamicObject> {
-    Api::namespaced_with(shared.client.clone(), &key.namespace, &resource_of(key))
-}
-
-fn resource_of(key: &Key) -> ApiResource {
-    let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &key.kind))
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::Impact;
+    use kube::core::Status;
 
     use super::*;
+    use crate::plan::Impact;
 
-    fn answered(code: u16) -> Result<Blocked, kube::Error> {
+    fn answered(code: u16) -> Result<Blocked, ClusterError> {
         let key = Key::new("apps/v1", "Deployment", "platform", "main");
         let step = Step {
             action: Action::Create,
             impact: Impact::Safe,
             reason: "Deployment platform/main is declared and missing".to_owned(),
             changes: Vec::new(),
-            effect: ChildEffect::Apply { key, object: Value::Null },
+            effect: ChildEffect::Apply { key, object: serde_json::Value::Null },
         };
-        let status = kube::core::Status::failure("denied by policy", "Forbidden").with_code(code);
-        refusal(&step, kube::Error::Api(status.boxed()))
+        let status = Status::failure("denied by policy", "Forbidden").with_code(code);
+        refusal(&step, ClusterError::Refused(status.boxed()))
     }
 
     #[test]

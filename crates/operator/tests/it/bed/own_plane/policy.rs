@@ -1,0 +1,30 @@
+//! `approval` of a managed control plane: nothing of it is created before a person agrees.
+
+use api::{CoderControlPlane, annotation};
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+
+use super::ground;
+use crate::bed::stage::{is_held_up, says};
+
+#[tokio::test]
+async fn managed_control_plane_waits_for_the_approval_of_its_plan() {
+    let stage = ground::stage().await;
+    let mut plane = ground::shipped();
+    plane["spec"]["approval"] = "Manual".into();
+    plane["spec"]["extraEnv"].as_array_mut().unwrap().push(json!({"name": "SECRET", "value": "hunter2"}));
+    stage.apply(&plane).await;
+    let asks = stage.wait::<CoderControlPlane>("main", "asking", is_held_up("ApprovalRequired")).await;
+    assert!(says(&asks, "Drifted", "True", "DriftFound"), "{asks:#}");
+    let steps = asks["status"]["plan"]["steps"].as_array().unwrap();
+    let creates = |kind: &str| steps.iter().any(|it| it["reason"].as_str().unwrap().starts_with(kind));
+    assert!(creates("Deployment") && creates("Service"), "{steps:#?}");
+    assert!(!asks["status"].to_string().contains("hunter2"), "{asks:#}");
+    assert!(stage.api::<Deployment>().get_opt("main").await.unwrap().is_none());
+
+    let hash = asks["status"]["plan"]["hash"].as_str().unwrap();
+    stage.annotate("CoderControlPlane", "main", annotation::APPROVED_PLAN, Some(hash)).await;
+    let goes_on = |it: &Value| it["status"]["plan"].is_null() && it["status"]["lastAppliedTime"].is_string();
+    stage.wait::<CoderControlPlane>("main", "applied", goes_on).await;
+    assert!(stage.api::<Deployment>().get_opt("main").await.unwrap().is_some());
+}

@@ -1,0 +1,40 @@
+//! A Coder deployment in memory, for tests, scale runs and a sandbox.
+//!
+//! Owns the behaviour of coderd 2.36 for every route that the client knows: statuses, bodies, and what later reads
+//! show. The suite in `tests/it` sends the same requests to a real coderd and fails on any difference.
+//!
+//! It knows the client's route table and transport and no other crate. It has no clock and no source of randomness:
+//! both are [`Options`], so that a run can be repeated exactly.
+//!
+//! Entry points: [`Coder::new`], [`Coder::transport`].
+
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "every handler has the same signature, also one that never refuses"
+)]
+
+mod answer;
+mod appearance;
+mod body;
+mod call;
+mod coder;
+mod entitlements;
+mod groups;
+mod ids;
+mod licenses;
+mod members;
+mod names;
+mod organizations;
+mod password;
+mod provisioner_keys;
+mod rate_limit;
+mod regex;
+mod rights;
+mod router;
+mod sessions;
+pub mod state;
+mod sync;
+mod tokens;
+mod users;
+
+pub use coder::{Clock, Coder, LicenseCheck, Options};

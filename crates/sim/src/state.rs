@@ -1,0 +1,228 @@
+//! Everything that a deployment remembers, as plain values that can be saved and loaded.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+/// The database of a deployment.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct State {
+    pub deployment_id: Uuid,
+    pub default_organization: Uuid,
+    /// How many ids and secrets were issued; the next one is derived from this number and the seed.
+    pub issued: u64,
+    pub users: BTreeMap<Uuid, User>,
+    /// Sessions and tokens by their id.
+    pub api_keys: BTreeMap<String, ApiKey>,
+    pub organizations: BTreeMap<Uuid, Organization>,
+    pub groups: BTreeMap<Uuid, Group>,
+    pub provisioner_keys: BTreeMap<Uuid, ProvisionerKey>,
+    pub daemons: BTreeMap<Uuid, Daemon>,
+    pub licenses: BTreeMap<i32, License>,
+    /// The last number that a licence got, also one that was refused as a duplicate.
+    pub last_license: i32,
+    pub entitlements: Entitlements,
+    /// `None` until the document is written.
+    pub organization_sync: Option<Value>,
+    pub group_sync: BTreeMap<Uuid, Value>,
+    pub role_sync: BTreeMap<Uuid, Value>,
+    pub appearance: Appearance,
+    /// The last changes, oldest first.
+    pub audit_log: VecDeque<AuditEntry>,
+}
+
+/// An account, also a deleted one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct User {
+    pub id: Uuid,
+    pub username: String,
+    pub email: String,
+    pub name: String,
+    pub status: String,
+    pub login_type: String,
+    pub is_service_account: bool,
+    pub roles: Vec<String>,
+    /// The hash of the password. `None` where the account has no password.
+    pub password: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// `None` until the first authenticated request.
+    pub last_seen_at: Option<Timestamp>,
+    pub deleted: bool,
+}
+
+/// A session or a token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ApiKey {
+    pub id: String,
+    pub user_id: Uuid,
+    /// The hash of the secret, which is shown once.
+    pub secret: String,
+    /// `token`, or how the session was signed in.
+    pub login_type: String,
+    pub token_name: String,
+    pub scopes: Vec<String>,
+    pub lifetime_seconds: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub expires_at: Timestamp,
+    /// `None` until the first use.
+    pub last_used: Option<Timestamp>,
+}
+
+/// An organization, also a deleted one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Organization {
+    pub id: Uuid,
+    pub name: String,
+    pub display_name: String,
+    pub description: String,
+    pub icon: String,
+    pub is_default: bool,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub deleted: bool,
+    pub members: BTreeMap<Uuid, Membership>,
+}
+
+/// That an account is a member of an organization.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Membership {
+    /// The position among all memberships.
+    pub number: u64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// A group of an organization. The group `Everyone` has the id of its organization and no members of its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Group {
+    pub id: Uuid,
+    pub organization_id: Uuid,
+    pub name: String,
+    pub display_name: String,
+    pub avatar_url: String,
+    pub quota_allowance: i32,
+    pub members: BTreeSet<Uuid>,
+}
+
+/// A key of provisioner daemons.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProvisionerKey {
+    pub id: Uuid,
+    /// The position among all keys.
+    pub number: u64,
+    pub organization_id: Uuid,
+    pub name: String,
+    pub tags: BTreeMap<String, String>,
+    /// The hash of the value, which is shown once; empty for the reserved keys.
+    pub secret: String,
+    pub created_at: Timestamp,
+}
+
+/// A provisioner daemon that connected with a key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Daemon {
+    pub id: Uuid,
+    pub organization_id: Uuid,
+    pub key_id: Uuid,
+    pub name: String,
+    pub version: String,
+    pub provisioners: Vec<String>,
+    pub tags: BTreeMap<String, String>,
+    pub created_at: Timestamp,
+    pub last_seen_at: Timestamp,
+}
+
+/// A licence that was uploaded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct License {
+    pub id: i32,
+    pub uuid: Uuid,
+    pub uploaded_at: Timestamp,
+    /// The text as it was uploaded, byte for byte.
+    pub jwt: String,
+    pub claims: Map<String, Value>,
+}
+
+/// What the licences covered when they were read last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entitlements {
+    pub features: BTreeMap<String, Feature>,
+    pub warnings: Vec<String>,
+    pub errors: Vec<String>,
+    pub has_license: bool,
+    pub trial: bool,
+    pub require_telemetry: bool,
+    pub refreshed_at: Timestamp,
+}
+
+/// A licensed feature.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Feature {
+    pub entitlement: Entitlement,
+    pub enabled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_period: Option<UsagePeriod>,
+}
+
+/// How far a feature is covered; a later one is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entitlement {
+    NotEntitled,
+    GracePeriod,
+    Entitled,
+}
+
+/// The time in which the use of a feature is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UsagePeriod {
+    pub issued_at: Timestamp,
+    pub end: Timestamp,
+    pub start: Timestamp,
+}
+
+/// What an owner wrote about the dashboard.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Appearance {
+    pub application_name: String,
+    pub logo_url: String,
+    pub announcement_banners: Vec<Value>,
+}
+
+/// A change, and who made it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    pub time: Timestamp,
+    /// The same id is in the answer's `X-Coder-Request-Id`.
+    pub request_id: Uuid,
+    /// `None` for the first user and for a login.
+    pub user_id: Option<Uuid>,
+    pub username: String,
+    pub method: String,
+    pub path: String,
+    pub status: u16,
+    pub change: Change,
+}
+
+/// What was changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// For example `group`, as in Coder's audit log.
+    pub resource_type: String,
+    pub resource_id: String,
+    /// The name of the resource.
+    pub target: String,
+    /// `Null` for a creation.
+    pub before: Value,
+    /// `Null` for a deletion.
+    pub after: Value,
+}

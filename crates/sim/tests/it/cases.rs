@@ -1,0 +1,85 @@
+//! The cases of the suite, in the order in which they run on one deployment that begins without a user.
+
+mod accounts;
+mod appearance;
+mod edges;
+mod first_user;
+mod groups;
+mod licenses;
+mod members;
+mod organizations;
+mod provisioner_keys;
+mod requests;
+mod site_roles;
+mod sync;
+mod texts;
+mod tokens;
+mod unlicensed;
+mod walk;
+
+use client::transport::BoxFuture;
+
+use crate::side::Side;
+
+/// Calls that are the same on both sides.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) run: for<'a> fn(&'a mut Side) -> BoxFuture<'a, ()>,
+}
+
+macro_rules! cases {
+    ($($area:ident :: $name:ident;)*) => {
+        &[$(Case { name: concat!(stringify!($area), " ", stringify!($name)), run: |side| Box::pin($area::$name(side)) }),*]
+    };
+}
+
+/// All of them. The first ones need a deployment without users and without a licence; the last licence case leaves a
+/// premium licence, and `lapsed` takes it away again.
+pub(crate) const CASES: &[Case] = cases! {
+    first_user::deployment_without_users;
+    first_user::first_user;
+    first_user::login;
+    requests::signed_out;
+    requests::bad_requests;
+    unlicensed::gates;
+    unlicensed::documents;
+    licenses::refused_licenses;
+    licenses::terms;
+    licenses::premium;
+    appearance::appearance;
+    organizations::names;
+    organizations::changes;
+    organizations::deletion;
+    groups::names;
+    groups::changes;
+    groups::everyone;
+    members::members;
+    members::roles;
+    provisioner_keys::keys;
+    provisioner_keys::daemons;
+    sync::organization_sync;
+    sync::group_sync;
+    sync::role_sync;
+    accounts::accounts;
+    accounts::deletion;
+    accounts::service_accounts;
+    tokens::tokens;
+    tokens::limits;
+    tokens::expired;
+    tokens::logout;
+    site_roles::site_roles;
+    site_roles::insider;
+    edges::bodies;
+    edges::paths;
+    edges::repetitions;
+    edges::statuses;
+    texts::passwords;
+    texts::addresses;
+    texts::names;
+    texts::filters;
+    texts::strangers;
+    walk::first_walk;
+    walk::second_walk;
+    unlicensed::lapsed;
+};
