@@ -15,6 +15,9 @@ use crate::{
 /// The keys of an account from which tokens are made.
 const EMAIL: &str = "email";
 const PASSWORD: &str = "password";
+/// The keys of a Secret with a certificate that pods serve.
+const AUTHORITY: &str = "ca.crt";
+const CERTIFICATE: &str = "tls.crt";
 
 /// Everything that is needed to talk to a deployment.
 #[derive(Debug)]
@@ -156,9 +159,11 @@ pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declare
 
 /// The names of the Secrets that `declared` reads for a control plane.
 pub fn origin_secrets(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
-    let authority = plane.spec.external.as_ref().and_then(External::ca).map(|(name, _)| name);
-    let credentials = plane.spec.external.as_ref().map(|it| it.credentials_secret_ref.name.as_str());
-    authority.into_iter().chain(credentials)
+    let external = plane.spec.external.as_ref();
+    let authority = external.and_then(External::ca).map(|(name, _)| name);
+    let credentials = external.map(|it| it.credentials_secret_ref.name.as_str());
+    let served = if external.is_some() { Vec::new() } else { plane.spec.tls_secrets() };
+    served.into_iter().chain(authority).chain(credentials)
 }
 
 /// Reads what a control plane declares of its deployment. The error says what to do.
@@ -175,8 +180,10 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
     let url = declared
         .parse()
         .map_err(|error| Blocked { reason: Reason::Invalid, message: format!("{field}: {error}") });
-    let authority_ref =
-        plane.spec.external.as_ref().and_then(External::ca).map(|(name, key)| format!("{name}/{key}"));
+    let authority_ref = match &plane.spec.external {
+        Some(external) => external.ca().map(|(name, key)| format!("{name}/{key}")),
+        None => Some(plane.spec.tls_secrets().join(",")).filter(|it| !it.is_empty()),
+    };
     Declared {
         url,
         authority: authority_of(plane, lookup).await,
@@ -208,9 +215,29 @@ async fn authority_of(
     plane: &CoderControlPlane,
     lookup: &dyn Lookup,
 ) -> Result<Option<SecretSlice<u8>>, Blocked> {
-    let Some((name, key)) = plane.spec.external.as_ref().and_then(External::ca) else { return Ok(None) };
+    let Some(external) = &plane.spec.external else { return authority_of_pods(plane, lookup).await };
+    let Some((name, key)) = external.ca() else { return Ok(None) };
     let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
     values.get(key).cloned().map(Some).ok_or_else(|| lookup::no_value(name, key))
+}
+
+/// The certificates to trust for a managed control plane: of each Secret that its pods serve, the authority's, or the
+/// certificate itself where it is self-signed. The pods of a Secret that is missing do not start, so it is no error here.
+async fn authority_of_pods(
+    plane: &CoderControlPlane,
+    lookup: &dyn Lookup,
+) -> Result<Option<SecretSlice<u8>>, Blocked> {
+    let namespace = plane.namespace().unwrap_or_default();
+    let mut trusted = Vec::new();
+    for name in plane.spec.tls_secrets() {
+        let found = lookup.secret(&namespace, name).await.map_err(|why| why.of_secret(name))?;
+        let Some(values) = found else { continue };
+        if let Some(pem) = [AUTHORITY, CERTIFICATE].into_iter().find_map(|it| values.get(it)) {
+            trusted.extend_from_slice(pem.expose_secret());
+            trusted.push(b'\n');
+        }
+    }
+    Ok((!trusted.is_empty()).then(|| trusted.into()))
 }
 
 /// A token is more than an account: somebody made it for us.
@@ -276,6 +303,27 @@ mod tests {
         let unreadable = ask(at("coder"), Namespace(Err("forbidden"))).await.unwrap_err();
         assert_eq!(unreadable.reason, Reason::SecretUnreadable);
         assert!(unreadable.message.contains("forbidden"), "{}", unreadable.message);
+    }
+
+    #[tokio::test]
+    async fn authority_of_a_served_certificate_is_trusted() {
+        let plane = serde_json::from_value::<CoderControlPlane>(serde_json::json!({
+            "apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main", "namespace": "platform"},
+            "spec": {"tls": {"secretNames": ["missing", "coder"]}}}));
+        let plane = plane.unwrap();
+        assert_eq!(origin_secrets(&plane).collect::<Vec<_>>(), ["missing", "coder"]);
+        for (values, trusted) in [
+            (vec![("tls.crt", "leaf"), ("tls.key", "key"), ("ca.crt", "authority")], "authority\n"),
+            (vec![("tls.crt", "leaf"), ("tls.key", "key"), ("ca.crt", "")], "leaf\n"),
+            (vec![], ""),
+        ] {
+            let found = endpoint(&plane, &Namespace(Ok(values))).await.unwrap();
+            assert_eq!(found.url.as_str(), "https://main.platform.svc.cluster.local/");
+            assert_eq!(found.authority(), trusted.as_bytes());
+        }
+        let unreadable = endpoint(&plane, &Namespace(Err("forbidden"))).await.unwrap_err();
+        assert_eq!(unreadable.reason, Reason::SecretUnreadable, "nothing is sent to somebody unknown");
     }
 
     async fn origin(external: serde_json::Value, secret: Namespace) -> DeclaredOrigin {

@@ -83,7 +83,8 @@ pub struct RbacSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// Secrets with `tls.crt` and `tls.key`. With at least one of them the pods serve HTTPS beside HTTP.
+    /// Secrets with `tls.crt` and `tls.key`. With at least one of them the pods serve HTTPS beside HTTP, and the operator uses HTTPS. One
+    /// certificate has to be for `NAME.NAMESPACE.svc.cluster.local`, with its authority under `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

@@ -12,9 +12,13 @@ pub fn http_port(plane: &CoderControlPlane) -> i32 {
     if speaks_tls(plane) && port == HTTPS { HTTP } else { port }
 }
 
-/// Where we and the daemons that we run talk to it: plain HTTP, because a certificate for people's names would not fit
-/// the Service's. It stays the same when certificates come or go.
+/// Where the operator sends its requests, token included: HTTPS where the manifest declares certificates.
 pub fn internal(plane: &CoderControlPlane) -> String {
+    if speaks_tls(plane) { format!("https://{}:{HTTPS}", host(plane)) } else { for_daemons(plane) }
+}
+
+/// Where daemons connect: plain HTTP, so that their pods stay as they are when certificates come or go.
+pub fn for_daemons(plane: &CoderControlPlane) -> String {
     format!("http://{}:{}", host(plane), http_port(plane))
 }
 
@@ -45,7 +49,8 @@ pub(super) fn declared_port(plane: &CoderControlPlane) -> i32 {
     plane.spec.service.as_ref().map_or(HTTP, api::ServiceSpec::port)
 }
 
-fn host(plane: &CoderControlPlane) -> String {
+/// The name of the Service, which a certificate has to be for.
+pub fn host(plane: &CoderControlPlane) -> String {
     format!("{}.{}.svc.cluster.local", plane.name_any(), plane.namespace().unwrap_or_default())
 }
 
@@ -65,7 +70,7 @@ mod tests {
     fn addresses_follow_the_port_and_the_certificates() {
         let tls = json!({"secretNames": ["certificate"]});
         let at = "main.platform.svc.cluster.local";
-        for (spec, access_port, internal_port, advertised_at) in [
+        for (spec, access_port, daemons_port, advertised_at) in [
             (json!({}), format!("http://{at}"), 80, format!("http://{at}:80")),
             (
                 json!({"service": {"port": 8080}}),
@@ -84,7 +89,9 @@ mod tests {
         ] {
             let plane = plane(&spec);
             assert_eq!(access(&plane), access_port, "{spec}");
-            assert_eq!(internal(&plane), format!("http://{at}:{internal_port}"), "{spec}");
+            assert_eq!(for_daemons(&plane), format!("http://{at}:{daemons_port}"), "{spec}");
+            let encrypted = spec.get("tls").map(|_| format!("https://{at}:443"));
+            assert_eq!(internal(&plane), encrypted.unwrap_or_else(|| for_daemons(&plane)), "{spec}");
             assert_eq!(advertised(&plane), advertised_at, "{spec}");
         }
     }

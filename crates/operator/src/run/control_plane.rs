@@ -17,7 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, KeptClient, Reason, annotation, condition, finalizer};
+use api::{
+    CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, annotation, condition,
+    finalizer,
+};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Blocked, Credentials, Trouble,
@@ -469,17 +472,29 @@ pub(super) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Block
 
 /// Adds what to do about a certificate that no trusted authority has signed.
 fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
-    let Some(external) = plane.spec.external.as_ref().filter(|_| waiting.message.contains("certificate"))
-    else {
+    if !waiting.message.contains("certificate") {
         return waiting;
-    };
-    let hint = match external.ca() {
-        Some((secret, key)) => format!(
+    }
+    let hint = match plane.spec.external.as_ref().map(External::ca) {
+        Some(Some((secret, key))) => format!(
             "; neither the usual authorities nor those under {key} in Secret {secret} have signed it: put the \
              certificate of the authority that has into that Secret"
         ),
-        None => "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef"
-            .to_owned(),
+        Some(None) => {
+            "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef"
+                .to_owned()
+        }
+        None if waiting.message.contains("not valid for name") => format!(
+            "; no certificate of spec.tls is for the Service {}, which is where the operator sends its token: add that name \
+             to a certificate, or a Secret with a certificate for that name to spec.tls.secretNames",
+            address::host(plane)
+        ),
+        None => format!(
+            "; put the certificate of the authority that has signed the certificate for {} under ca.crt into the Secret of \
+             that certificate (spec.tls.secretNames: {})",
+            address::host(plane),
+            plane.spec.tls_secrets().join(", ")
+        ),
     };
     waiting.message.push_str(&hint);
     waiting

@@ -58,7 +58,21 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
 pub(super) fn minted_elsewhere<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Place> {
     let place = &seen.secret.record.as_ref()?.current.as_ref()?.place;
     let is_other_url = !place.url.is_empty() && place.url != wanted.place.url;
-    (is_other_url || !place.is_same(&wanted.place)).then_some(place)
+    let is_other = is_other_url && !is_encrypted_since(place, &wanted.place);
+    (is_other || !place.is_same(&wanted.place)).then_some(place)
+}
+
+/// Whether a deployment that was reached by plain HTTP is reached by HTTPS now, under the same name.
+fn is_encrypted_since(before: &Place, now: &Place) -> bool {
+    let host = |url: &str, scheme: &str| {
+        let url = url::Url::parse(url).ok().filter(|it| it.scheme() == scheme)?;
+        url.host_str().map(str::to_owned)
+    };
+    let was_at = host(&before.url, "http");
+    before.deployment_id.is_some()
+        && before.deployment_id == now.deployment_id
+        && was_at.is_some()
+        && was_at == host(&now.url, "https")
 }
 
 /// The status is the only copy that is written here.
@@ -112,4 +126,34 @@ fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Blocked> {
     };
     let message = format!("key {} in Secret {secret}, which is not ours, {difference}: {remedy}", key.name);
     Err(waiting(api::Reason::Invalid, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn deployment_may_come_to_be_reached_by_https_and_not_the_other_way() {
+        let place = |url: &str, id: Option<u128>| Place {
+            control_plane: "main".to_owned(),
+            url: url.to_owned(),
+            deployment_id: id.map(Uuid::from_u128),
+        };
+        let plain = place("http://main.platform.svc.cluster.local:80", Some(1));
+        let encrypted = place("https://main.platform.svc.cluster.local", Some(1));
+        assert!(is_encrypted_since(&plain, &encrypted));
+        assert!(!is_encrypted_since(&encrypted, &plain));
+        for other in [
+            place("https://main.platform.svc.cluster.local", Some(2)),
+            place("https://main.platform.svc.cluster.local", None),
+            place("https://coder.example.com", Some(1)),
+            place("coder", Some(1)),
+        ] {
+            assert!(!is_encrypted_since(&plain, &other), "{other:?}");
+        }
+        let unknown = place("http://main.platform.svc.cluster.local:80", None);
+        assert!(!is_encrypted_since(&unknown, &encrypted));
+    }
 }

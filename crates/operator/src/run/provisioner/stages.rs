@@ -7,6 +7,7 @@ use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Reason, a
 use client::organizations::Organization;
 use engine::{
     Blocked, Freshness, Plan, Trouble, World,
+    control_plane::address,
     held_back::HeldBack,
     objects::{self, Live},
     provisioner::{
@@ -358,7 +359,10 @@ fn wanted(provisioner: &CoderProvisioner, known: &Known) -> Wanted {
         tags: spec.tags.clone().unwrap_or_default(),
         place: Place {
             control_plane: spec.control_plane_ref.name.clone(),
-            url: known.plane.client().url().as_str().trim_end_matches('/').to_owned(),
+            url: match &known.declared.spec.external {
+                Some(_) => known.plane.client().url().as_str().trim_end_matches('/').to_owned(),
+                None => address::for_daemons(&known.declared),
+            },
             deployment_id: Some(known.plane.deployment()),
         },
         secret: secret(provisioner),
