@@ -120,6 +120,7 @@ fn desire(
 pub(super) async fn preview(
     provisioner: &CoderProvisioner,
     known: &Known,
+    url: &str,
     shared: &Shared,
 ) -> Result<Plan<()>, kube::Error> {
     let (Ok(image), Ok(authority)) =
@@ -128,8 +129,7 @@ pub(super) async fn preview(
         return Ok(Plan::empty());
     };
     let facts = Facts { image, authority, replicas: provisioner.spec.replicas() };
-    let url = known.plane.client().url().as_str().trim_end_matches('/').to_owned();
-    let Ok(desired) = desire(provisioner, &url, "", facts) else { return Ok(Plan::empty()) };
+    let Ok(desired) = desire(provisioner, url, "", facts) else { return Ok(Plan::empty()) };
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
     let live = owned::objects(shared, &provisioner.namespace().unwrap_or_default(), &selector).await?;
     let compared = Comparison { deployment: &workload, pods: &selector, children: &desired, live };

@@ -218,7 +218,7 @@ async fn previewed(
     };
     let provisioner = &passed.provisioner;
     let objects = if changes::is_first(&foreseen) {
-        daemons::preview(provisioner, known, shared).await?
+        daemons::preview(provisioner, known, &drive.wanted.place.url, shared).await?
     } else {
         Plan::empty()
     };
