@@ -81,8 +81,7 @@ impl<'a> Around<'a> {
     /// where the status has a newer record, and where another object has taken the name.
     async fn settle(&self, record: &Record) -> Result<(), ClusterError> {
         if !self.store.writes_status {
-            // The Secret has the record, and an epoch that is higher than that of the status.
-            return Ok(());
+            return self.compare(record).await;
         }
         let key = self.holder.key();
         let gone = || ClusterError::refusal(404, "NotFound", "the object is gone");
@@ -123,6 +122,20 @@ impl<'a> Around<'a> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the status of the object, where there is one, has no newer record. Fails with a conflict where it has.
+    async fn compare(&self, record: &Record) -> Result<(), ClusterError> {
+        let found = match self.store.cluster.get(&self.holder.key(), Reading::Now).await {
+            Err(error) if error.is_missing() => return Ok(()),
+            found => found?,
+        };
+        let is_it = |it: &Live| it.metadata().uid.as_ref() == Some(&self.holder.uid);
+        let Some(object) = found.filter(is_it) else { return Ok(()) };
+        let status = object.object.get("status").cloned().unwrap_or(Value::Null);
+        let stored = serde_json::from_value::<ProvisionerKeyState>(status).unwrap_or_default();
+        let newer = || ClusterError::refusal(409, "Conflict", "the status of the object is newer");
+        advanced(&stored, record).map(drop).ok_or_else(newer)
     }
 
     fn keep(&self, object: Live) {

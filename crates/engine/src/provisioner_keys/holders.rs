@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     mirror::of_status,
     record::{Held, Record},
+    secrets::Holder,
 };
 use crate::{
     kind::Kind as _,
@@ -90,7 +91,12 @@ async fn keeps<K: KeyHolder>(
     // The question is asked of the object that the record in the Secret names, so an object that cannot be decoded is taken to
     // keep it.
     let keeps = |it: &Live| decoded::<K>(it).is_none_or(|it| it.is_in(secret));
-    let keeper = all.iter().find(|it| it.metadata().uid.as_deref() == Some(uid) && keeps(it));
+    // A key that was minted from a file is that of the object of the same name.
+    let is_holder = |it: &Live| {
+        it.metadata().uid.as_deref() == Some(uid)
+            || uid == Holder::uid_of_file(&K::kind(&()), &it.key.namespace, &it.key.name)
+    };
+    let keeper = all.iter().find(|it| is_holder(it) && keeps(it));
     Ok(keeper.map(|it| format!("{} {}", K::kind(&()), it.key.name)))
 }
 

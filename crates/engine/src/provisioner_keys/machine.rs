@@ -128,13 +128,16 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         return write;
     }
     let verdict = match outdated {
-        Some(_) if need::is_asked(wanted, &record) => need::Verdict::Mint(Need::Requested),
+        // While a plan is held back, a request does not resolve anything yet.
+        Some(_) if need::is_asked(wanted, &record) && may_mint(wanted, &record) => {
+            need::Verdict::Mint(Need::Requested)
+        }
         Some(waiting) => return hold(wanted, seen, record, waiting, now),
         None => need::of(wanted, seen, &record, now),
     };
     let trouble = match verdict {
         need::Verdict::Look => return Next::Look,
-        need::Verdict::Mint(need) if wanted.held_back.is_some() && record.intent.is_none() => {
+        need::Verdict::Mint(need) if !may_mint(wanted, &record) => {
             wanted.held_back.clone().filter(|_| !need.leaves_key_valid())
         }
         need::Verdict::Mint(_) if seen.secret.is_immutable => Some(immutable(wanted)),
@@ -148,6 +151,11 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         }
         trouble => retiring::next(wanted, seen, record, trouble, now),
     }
+}
+
+/// Whether a key may be minted now. What was begun is brought to its end.
+fn may_mint(wanted: &Wanted, record: &Record) -> bool {
+    wanted.held_back.is_none() || record.intent.is_some()
 }
 
 /// Leaves Secret and keys as they are. The newest record is kept in the status: the Secret has an older one.

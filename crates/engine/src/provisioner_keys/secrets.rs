@@ -65,6 +65,11 @@ impl Holder {
         format!("{}:file:{object}", fnv(&[object.as_bytes()]))
     }
 
+    /// Stands for this object where its manifest was applied from a file.
+    fn of_file(&self) -> String {
+        Self::uid_of_file(&self.kind, &self.namespace, &self.name)
+    }
+
     /// The object, for those who tell people of it.
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
@@ -117,7 +122,8 @@ impl<'a> KeySecrets<'a> {
 
     /// Whether it may be taken away: where Secrets have no owner, the record says whose they are.
     fn is_ours_to_remove(&self, secret: &Secret) -> bool {
-        let holds = || record(secret).is_some_and(|it| it.holder == self.holder.uid);
+        let is_its = |holder: &str| holder == self.holder.uid || holder == self.holder.of_file();
+        let holds = || record(secret).is_some_and(|it| is_its(&it.holder));
         is_owned_by(&self.holder.uid, secret) || (self.holder.owner.is_none() && holds())
     }
 
@@ -125,8 +131,7 @@ impl<'a> KeySecrets<'a> {
     /// is that of the object of the same name.
     fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
         let mut read = read(&secret, &self.holder.uid, &place.key);
-        let Holder { kind, namespace, name, .. } = self.holder;
-        let of_file = Holder::uid_of_file(kind, namespace, name);
+        let of_file = self.holder.of_file();
         if let Some(record) = read.record.as_mut().filter(|it| it.holder == of_file) {
             record.holder.clone_from(&self.holder.uid);
         }

@@ -427,5 +427,14 @@ async fn key_minted_from_a_file_is_that_of_the_object_of_the_same_kind_and_name(
         let found = scene.look().await;
         assert_eq!(found.contact, Some(expected), "{kind}: {:?}", found.verdict);
         assert_eq!(scene.keys(), ["alpha-eks"]);
+        if expected == Contact::Held {
+            // Its deletion takes the Secret away, too.
+            scene.manifest["status"] = json!({"id": found.id});
+            scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
+            let mut deleted = subject(&scene.manifest);
+            let assessment = deleted.assess_deletion(&scene.world()).await;
+            deleted.carry_out(&assessment, &scene.world()).await;
+            assert_eq!(scene.cluster.find("Secret", SECRET), None);
+        }
     }
 }

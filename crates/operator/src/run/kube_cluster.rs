@@ -27,6 +27,8 @@ use kube::{
 };
 use serde_json::Value;
 
+use crate::terminal::say;
+
 use super::{
     Shared,
     events::Words,
@@ -259,7 +261,7 @@ impl Cluster for KubeCluster {
             let Event { is_warning, reason, action, note, must_be_written } = event;
             tracing::info!(%reason, action, "{note}");
             let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
-            let Some(shared) = self.shared.upgrade() else { return };
+            let Some(shared) = self.shared.upgrade() else { return say(note) };
             if must_be_written {
                 let words = Words { type_, reason, action, note };
                 shared.events.publish_surely(about, words, shared.own_pod.as_ref()).await;
@@ -279,7 +281,8 @@ impl Cluster for KubeCluster {
             if let Some(shared) = self.shared.upgrade() {
                 leave_behind_at(about, reason, note, &shared).await;
             } else {
-                tracing::warn!(%reason, "{note}");
+                // A command has no log: its standard error is for people.
+                say(note);
             }
         })
     }

@@ -61,6 +61,11 @@ impl Session {
         let secrets_given =
             secrets::read(&self.input.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
         skipped.extend(unsupported);
+        let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
+        let sources = Sources { given: secrets_given, secrets, planes: file_planes, ..Sources::default() };
+        let sources = Arc::new(sources);
+        subjects.extend(planes.licenses(&sources));
+        in_order(&mut subjects);
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
             skipped.push(suspended.skipped(SkipReason::Suspended, "suspended"));
         }
@@ -70,11 +75,6 @@ impl Session {
         for note in planes.notes() {
             self.note(&note);
         }
-        let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
-        let sources = Sources { given: secrets_given, secrets, planes: file_planes, ..Sources::default() };
-        let sources = Arc::new(sources);
-        subjects.extend(planes.licenses(&sources));
-        in_order(&mut subjects);
         let mut targets = Vec::new();
         if let Some(given) = self.input.given_url() {
             let external = |it: &Placed| planes.external_url(&it.plane());

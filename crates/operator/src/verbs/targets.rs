@@ -183,6 +183,7 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
             return Err(refused(format!("{}: give --url", unreadable.words()), false, Exit::Usage));
         }
     };
+    let plane = placed(plane, sources).await;
     let endpoint = endpoint(&plane, sources).await.map_err(|Blocked { reason, message }| {
         // Files do not change while the command waits; a cluster does.
         let may_come = sources.has_asked() && ![Reason::Invalid, Reason::SecretNotAllowed].contains(&reason);
@@ -202,6 +203,19 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
     };
     let client = client.map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
     Ok(OpenPlane { deployment: DeploymentRef::declared(named, &endpoint.url), client, expected })
+}
+
+/// A managed control plane with the namespace of the Kubernetes context, where its manifest names none: the name of its Service
+/// has the namespace in it.
+async fn placed(mut plane: CoderControlPlane, sources: &Sources) -> CoderControlPlane {
+    let has_none = plane.namespace().is_none_or(|it| it.is_empty());
+    if plane.spec.external.is_none()
+        && has_none
+        && let Ok(Cluster(cluster)) = sources.cluster().await
+    {
+        plane.metadata.namespace = Some(cluster.default_namespace().to_owned());
+    }
+    plane
 }
 
 /// The deployment id in the status of a control plane, or the one that was accepted in its place.

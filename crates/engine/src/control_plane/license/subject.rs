@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::{CoderControlPlane, Reason};
+use api::{CoderControlPlane, Reason, annotation};
 use client::{Client, licenses::License};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     assess::{Assessment, Reference, Report, Subject, Verdict},
     control_plane::entitlements::Summary,
-    decide::{Contact, Decision, Door},
+    decide::{Contact, Decision, Door, Situation, decide},
     kind::{Aside, Invalid},
     lookup::{Lookup, Unreadable},
     objects::Live,
@@ -75,15 +75,15 @@ impl Licenses {
         Some(Self { plane: plane.clone(), lookup, clock, planned: None })
     }
 
-    async fn assess(&mut self, world: &World) -> Assessment {
+    async fn assess(&mut self, world: &World, door: Door) -> Assessment {
         self.planned = None;
-        match self.compare(world).await {
+        match self.compare(world, door).await {
             Ok(assessment) => assessment,
             Err(outcome) => stopped(outcome),
         }
     }
 
-    async fn compare(&mut self, world: &World) -> Result<Assessment, Outcome> {
+    async fn compare(&mut self, world: &World, door: Door) -> Result<Assessment, Outcome> {
         let declared = declared(&self.plane, &*self.lookup).await.map_err(|unreadable| {
             let reason = match &unreadable {
                 Unreadable::Unavailable(_) => Reason::SecretUnreadable,
@@ -109,7 +109,16 @@ impl Licenses {
                 Some(true) | None => Ok(decided(&plan, Decision::Nothing)),
             };
         }
-        let assessment = decided(&plan, Decision::Apply);
+        let view = plan.view(TARGET);
+        let decision = decide(&Situation {
+            policy: &self.plane.spec.changes.policy(),
+            door,
+            contact: Contact::Absent,
+            impact: view.impact(),
+            hash: &view.hash,
+            approved: self.plane.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
+        });
+        let assessment = decided(&plan, decision);
         self.planned = Some((plan, declared));
         Ok(assessment)
     }
@@ -119,7 +128,9 @@ impl Licenses {
         match &assessment.verdict {
             Verdict::Stopped(outcome) => return report(outcome.clone(), 0),
             Verdict::Decided(Decision::Apply) => {}
-            Verdict::Decided(_) => return report(Outcome::Equal, 0),
+            Verdict::Decided(Decision::Nothing) => return report(Outcome::Equal, 0),
+            Verdict::Decided(Decision::Observe) => return report(Outcome::Observed, 0),
+            Verdict::Decided(Decision::Refuse(refusal)) => return report(Outcome::Refused(*refusal), 0),
         }
         let (mut record, mut done) = (LicenseRecord::default(), 0);
         let Some((plan, declared)) = &self.planned else { return report(Outcome::Equal, 0) };
@@ -200,8 +211,8 @@ impl Subject for Licenses {
         Ok(())
     }
 
-    fn assess<'a>(&'a mut self, world: &'a World, _: Door) -> BoxFuture<'a, Assessment> {
-        Box::pin(Self::assess(self, world))
+    fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment> {
+        Box::pin(Self::assess(self, world, door))
     }
 
     /// A manifest that is deleted is the controllers' business.

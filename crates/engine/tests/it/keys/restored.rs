@@ -1,7 +1,10 @@
 //! A Secret that is replaced by an older copy of itself: the newest key lives, nothing is minted or revoked because of it, and
 //! a person who asks gets a new key.
 
-use engine::provisioner_keys::{Driven, Owner, Policy, Record};
+use engine::{
+    Blocked,
+    provisioner_keys::{Driven, Owner, Policy, Record},
+};
 use jiff::SignedDuration;
 
 use super::{
@@ -98,8 +101,13 @@ fn an_older_secret_is_reported_and_the_newest_key_lives() {
             assert!(names(&world).contains(&"alpha-1a2b-2".to_owned()));
             assert_eq!(world.lock().unwrap().status.current.as_ref().unwrap().name, "alpha-1a2b-2");
 
-            // A person follows the advice.
+            // A person follows the advice. While the plan for that is held back, nothing changes.
             disturb(&world, Disturbance::Rotate);
+            let message = "approval is Manual".to_owned();
+            let held_back = Blocked { reason: api::Reason::ApprovalRequired, message };
+            world.lock().unwrap().wanted.held_back = Some(held_back);
+            is_held(&world, &mut process);
+            world.lock().unwrap().wanted.held_back = None;
             process.pass().0.unwrap();
             {
                 let world = world.lock().unwrap();

@@ -161,6 +161,9 @@ fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
 /// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
 async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
     let licenses = licensing::owed(plane);
+    if let Some(note) = licensing::observed(plane) {
+        cleanup.stays(note);
+    }
     let contents = match TokenSecret::open(plane, shared).await {
         Ok((_, contents)) => contents,
         // There is nothing of ours in it.

@@ -83,6 +83,17 @@ pub(super) fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
     Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
 }
 
+/// Names the licences that stay although they would be deleted, because the control plane is only observed.
+pub(super) fn observed(plane: &CoderControlPlane) -> Option<String> {
+    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
+    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
+    let record = recorded(plane);
+    (deletes && is_observed && !record.uploaded.is_empty()).then(|| {
+        let licenses = named(&record);
+        format!("{licenses} is left behind: mode is Observe, which changes nothing in Coder: delete it there")
+    })
+}
+
 /// Deletes the licences that we installed, each by itself.
 pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>, cleanup: &mut Cleanup) {
     let known = match reached {

@@ -3,7 +3,7 @@
 //! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
 //! long as that is there.
 
-use std::{cmp::Reverse, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
 use engine::{
@@ -119,10 +119,18 @@ pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) ->
 
 /// Lets a provisioner go that is only observed: its keys stay, and are named. Its objects go with their owner.
 async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Action, kube::Error> {
-    for held in recorded(provisioner).keys().filter(|it| it.is_ours) {
+    let holder = holder(provisioner);
+    let secrets = KeySecrets::new(shared.key_store(), &holder);
+    let mut records = vec![recorded(provisioner)];
+    records.extend(shared.keys.record(&holder));
+    // What cannot be read does not hold up what is known without it.
+    records.extend(secrets.read(&secret(provisioner)).await.ok().flatten().and_then(|it| it.record));
+    let names = Names::new(provisioner.key_name(), &holder.uid);
+    let keys = end(&Ending { names: &names, records: &records, listed: None });
+    let keys: BTreeSet<String> = keys.into_iter().map(|it| it.held.name).collect();
+    for key in keys {
         let note = format!(
-            "provisioner key {} is left behind: mode is Observe, which changes nothing in Coder: delete it there",
-            held.name
+            "provisioner key {key} is left behind: mode is Observe, which changes nothing in Coder: delete it there"
         );
         leave_behind(provisioner, Reason::Observed, &note, shared).await;
     }

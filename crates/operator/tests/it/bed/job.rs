@@ -111,6 +111,14 @@ async fn job_bootstraps_licence_organization_and_key_and_a_controller_takes_them
     assert!(told.contains("SecretMissing") && told.contains("needs a Premium licence"), "{told}");
 
     job.write_secret("license", &json!({"license": license})).await;
+    let mut observed = set[0].clone();
+    observed["spec"]["mode"] = "Observe".into();
+    let file = job.write(&[observed]);
+    let told = expect(job.command(&["apply", "--yes", "-f", &file]), 0).await;
+    assert!(told.contains("1 observed in "), "{told}");
+    assert_eq!(get(&coderd, "/api/v2/licenses").await, json!([]), "mode is Observe");
+
+    let file = job.write(&set);
     let apply = ["apply", "--wait", "--yes", "-f", file.as_str()];
     let told = expect(job.command(&apply), 0).await;
     assert!(told.contains("3 applied in "), "{told}");
