@@ -14,12 +14,16 @@ pub fn http_port(plane: &CoderControlPlane) -> i32 {
 
 /// Where the operator sends its requests, token included: HTTPS where the manifest declares certificates.
 pub fn internal(plane: &CoderControlPlane) -> String {
-    if speaks_tls(plane) { format!("https://{}:{HTTPS}", host(plane)) } else { for_daemons(plane) }
+    if speaks_tls(plane) { format!("https://{}", host(plane)) } else { for_daemons(plane) }
 }
 
-/// Where daemons connect: plain HTTP, so that their pods stay as they are when certificates come or go.
+/// Where daemons connect: plain HTTP, so that their pods stay as they are when certificates come or go. The usual port is left out:
+/// another spelling of the address would roll the pods.
 pub fn for_daemons(plane: &CoderControlPlane) -> String {
-    format!("http://{}:{}", host(plane), http_port(plane))
+    match http_port(plane) {
+        HTTP => format!("http://{}", host(plane)),
+        port => format!("http://{}:{port}", host(plane)),
+    }
 }
 
 /// What the status says, with its port as coder-k8s writes it.
@@ -70,27 +74,43 @@ mod tests {
     fn addresses_follow_the_port_and_the_certificates() {
         let tls = json!({"secretNames": ["certificate"]});
         let at = "main.platform.svc.cluster.local";
-        for (spec, access_port, daemons_port, advertised_at) in [
-            (json!({}), format!("http://{at}"), 80, format!("http://{at}:80")),
+        for (spec, access_at, daemons_at, advertised_at) in [
+            (json!({}), format!("http://{at}"), format!("http://{at}"), format!("http://{at}:80")),
             (
                 json!({"service": {"port": 8080}}),
                 format!("http://{at}:8080"),
-                8080,
+                format!("http://{at}:8080"),
                 format!("http://{at}:8080"),
             ),
-            (json!({"service": {"port": 443}}), format!("http://{at}:443"), 443, format!("http://{at}:443")),
-            (json!({"tls": tls}), format!("https://{at}"), 80, format!("https://{at}:443")),
+            (
+                json!({"service": {"port": 443}}),
+                format!("http://{at}:443"),
+                format!("http://{at}:443"),
+                format!("http://{at}:443"),
+            ),
+            (
+                json!({"tls": tls}),
+                format!("https://{at}"),
+                format!("http://{at}"),
+                format!("https://{at}:443"),
+            ),
             (
                 json!({"tls": tls, "service": {"port": 443}}),
                 format!("https://{at}"),
-                80,
+                format!("http://{at}"),
                 format!("https://{at}:443"),
             ),
         ] {
             let plane = plane(&spec);
-            assert_eq!(access(&plane), access_port, "{spec}");
-            assert_eq!(for_daemons(&plane), format!("http://{at}:{daemons_port}"), "{spec}");
-            let encrypted = spec.get("tls").map(|_| format!("https://{at}:443"));
+            assert_eq!(access(&plane), access_at, "{spec}");
+            assert_eq!(for_daemons(&plane), daemons_at, "{spec}");
+            let as_parsed = url::Url::parse(&daemons_at).unwrap();
+            assert_eq!(
+                as_parsed.as_str().trim_end_matches('/'),
+                daemons_at,
+                "earlier releases recorded it so"
+            );
+            let encrypted = spec.get("tls").map(|_| format!("https://{at}"));
             assert_eq!(internal(&plane), encrypted.unwrap_or_else(|| for_daemons(&plane)), "{spec}");
             assert_eq!(advertised(&plane), advertised_at, "{spec}");
         }
