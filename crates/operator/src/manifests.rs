@@ -34,8 +34,9 @@ use crate::{args::GivenUrl, lookup::Sources};
 
 /// Fields of a control plane that say how to reach it or whether to reconcile it.
 const OF_THE_ADDRESS: [&str; 3] = ["external", "interval", "suspend"];
-/// Fields of a control plane that name its licences, which are compared and applied.
-const OF_LICENSES: [&str; 2] = ["licenseSecretRef", "licenseSecretRefs"];
+/// Fields of a control plane that name its licences, and say how they are applied.
+const OF_LICENSES: [&str; 5] =
+    ["allowDestructive", "approval", "licenseSecretRef", "licenseSecretRefs", "mode"];
 
 /// A set of manifests without a mistake.
 #[derive(Default)]
