@@ -89,8 +89,9 @@ fn parsed(record: &str) -> Value {
 
 /// What a status says of keys.
 fn known(status: &Value) -> serde_json::Map<String, Value> {
-    const OTHERS: [&str; 10] = [
+    const OTHERS: [&str; 11] = [
         "conditions",
+        "lastAppliedTime",
         "observedGeneration",
         "phase",
         "selector",
