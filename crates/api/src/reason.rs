@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 /// What remains usable of the client of a control plane that has become blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptClient {
-    /// Dependents go on with it: the control plane may answer again at any moment.
+    /// Dependents keep using the client: the control plane may answer again at any moment.
     Full,
-    /// Only deletions go on with it.
+    /// Only deletions use the client.
     CleanupOnly,
-    /// Nothing is sent with it any more.
+    /// The client is not used any more.
     No,
 }
 
@@ -51,15 +51,15 @@ reasons! {
     NoDrift,
     /// The deployment could not be compared with the manifest.
     NotObserved,
-    /// `approval: Manual`, and nobody has approved this plan.
+    /// `approval: Manual`, and this plan is not approved.
     ApprovalRequired,
-    /// A step would destroy people's data, and nobody has allowed that.
+    /// A step would delete users' data and is not allowed.
     DestructiveRefused,
     /// The remote object exists, is not ours, and `adoptionPolicy` does not let us take it.
     AdoptionRefused,
     /// Another object of the cluster holds the same remote object.
     HeldByOther,
-    /// Somebody else keeps writing other values; we have stepped back.
+    /// Another client keeps writing other values, and the operator backs off.
     Contended,
     /// The manifest asks for something that cannot be.
     Invalid,
@@ -75,7 +75,7 @@ reasons! {
     SecretNotFound,
     /// Kubernetes does not let us read a Secret, or does not answer.
     SecretUnreadable,
-    /// Kubernetes does not let us write a Secret, or somebody else has written it meanwhile.
+    /// Kubernetes does not let us write a Secret, or another client has written it meanwhile.
     SecretNotWritten,
     /// A manifest refers to a Secret that the operator keeps for itself, or for another object.
     SecretNotAllowed,
@@ -101,7 +101,7 @@ reasons! {
     RemoteError,
     /// The remote object is being removed.
     Deleting,
-    /// An object of the cluster that should be ours is somebody else's; nothing of it was changed.
+    /// An object with the name of a managed object has another owner and was not changed.
     NotOurs,
     /// A namespace does not consent to take workspaces.
     NoConsent,
@@ -170,17 +170,19 @@ reasons! {
     NameTaken,
     /// An account of our name exists, and we did not make it.
     AccountTaken,
-    /// Nobody has given us a way in.
+    /// No credentials for the deployment are declared.
     NoCredentials,
     /// The deployment has no user yet, and we are not to be the first.
     NoUsers,
+    /// The Job that creates the operator's account runs.
     AdminJobRunning,
+    /// The Job that creates the operator's account has failed, or could not be created.
     AdminJobFailed,
     /// Coder has the declared licence.
     Applied,
     /// A licence has ended, and what it covers still works for a while.
     GracePeriod,
-    /// Nothing could be found out about the licence yet.
+    /// The licence has not been read yet.
     Pending,
     /// The licence and its grace period have ended.
     Expired,

@@ -36,15 +36,21 @@ pub fn cli() -> Vec<Need> {
     vec![
         row(by, api::GROUP, &[&planes], "get", PLANE),
         row(by, "", &["secrets"], "get", "the credentials that the control plane refers to"),
-        row(by, api::GROUP, &[&keys], "get list", "provisioner keys: whether the controllers have the same"),
         row(
             by,
             api::GROUP,
-            &[&provisioners],
-            "list",
-            "provisioner keys: whether the controllers have the same",
+            &[&keys],
+            "get list",
+            "the CoderProvisionerKey that the controllers have, and other objects with keys",
         ),
-        row(by, "", &["secrets"], "create update delete", "apply: the Secret of a CoderProvisionerKey"),
+        row(by, api::GROUP, &[&provisioners], "list", "other objects with keys"),
+        row(
+            by,
+            "",
+            &["secrets"],
+            "create update delete",
+            "the Secret of a CoderProvisionerKey that is applied",
+        ),
     ]
 }
 
