@@ -21,7 +21,8 @@ async fn a_provisioner_says_what_holds_up_its_key_and_its_pods() {
     stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
 
     proxy.set_on("/provisionerkeys", Mood::Busy(1));
-    stage.apply(&provisioner("alpha", &json!({}))).await;
+    // No node has this image: its pods wait for as long as the test needs them to.
+    stage.apply(&provisioner("alpha", &json!({"image": "nowhere/coder"}))).await;
     let is_limited = |it: &Value| {
         says(it, "ProvisionerKeyReady", "False", "RateLimited") && says(it, "Ready", "False", "RateLimited")
     };
@@ -36,11 +37,11 @@ async fn a_provisioner_says_what_holds_up_its_key_and_its_pods() {
     assert!(words(&failed).contains("/provisionerkeys"), "{}", words(&failed));
     assert_eq!(keys(&stage.coderd).await, [""; 0]);
 
-    let watch = stage.watch("CoderProvisioner", "alpha").await;
     proxy.set(Mood::Passing);
     let has_no_pod = |it: &Value| says(it, "DeploymentReady", "False", "NoReplicasReady");
-    let starting = watch.until("without a ready pod", has_no_pod).await;
-    assert!(says(&starting, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{starting:#}");
+    let waiting = stage.wait::<CoderProvisioner>("alpha", "without a ready pod", has_no_pod).await;
+    assert!(says(&waiting, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{waiting:#}");
+    stage.apply(&provisioner("alpha", &json!({}))).await;
     let ready = stage.wait::<CoderProvisioner>("alpha", "ready", is_ready).await;
     assert!(says(&ready, "DeploymentReady", "True", "MinimumReplicasReady"), "{ready:#}");
     assert_eq!(ready["status"]["readyReplicas"], 1);
