@@ -11,6 +11,7 @@ mod demo;
 mod deny;
 mod docs;
 mod docsgen;
+mod fmt;
 mod generated;
 mod image;
 mod installgen;
@@ -45,6 +46,8 @@ enum Verb {
     Test(test::Args),
     /// Measure on a bed what the operator costs, beside the goals: seconds, requests, CPU time, memory
     Bench(bench::Args),
+    /// Format the sources
+    Fmt(fmt::Args),
     /// Check sizes, headers, words, dependencies between crates, reasons, pages, secrets and generated files
     Tidy,
     /// Build the book of the pages under `docs` into `target/book`
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Fmt(args) => fmt::run(&args),
         Verb::Tidy => tidy::run(),
         Verb::Docs => docs::run(),
         Verb::Docsgen => generated::write(&generated::DOCS),

@@ -25,8 +25,25 @@ pub trait AppState:
     fn set_status(&mut self, status: Status);
 }
 
+/// A status with the part that every app-state kind reports.
+pub trait CommonStatus: Default {
+    fn common(&self) -> &Status;
+    /// Replaces the common part. What a kind reports beyond it stays as it is.
+    fn set_common(&mut self, common: Status);
+}
+
+impl CommonStatus for Status {
+    fn common(&self) -> &Status {
+        self
+    }
+
+    fn set_common(&mut self, common: Status) {
+        *self = common;
+    }
+}
+
 macro_rules! app_state {
-    ($($kind:ident $(with $common:ident)?),+ $(,)?) => {$(
+    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {$(
         impl AppState for crate::$kind {
             fn control_plane(&self) -> &str {
                 &self.spec.control_plane_ref.name
@@ -37,29 +54,14 @@ macro_rules! app_state {
             }
 
             fn status(&self) -> Option<&Status> {
-                self.status.as_ref()$(.map(|it| &it.$common))?
+                self.status.as_ref().map(CommonStatus::common)
             }
 
             fn set_status(&mut self, status: Status) {
-                app_state!(@set self.status, status $(, $common)?);
+                self.status.get_or_insert_default().set_common(status);
             }
         }
     )+};
-    (@set $place:expr, $status:ident) => {
-        $place = Some($status)
-    };
-    // What a kind reports beyond the common part stays as it is.
-    (@set $place:expr, $status:ident, $common:ident) => {
-        $place.get_or_insert_default().$common = $status
-    };
 }
 
-app_state!(
-    CoderAppearance,
-    CoderGroup,
-    CoderGroupSync,
-    CoderOrganization,
-    CoderOrganizationSync,
-    CoderProvisionerKey with common,
-    CoderRoleSync,
-);
+for_each_kind!(app_state);

@@ -7,23 +7,25 @@ use kube::CustomResourceExt as _;
 
 /// Every kind's definition, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![
-        crate::CoderAppearance::crd(),
-        crate::CoderControlPlane::crd(),
-        crate::CoderGroup::crd(),
-        crate::CoderGroupSync::crd(),
-        crate::CoderOrganization::crd(),
-        crate::CoderOrganizationSync::crd(),
-        crate::CoderProvisioner::crd(),
-        crate::CoderProvisionerKey::crd(),
-        crate::CoderRoleSync::crd(),
-    ];
+    let mut crds = derived();
+    crds.sort_by(|one, other| one.spec.names.kind.cmp(&other.spec.names.kind));
     let versions = crds.iter_mut().flat_map(|crd| &mut crd.spec.versions);
     for schema in versions.filter_map(|it| it.schema.as_mut()?.open_api_v3_schema.as_mut()) {
         tidy(schema);
     }
     crds
 }
+
+macro_rules! derived {
+    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {
+        /// The definitions as they are derived from the types.
+        fn derived() -> Vec<CustomResourceDefinition> {
+            vec![$(crate::$kind::crd(),)+ $(crate::$other::crd()),+]
+        }
+    };
+}
+
+for_each_kind!(derived);
 
 /// Makes of a derived schema what a person would have written.
 fn tidy(schema: &mut JSONSchemaProps) {

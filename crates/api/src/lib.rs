@@ -14,56 +14,39 @@
     reason = "the derive of schemas repeats every struct, `pub` and all, inside a function"
 )]
 
+#[macro_use]
+pub mod kinds;
+
 mod app_state;
-mod appearance;
-mod control_plane;
 mod crds;
-mod group;
-mod group_sync;
 mod interval;
 mod key;
-mod organization;
-mod organization_sync;
 mod policy;
-mod provisioner;
-mod provisioner_key;
 mod quantity;
 mod reason;
 pub mod reasons;
 mod reference;
-mod role_sync;
 mod rules;
 mod schema;
 mod status;
 mod words;
 
+macro_rules! declare {
+    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {
+        $(mod $module; pub use $module::*;)+
+        $(mod $with_pods; pub use $with_pods::*;)+
+    };
+}
+
+for_each_kind!(declare);
+
 pub use app_state::AppState;
-pub use appearance::{AnnouncementBanner, CoderAppearance, CoderAppearanceSpec};
-pub use control_plane::{
-    CertSecret, CertsSpec, CoderControlPlane, CoderControlPlaneSpec, CoderControlPlaneStatus,
-    ConnectionSecretRef, CredentialStatus, DATABASE_URL, DatabaseSpec, Expose, External, FeatureStatus,
-    GatewayExposure, GatewayParentRef, IngressExposure, IngressTls, LicenseDeletionPolicy, LicenseStatus,
-    OperatorAccess, ProbeSpec, RbacSpec, ServiceAccountSpec, ServiceSpec, ServiceType, TemplateTests,
-    TlsSpec, UserLimit, published_image,
-};
 pub use crds::crds;
-pub use group::{CoderGroup, CoderGroupSpec, EVERYONE};
-pub use group_sync::{CoderGroupSync, CoderGroupSyncSpec};
 pub use interval::{Interval, InvalidInterval, parse_duration};
 pub use key::{OtherKey, ProvisionerKeyState, RESERVED_KEY_NAMES};
-pub use organization::{CoderOrganization, CoderOrganizationSpec};
-pub use organization_sync::{CoderOrganizationSync, CoderOrganizationSyncSpec};
 pub use policy::{AdoptionPolicy, Approval, ChangePolicy, DeletionPolicy, Mode, Policy};
-pub use provisioner::{
-    Bootstrap, CoderProvisioner, CoderProvisionerSpec, CoderProvisionerStatus, EntitlementLossPolicy,
-    ProvisionerKeySpec, ProvisionerRbacSpec, ProvisionerRotation, ProvisionerServiceAccountSpec,
-};
-pub use provisioner_key::{
-    CoderProvisionerKey, CoderProvisionerKeySpec, CoderProvisionerKeyStatus, KeyRotation,
-};
 pub use reason::{KeptClient, Reason};
 pub use reference::{ControlPlaneRef, SecretKeyRef, SecretRef};
-pub use role_sync::{CoderRoleSync, CoderRoleSyncSpec};
 pub use status::{Difference, Plan, Status, Step};
 pub use words::{annotation, condition, finalizer, label};
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     DEFAULT_ORGANIZATION,
+    app_state::CommonStatus,
     interval::Interval,
     key::{self, ProvisionerKeyState},
     policy::Policy,
@@ -108,6 +109,16 @@ pub struct CoderProvisionerKeyStatus {
     pub common: Status,
     #[serde(flatten)]
     pub key: ProvisionerKeyState,
+}
+
+impl CommonStatus for CoderProvisionerKeyStatus {
+    fn common(&self) -> &Status {
+        &self.common
+    }
+
+    fn set_common(&mut self, common: Status) {
+        self.common = common;
+    }
 }
 
 impl CoderProvisionerKey {

@@ -55,27 +55,6 @@ pub const REASONS: &[ReasonGroup] = &[
     common::RECONCILES,
 ];
 
-/// Kinds that declare state behind a control plane's API.
-const APP_STATE: &[&str] = &[
-    "CoderAppearance",
-    "CoderGroup",
-    "CoderGroupSync",
-    "CoderOrganization",
-    "CoderOrganizationSync",
-    "CoderProvisionerKey",
-    "CoderRoleSync",
-];
-const ALL: &[&str] = &[
-    "CoderAppearance",
-    "CoderControlPlane",
-    "CoderGroup",
-    "CoderGroupSync",
-    "CoderOrganization",
-    "CoderOrganizationSync",
-    "CoderProvisioner",
-    "CoderProvisionerKey",
-    "CoderRoleSync",
-];
 const CONTROL_PLANE: &[&str] = &["CoderControlPlane"];
 const PROVISIONER: &[&str] = &["CoderProvisioner"];
 const KEYS: &[&str] = &["CoderProvisioner", "CoderProvisionerKey"];
@@ -93,8 +72,6 @@ mod tests {
     #[test]
     fn kinds_of_the_tables_are_the_kinds_that_exist() {
         let kinds: BTreeSet<String> = crate::crds().into_iter().map(|it| it.spec.names.kind).collect();
-        let listed: BTreeSet<String> = ALL.iter().map(|it| (*it).to_owned()).collect();
-        assert_eq!(listed, kinds);
         let groups = REASONS.iter().flat_map(|it| it.kinds);
         let conditions = CONDITIONS.iter().copied().flatten().flat_map(|it| it.kinds);
         for kind in groups.chain(conditions) {

@@ -1,21 +1,6 @@
-//! The kinds, one file each, and the one place that lists them.
+//! The kinds, one file each. Which kinds there are says the table of the `api` crate.
 
-pub mod appearance;
-pub mod group;
-pub mod group_sync;
 mod mapping;
-pub mod organization;
-pub mod organization_sync;
-pub mod provisioner_key;
-pub mod role_sync;
-
-pub use appearance::Appearance;
-pub use group::Group;
-pub use group_sync::GroupSync;
-pub use organization::Organization;
-pub use organization_sync::OrganizationSync;
-pub use provisioner_key::ProvisionerKey;
-pub use role_sync::RoleSync;
 
 use kube::Resource as _;
 use serde_json::Value;
@@ -30,9 +15,11 @@ pub trait Visitor {
     fn visit<K: Kind>(&mut self);
 }
 
-/// Registers kinds: a line for each makes it one that every door knows.
+/// Registers the kinds of the table, so that every way in knows them.
 macro_rules! register {
-    ($($kind:ident),+ $(,)?) => {
+    ($($module:ident: $manifest:ident => $kind:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {
+        $(pub mod $module; pub use $module::$kind;)+
+
         /// The names of the registered kinds.
         pub fn names() -> Vec<String> {
             vec![$(<$kind as Kind>::Manifest::kind(&()).into_owned()),+]
@@ -53,4 +40,4 @@ macro_rules! register {
     };
 }
 
-register!(Appearance, Group, GroupSync, Organization, OrganizationSync, ProvisionerKey, RoleSync);
+api::for_each_kind!(register);

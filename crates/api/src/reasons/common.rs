@@ -1,7 +1,10 @@
 //! Conditions and reasons that every kind may report.
 
-use super::{ALL, APP_STATE, ConditionDoc, ReasonGroup, row};
-use crate::{Reason, condition};
+use super::{ConditionDoc, ReasonGroup, row};
+use crate::{
+    Reason, condition,
+    kinds::{ALL, APP_STATE},
+};
 
 pub(super) const CONDITIONS: &[ConditionDoc] = &[
     ConditionDoc {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use api::{
-    AppState, CoderAppearance, CoderControlPlane, CoderGroup, CoderGroupSync, CoderOrganization,
-    CoderOrganizationSync, CoderProvisioner, CoderProvisionerKey, CoderRoleSync, DeletionPolicy, Status,
+    AppState, CoderGroup, CoderProvisioner, CoderProvisionerKey, CoderRoleSync, DeletionPolicy, Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -25,23 +24,26 @@ fn written_back<K: DeserializeOwned + Serialize>(document: &Value) -> Value {
     serde_json::to_value(read::<K>(document)).unwrap()
 }
 
+macro_rules! written_back_as {
+    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {
+        fn written_back_as(kind: &str, document: &Value) -> Value {
+            match kind {
+                $(stringify!($kind) => written_back::<api::$kind>(document),)+
+                $(stringify!($other) => written_back::<api::$other>(document),)+
+                _ => panic!("no kind of ours: {kind}"),
+            }
+        }
+    };
+}
+
+api::for_each_kind!(written_back_as);
+
 #[test]
 fn every_kind_has_an_example_and_nothing_of_it_is_lost() {
     let mut kinds: Vec<String> = api::crds().into_iter().map(|crd| crd.spec.names.kind).collect();
     for document in examples() {
         let kind = document["kind"].as_str().unwrap();
-        let written = match kind {
-            "CoderAppearance" => written_back::<CoderAppearance>(&document),
-            "CoderControlPlane" => written_back::<CoderControlPlane>(&document),
-            "CoderGroup" => written_back::<CoderGroup>(&document),
-            "CoderGroupSync" => written_back::<CoderGroupSync>(&document),
-            "CoderOrganization" => written_back::<CoderOrganization>(&document),
-            "CoderOrganizationSync" => written_back::<CoderOrganizationSync>(&document),
-            "CoderProvisioner" => written_back::<CoderProvisioner>(&document),
-            "CoderProvisionerKey" => written_back::<CoderProvisionerKey>(&document),
-            "CoderRoleSync" => written_back::<CoderRoleSync>(&document),
-            _ => panic!("no kind of ours: {kind}"),
-        };
+        let written = written_back_as(kind, &document);
         assert_eq!(written, document);
         kinds.retain(|it| it != kind);
     }

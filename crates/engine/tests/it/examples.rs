@@ -1,6 +1,8 @@
-//! One example of every registered kind, and how each is changed by hand behind our back.
+//! One example of every kind, and how each is changed by hand behind our back.
 //!
-//! A kind that is registered without one fails the suite.
+//! A kind that is not named here is represented by the first manifest of its file under `examples/kinds`.
+
+use std::{fs, path::Path};
 
 use engine::kinds;
 use reqwest::Method;
@@ -32,12 +34,20 @@ pub(crate) fn of(kind: &str) -> Value {
             json!({"organization": HOME, "name": "alpha-eks", "tags": {"cluster": "alpha-eks"},
             "secretName": "example-provisioner-key", "secretKey": "key", "rotation": {"every": "2160h", "overlap": "24h"}})
         }
-        _ => panic!("{kind} is registered and has no example"),
+        _ => published(kind)["spec"].take(),
     };
     let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind,
         "metadata": {"name": "example", "namespace": "platform"}, "spec": spec});
     manifest["spec"]["controlPlaneRef"] = json!({"name": "main"});
     manifest
+}
+
+/// The first manifest of the kind's file under `examples/kinds`.
+fn published(kind: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kinds");
+    let path = folder.join(format!("{}.yaml", kind.to_lowercase()));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_multiple(&text).unwrap().into_iter().next().unwrap()
 }
 
 /// One of every registered kind, in the order in which they are applied.
@@ -84,16 +94,45 @@ pub(crate) async fn request(owner: &Session, method: Method, path: &str, body: O
     answer
 }
 
-/// Another value of a field, for a manifest that has not made anything yet.
-pub(crate) fn edit(kind: &str) -> (&'static str, Value) {
-    match by_hand(kind) {
-        Some(hand) => (hand.field, hand.value),
-        None => ("name", json!("another")),
+/// Fields that say which object is meant and how it is treated, and not what is in it.
+const NOT_CONTENT: [&str; 10] = [
+    "adoptionPolicy",
+    "allowDestructive",
+    "approval",
+    "controlPlaneRef",
+    "deletionPolicy",
+    "interval",
+    "mode",
+    "name",
+    "organization",
+    "suspend",
+];
+
+/// Another value of a field: the one that a person changes by hand, or the first plain one of the example.
+pub(crate) fn edit(kind: &str) -> (String, Value) {
+    if let Some(hand) = by_hand(kind) {
+        return (hand.field.to_owned(), hand.value);
     }
+    if kind == "CoderProvisionerKey" {
+        return ("name".to_owned(), json!("another"));
+    }
+    let example = of(kind);
+    let content =
+        example["spec"].as_object().unwrap().iter().filter(|it| !NOT_CONTENT.contains(&it.0.as_str()));
+    let mut others = content.filter_map(|(field, value)| {
+        let other = match value {
+            Value::Bool(value) => json!(!value),
+            Value::Number(value) => json!(value.as_i64()? + 1),
+            Value::String(_) => json!("another"),
+            _ => return None,
+        };
+        Some((field.clone(), other))
+    });
+    others.next().unwrap_or_else(|| panic!("the example of {kind} has no plain field to change"))
 }
 
-/// Nothing for a key: Coder changes none. What becomes of one that is deleted is told by its own tests, because it is not
-/// made again.
+/// `None` for a key: Coder changes none, and the tests of keys tell what becomes of a deleted one. `None` also for a kind
+/// that nobody has described here.
 pub(crate) fn by_hand(kind: &str) -> Option<Hand> {
     let hand = |field, remote_field, path, value, is_document| Hand {
         field,
@@ -103,7 +142,6 @@ pub(crate) fn by_hand(kind: &str) -> Option<Hand> {
         is_document,
     };
     Some(match kind {
-        "CoderProvisionerKey" => return None,
         "CoderOrganization" => {
             hand("description", "description", "/api/v2/organizations/{id}", json!("by hand"), false)
         }
@@ -124,6 +162,6 @@ pub(crate) fn by_hand(kind: &str) -> Option<Hand> {
         "CoderAppearance" => {
             hand("applicationName", "application_name", "/api/v2/appearance", json!("by hand"), true)
         }
-        _ => panic!("{kind} is registered, and nothing says how it is changed by hand"),
+        _ => return None,
     })
 }

@@ -183,6 +183,11 @@ async fn what_took_the_place_of_what_we_held_is_not_deleted() {
     }));
     let world = World::new(sheet.client(), Promises::default());
     for kind in kinds::names() {
+        // What somebody else made of a kind that is not described is not known here; the bed has every kind.
+        let is_described = kind == "CoderProvisionerKey" || examples::by_hand(&kind).is_some();
+        if !is_described {
+            continue;
+        }
         let mut manifest = examples::of(&kind);
         manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut subject = subject(&holding(&manifest, uuid::Uuid::from_u128(7)));

@@ -237,16 +237,7 @@ async fn a_licence_that_is_named_twice_is_refused() {
 #[tokio::test]
 async fn what_does_not_say_where_it_belongs_is_refused() {
     let cluster = Cluster::new("nowhere").await;
-    for kind in [
-        "CoderAppearance",
-        "CoderGroup",
-        "CoderGroupSync",
-        "CoderOrganization",
-        "CoderOrganizationSync",
-        "CoderProvisionerKey",
-        "CoderRoleSync",
-        "CoderProvisioner",
-    ] {
+    for kind in api::kinds::APP_STATE.iter().chain(&["CoderProvisioner"]) {
         let said = refusal(cluster.apply_spec(kind, "mistake", &json!({})).await);
         assert!(said.contains("spec.controlPlaneRef: Required value"), "{said}");
         let said = refusal(cluster.apply_spec(kind, "mistake", &json!({"controlPlaneRef": {}})).await);

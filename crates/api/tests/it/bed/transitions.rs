@@ -13,15 +13,7 @@ fn with(plane: &str, further: &Value) -> Value {
 #[tokio::test]
 async fn nothing_moves_to_another_control_plane() {
     let cluster = Cluster::new("planes").await;
-    for kind in [
-        "CoderAppearance",
-        "CoderGroup",
-        "CoderGroupSync",
-        "CoderOrganization",
-        "CoderOrganizationSync",
-        "CoderProvisionerKey",
-        "CoderRoleSync",
-    ] {
+    for kind in api::kinds::APP_STATE {
         cluster.apply_spec(kind, "object", &with("main", &json!({}))).await.unwrap();
         let said = refusal(cluster.apply_spec(kind, "object", &with("other", &json!({}))).await);
         assert!(said.contains("spec.controlPlaneRef: ") && said.contains("another control plane"), "{said}");

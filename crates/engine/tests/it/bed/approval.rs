@@ -33,20 +33,20 @@ async fn only_the_very_plan_that_was_approved_is_applied() {
     for mut manifest in all() {
         let kind = manifest["kind"].as_str().unwrap().to_owned();
         let (field, value) = edit(&kind);
-        let declared = manifest["spec"][field].clone();
+        let declared = manifest["spec"][&field].clone();
         manifest["spec"]["approval"] = "Manual".into();
         let first = is_refused(&manifest, &deployment).await;
         assert_eq!(is_refused(&manifest, &deployment).await, first, "the same plan has the same hash");
 
         // The manifest has changed since.
-        manifest["spec"][field] = value;
+        manifest["spec"][&field] = value;
         let second = is_refused(&approving(&manifest, &first), &deployment).await;
         assert_ne!(second, first);
         let (_, id): (_, Uuid) = applied(&approving(&manifest, &second), &deployment).await;
 
         let Some(hand) = by_hand(&kind) else { continue };
         // What was made is held; the way back is a plan of its own, and the approval of another one is none.
-        manifest["spec"][field] = declared.clone();
+        manifest["spec"][&field] = declared.clone();
         let held = holding(&manifest, id);
         let third = is_refused(&approving(&held, &second), &deployment).await;
         applied(&approving(&held, &third), &deployment).await;

@@ -99,7 +99,7 @@ async fn only_the_plan_that_was_approved_is_applied() {
         assert!(says(&first, "Stalled", "True", "ApprovalRequired"), "{kind}: {first}");
 
         // Approved and changed in one: what was approved is not what would be done.
-        manifest["spec"][field] = value;
+        manifest["spec"][&field] = value;
         manifest["metadata"]["annotations"] = json!({(api::annotation::APPROVED_PLAN): hash});
         stage.apply(&manifest).await;
         let second = stage.wait_for(&kind, "example", "refused", &refuses).await;
