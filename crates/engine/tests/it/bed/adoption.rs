@@ -3,11 +3,8 @@
 use engine::{Contact, Decision, Door, Outcome, Refusal, Verdict};
 use serde_json::Value;
 
-use super::deployment::{Deployment, applied, licensed, one_of_every_kind};
-use crate::{
-    examples::by_hand,
-    support::{pass, subject},
-};
+use super::deployment::{Deployment, applied, drift, licensed, one_of_every_kind};
+use crate::support::{pass, subject};
 
 /// The manifest of somebody who has never held the object.
 fn stranger(held: &Value, policy: &str) -> Value {
@@ -47,8 +44,7 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
         assert!(matches!(taken.outcome, Outcome::Equal), "{kind}: {:?}", taken.outcome);
         assert_eq!(taken.id, Some(id), "{kind}");
 
-        by_hand(kind.as_str().unwrap()).unwrap().change(&coderd.owner, &id.to_string()).await;
-        deployment.asked();
+        drift(&held, id, &coderd, &deployment).await;
         assert_eq!(decision(&if_equal, &deployment, controller).await, not_equal, "{kind}");
         assert_eq!(decision(&if_equal, &deployment, command_line).await, Decision::Apply, "{kind}");
         for door in [controller, command_line] {

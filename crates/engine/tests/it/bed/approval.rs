@@ -40,6 +40,10 @@ async fn only_the_very_plan_that_was_approved_is_applied() {
 
         // The manifest has changed since.
         manifest["spec"][&field] = value;
+        if assess(&manifest, &deployment.world()).await.plan.is_empty() {
+            // A switch that is off by default has no other plan.
+            continue;
+        }
         let second = is_refused(&approving(&manifest, &first), &deployment).await;
         assert_ne!(second, first);
         let (_, id): (_, Uuid) = applied(&approving(&manifest, &second), &deployment).await;

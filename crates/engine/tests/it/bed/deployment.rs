@@ -115,3 +115,18 @@ pub(super) async fn one_of_every_kind(deployment: &Deployment) -> Vec<(Value, Uu
     }
     made
 }
+
+/// Changes the field of [`examples::edit`] behind our back, as a person does.
+pub(super) async fn drift(held: &Value, id: Uuid, coderd: &Coderd, deployment: &Deployment) {
+    let kind = held["kind"].as_str().unwrap();
+    if let Some(hand) = examples::by_hand(kind) {
+        hand.change(&coderd.owner, &id.to_string()).await;
+    } else {
+        // Somebody else's manifest stands for the person.
+        let (field, value) = examples::edit(kind);
+        let mut theirs = held.clone();
+        theirs["spec"][field] = value;
+        applied(&theirs, deployment).await;
+    }
+    deployment.asked();
+}

@@ -5,9 +5,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::deployment::{Deployment, applied, licensed, one_of_every_kind};
+use super::deployment::{Deployment, applied, drift, licensed, one_of_every_kind};
 use crate::{
-    examples::{all, by_hand, edit, request},
+    examples::{all, edit, request},
     support::{assess, holding, pass, promises, subject},
 };
 
@@ -73,15 +73,7 @@ async fn what_is_changed_by_hand_is_shown_by_field_only_looked_at_on_request_and
             continue;
         }
         let (field, value) = edit(kind);
-        if let Some(hand) = by_hand(kind) {
-            hand.change(&coderd.owner, &id.to_string()).await;
-        } else {
-            // Somebody else's manifest stands for the person.
-            let mut theirs = held.clone();
-            theirs["spec"][&field] = value.clone();
-            applied(&theirs, &deployment).await;
-        }
-        deployment.asked();
+        drift(&held, id, &coderd, &deployment).await;
 
         let mut observing = held.clone();
         observing["spec"]["mode"] = "Observe".into();
