@@ -13,11 +13,28 @@ use super::{
 use crate::{bed::root, generated::File};
 
 const EXAMPLES: &str = "examples/kinds";
+const SUMMARY: &str = "docs/SUMMARY.md";
+/// What the lines of the kinds' pages in the summary contain.
+const IN_SUMMARY: &str = "](reference/kinds/";
 
+/// The page of every kind, and the summary that lists these pages.
 pub(super) fn files() -> Result<Vec<File>> {
     let crds = api::crds();
-    let crds = crds.iter().map(|it| serde_json::to_value(it).context("write a definition as JSON"));
-    crds.map(|crd| page(&crd?)).collect()
+    let pages = crds.iter().map(|it| serde_json::to_value(it).context("write a definition as JSON"));
+    let mut files = pages.map(|crd| page(&crd?)).collect::<Result<Vec<File>>>()?;
+    files.push(summary(crds.iter().map(|it| it.spec.names.kind.as_str()))?);
+    Ok(files)
+}
+
+/// The summary with a line for every kind in the place of those that it has. The rest is written by people.
+fn summary<'a>(kinds: impl Iterator<Item = &'a str>) -> Result<File> {
+    let written = fs::read_to_string(root().join(SUMMARY)).with_context(|| format!("read {SUMMARY}"))?;
+    let before = written.lines().take_while(|it| !it.contains(IN_SUMMARY));
+    let after =
+        written.lines().skip_while(|it| !it.contains(IN_SUMMARY)).filter(|it| !it.contains(IN_SUMMARY));
+    let kinds = kinds.map(|it| format!("- [{it}{IN_SUMMARY}{}.md)", it.to_lowercase()));
+    let lines: Vec<String> = before.map(str::to_owned).chain(kinds).chain(after.map(str::to_owned)).collect();
+    Ok(File { path: SUMMARY.to_owned(), text: lines.join("\n") + "\n" })
 }
 
 fn page(crd: &Value) -> Result<File> {
