@@ -4,7 +4,7 @@ use engine::{Contact, Decision, Door, Outcome, Refusal, Verdict};
 use serde_json::Value;
 
 use super::deployment::{Deployment, applied, drift, licensed, one_of_every_kind};
-use crate::support::{pass, subject};
+use crate::support::{assess, pass, subject};
 
 /// The manifest of somebody who has never held the object.
 fn stranger(held: &Value, policy: &str) -> Value {
@@ -45,6 +45,10 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
         assert_eq!(taken.id, Some(id), "{kind}");
 
         drift(&held, id, &coderd, &deployment).await;
+        if assess(&adopt, &deployment.world()).await.contact == Some(Contact::Absent) {
+            // A switch that is off by default is back at it, which counts as absent.
+            continue;
+        }
         assert_eq!(decision(&if_equal, &deployment, controller).await, not_equal, "{kind}");
         assert_eq!(decision(&if_equal, &deployment, command_line).await, Decision::Apply, "{kind}");
         for door in [controller, command_line] {
