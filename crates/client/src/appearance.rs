@@ -6,7 +6,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{get, put, routes},
+};
 
 /// What the dashboard shows.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -42,13 +47,18 @@ pub struct UpdateAppearance {
     pub announcement_banners: Vec<AnnouncementBanner>,
 }
 
+routes! {
+    APPEARANCE = get("/api/v2/appearance").reads::<Appearance>();
+    PUT_APPEARANCE = put("/api/v2/appearance").sends::<UpdateAppearance>();
+}
+
 impl Client {
     pub async fn appearance(&self) -> Result<Appearance, Error> {
-        self.call(&routes::APPEARANCE).read().await
+        self.call(&APPEARANCE).read().await
     }
 
     /// Replaces the appearance. The answer only repeats what was sent, so read again to see what is shown.
     pub async fn put_appearance(&self, wanted: &UpdateAppearance) -> Result<(), Error> {
-        self.call(&routes::PUT_APPEARANCE).body(wanted).done().await
+        self.call(&PUT_APPEARANCE).body(wanted).done().await
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     circuit::Circuit,
     observer::{Nobody, Observer},
     rate_limiter::{LONGEST_WAIT, RateLimiter, Share},
-    routes::Route,
+    route::Route,
     transport::Transport,
 };
 

@@ -11,7 +11,7 @@ use crate::{
     client::Client,
     error::Error,
     null::null_as_default,
-    routes,
+    route::{get, post, routes},
     text::{shown, shown_list},
 };
 
@@ -66,20 +66,27 @@ impl Entitlements {
     }
 }
 
+routes! {
+    BUILD_INFO = get("/api/v2/buildinfo").without_token().reads::<BuildInfo>();
+    ENTITLEMENTS = get("/api/v2/entitlements").without_token().reads::<Entitlements>();
+    // Not repeatable: within a minute after the first one it is refused.
+    REFRESH_ENTITLEMENTS = post("/api/v2/licenses/refresh-entitlements");
+}
+
 impl Client {
     /// Reads which Coder this is. No token is sent.
     pub async fn build_info(&self) -> Result<BuildInfo, Error> {
-        self.call(&routes::BUILD_INFO).read().await
+        self.call(&BUILD_INFO).read().await
     }
 
     /// Reads what the licence covers. No token is sent; an open-source build has no such route.
     pub async fn entitlements(&self) -> Result<Entitlements, Error> {
-        self.call(&routes::ENTITLEMENTS).read().await
+        self.call(&ENTITLEMENTS).read().await
     }
 
     /// Asks one replica to look at its licences again. It refuses, and says for how long, when it has just done so; adding
     /// or deleting a licence does it anyway.
     pub async fn refresh_entitlements(&self) -> Result<(), Error> {
-        self.call(&routes::REFRESH_ENTITLEMENTS).done().await
+        self.call(&REFRESH_ENTITLEMENTS).done().await
     }
 }

@@ -4,7 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{delete, get, patch, post, routes},
+};
 
 /// A group. The one called `Everyone` has the id of its organization.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -69,26 +74,35 @@ pub struct UpdateGroup {
     pub remove_users: Vec<Uuid>,
 }
 
+routes! {
+    LIST_GROUPS = get("/api/v2/organizations/{organization}/groups").reads::<Vec<Group>>();
+    CREATE_GROUP = post("/api/v2/organizations/{organization}/groups").sends::<CreateGroup>().reads::<Group>();
+    GROUP = get("/api/v2/groups/{group}").reads::<Group>();
+    // Not repeatable: a member who is added twice fails the whole call.
+    UPDATE_GROUP = patch("/api/v2/groups/{group}").sends::<UpdateGroup>().reads::<Group>();
+    DELETE_GROUP = delete("/api/v2/groups/{group}");
+}
+
 impl Client {
     /// Reads every group of an organization with its members. Heavy for the server: read once and share.
     pub async fn list_groups(&self, organization: Uuid) -> Result<Vec<Group>, Error> {
-        self.call(&routes::LIST_GROUPS).parameter("organization", &organization).list().await
+        self.call(&LIST_GROUPS).parameter("organization", &organization).list().await
     }
 
     /// Reads a group, whichever organization it is in.
     pub async fn group(&self, group: Uuid) -> Result<Group, Error> {
-        self.call(&routes::GROUP).parameter("group", &group).read().await
+        self.call(&GROUP).parameter("group", &group).read().await
     }
 
     pub async fn create_group(&self, organization: Uuid, wanted: &CreateGroup) -> Result<Group, Error> {
-        self.call(&routes::CREATE_GROUP).parameter("organization", &organization).body(wanted).read().await
+        self.call(&CREATE_GROUP).parameter("organization", &organization).body(wanted).read().await
     }
 
     pub async fn update_group(&self, group: Uuid, change: &UpdateGroup) -> Result<Group, Error> {
-        self.call(&routes::UPDATE_GROUP).parameter("group", &group).body(change).read().await
+        self.call(&UPDATE_GROUP).parameter("group", &group).body(change).read().await
     }
 
     pub async fn delete_group(&self, group: Uuid) -> Result<(), Error> {
-        self.call(&routes::DELETE_GROUP).parameter("group", &group).done().await
+        self.call(&DELETE_GROUP).parameter("group", &group).done().await
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     client::Client,
     error::Error,
     null::{null_as_default, null_lists_as_empty},
-    routes,
+    route::{get, patch, routes},
 };
 
 /// Which claim puts people into which organizations.
@@ -61,31 +61,44 @@ impl Default for OrganizationSync {
     }
 }
 
+routes! {
+    // The PATCHes replace the whole document, so they are repeatable as a PUT is.
+    ORGANIZATION_SYNC = get("/api/v2/settings/idpsync/organization").reads::<OrganizationSync>();
+    PUT_ORGANIZATION_SYNC = patch("/api/v2/settings/idpsync/organization")
+        .may_be_repeated().sends::<OrganizationSync>().reads::<OrganizationSync>();
+    GROUP_SYNC = get("/api/v2/organizations/{organization}/settings/idpsync/groups").reads::<GroupSync>();
+    PUT_GROUP_SYNC = patch("/api/v2/organizations/{organization}/settings/idpsync/groups")
+        .may_be_repeated().sends::<GroupSync>().reads::<GroupSync>();
+    ROLE_SYNC = get("/api/v2/organizations/{organization}/settings/idpsync/roles").reads::<RoleSync>();
+    PUT_ROLE_SYNC = patch("/api/v2/organizations/{organization}/settings/idpsync/roles")
+        .may_be_repeated().sends::<RoleSync>().reads::<RoleSync>();
+}
+
 impl Client {
     pub async fn organization_sync(&self) -> Result<OrganizationSync, Error> {
-        self.call(&routes::ORGANIZATION_SYNC).read().await
+        self.call(&ORGANIZATION_SYNC).read().await
     }
 
     /// Replaces the document, and returns it as it is stored.
     pub async fn put_organization_sync(&self, wanted: &OrganizationSync) -> Result<OrganizationSync, Error> {
-        self.call(&routes::PUT_ORGANIZATION_SYNC).body(wanted).read().await
+        self.call(&PUT_ORGANIZATION_SYNC).body(wanted).read().await
     }
 
     pub async fn group_sync(&self, organization: Uuid) -> Result<GroupSync, Error> {
-        self.call(&routes::GROUP_SYNC).parameter("organization", &organization).read().await
+        self.call(&GROUP_SYNC).parameter("organization", &organization).read().await
     }
 
     /// Replaces the document, and returns it as it is stored.
     pub async fn put_group_sync(&self, organization: Uuid, wanted: &GroupSync) -> Result<GroupSync, Error> {
-        self.call(&routes::PUT_GROUP_SYNC).parameter("organization", &organization).body(wanted).read().await
+        self.call(&PUT_GROUP_SYNC).parameter("organization", &organization).body(wanted).read().await
     }
 
     pub async fn role_sync(&self, organization: Uuid) -> Result<RoleSync, Error> {
-        self.call(&routes::ROLE_SYNC).parameter("organization", &organization).read().await
+        self.call(&ROLE_SYNC).parameter("organization", &organization).read().await
     }
 
     /// Replaces the document, and returns it as it is stored.
     pub async fn put_role_sync(&self, organization: Uuid, wanted: &RoleSync) -> Result<RoleSync, Error> {
-        self.call(&routes::PUT_ROLE_SYNC).parameter("organization", &organization).body(wanted).read().await
+        self.call(&PUT_ROLE_SYNC).parameter("organization", &organization).body(wanted).read().await
     }
 }

@@ -27,6 +27,7 @@ pub mod provisioner_keys;
 mod rate_limiter;
 mod retry;
 pub mod roles;
+mod route;
 pub mod routes;
 pub mod scrub;
 mod text;

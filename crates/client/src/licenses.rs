@@ -7,7 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{delete, get, post, routes},
+};
 
 /// A licence as it is listed: what it says, and never the JWT itself.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -28,22 +33,29 @@ pub(crate) struct AddLicense<'a> {
     license: &'a str,
 }
 
+routes! {
+    LIST_LICENSES = get("/api/v2/licenses").reads::<Vec<License>>();
+    // Not repeatable: the second one is refused with a 500, which says nothing about the first.
+    ADD_LICENSE = post("/api/v2/licenses").sends::<AddLicense<'static>>().reads::<License>();
+    DELETE_LICENSE = delete("/api/v2/licenses/{id}");
+}
+
 impl Client {
     /// Reads all licences, expired ones included. An account that may not read them is told that there are none.
     pub async fn list_licenses(&self) -> Result<Vec<License>, Error> {
-        self.call(&routes::LIST_LICENSES).list().await
+        self.call(&LIST_LICENSES).list().await
     }
 
     /// Adds a licence. The text counts byte for byte, so it has to be trimmed. A server error does not mean that it
     /// was not added: look at the list.
     pub async fn add_license(&self, license: &SecretString) -> Result<License, Error> {
         let body = AddLicense { license: license.expose_secret() };
-        self.call(&routes::ADD_LICENSE).body(&body).carries(license).read().await
+        self.call(&ADD_LICENSE).body(&body).carries(license).read().await
     }
 
     /// Deletes a licence by its id.
     pub async fn delete_license(&self, id: i32) -> Result<(), Error> {
-        self.call(&routes::DELETE_LICENSE).parameter("id", &id).done().await
+        self.call(&DELETE_LICENSE).parameter("id", &id).done().await
     }
 }
 

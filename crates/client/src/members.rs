@@ -6,7 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{get, routes},
+};
 
 const PAGE: usize = 500;
 /// Far beyond any real organization; a server that never stops is left alone.
@@ -29,6 +34,10 @@ pub(crate) struct MemberPage {
     count: usize,
 }
 
+routes! {
+    LIST_MEMBERS = get("/api/v2/organizations/{organization}/paginated-members").reads::<MemberPage>();
+}
+
 impl Client {
     /// Reads every member of an organization.
     ///
@@ -38,7 +47,7 @@ impl Client {
         let mut offset = 0;
         for _ in 0..MOST_PAGES {
             let page: MemberPage = self
-                .call(&routes::LIST_MEMBERS)
+                .call(&LIST_MEMBERS)
                 .parameter("organization", &organization)
                 .query("limit", &PAGE)
                 .query("offset", &offset)

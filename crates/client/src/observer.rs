@@ -7,7 +7,7 @@ use std::{fmt::Debug, time::Duration};
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::{answer::Answer, routes::Route, transport::TransportError};
+use crate::{answer::Answer, route::Route, transport::TransportError};
 
 /// Sees every attempt of every call. Its methods are called in the task of the caller, and must not wait.
 pub trait Observer: Send + Sync + Debug {

@@ -4,7 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{delete, get, patch, post, routes},
+};
 
 /// An organization that is there.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -51,14 +56,22 @@ pub struct UpdateOrganization {
     pub default_org_member_roles: Option<Vec<String>>,
 }
 
+routes! {
+    LIST_ORGANIZATIONS = get("/api/v2/organizations").reads::<Vec<Organization>>();
+    CREATE_ORGANIZATION = post("/api/v2/organizations").sends::<CreateOrganization>().reads::<Organization>();
+    UPDATE_ORGANIZATION = patch("/api/v2/organizations/{organization}")
+        .may_be_repeated().sends::<UpdateOrganization>().reads::<Organization>();
+    DELETE_ORGANIZATION = delete("/api/v2/organizations/{organization}");
+}
+
 impl Client {
     /// Reads every live organization that the account may see.
     pub async fn list_organizations(&self) -> Result<Vec<Organization>, Error> {
-        self.call(&routes::LIST_ORGANIZATIONS).list().await
+        self.call(&LIST_ORGANIZATIONS).list().await
     }
 
     pub async fn create_organization(&self, wanted: &CreateOrganization) -> Result<Organization, Error> {
-        self.call(&routes::CREATE_ORGANIZATION).body(wanted).read().await
+        self.call(&CREATE_ORGANIZATION).body(wanted).read().await
     }
 
     pub async fn update_organization(
@@ -66,15 +79,11 @@ impl Client {
         organization: Uuid,
         change: &UpdateOrganization,
     ) -> Result<Organization, Error> {
-        self.call(&routes::UPDATE_ORGANIZATION)
-            .parameter("organization", &organization)
-            .body(change)
-            .read()
-            .await
+        self.call(&UPDATE_ORGANIZATION).parameter("organization", &organization).body(change).read().await
     }
 
     /// Deletes an organization; a conflict says what has to be deleted first.
     pub async fn delete_organization(&self, organization: Uuid) -> Result<(), Error> {
-        self.call(&routes::DELETE_ORGANIZATION).parameter("organization", &organization).done().await
+        self.call(&DELETE_ORGANIZATION).parameter("organization", &organization).done().await
     }
 }

@@ -10,7 +10,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{client::Client, error::Error, null::null_as_default, routes, text::shown};
+use crate::{
+    client::Client,
+    error::Error,
+    null::null_as_default,
+    route::{delete_by_name, get, post, routes},
+    text::shown,
+};
 
 /// How a daemon shows its key.
 const KEY_HEADER: &str = "coder-provisioner-daemon-key";
@@ -95,6 +101,16 @@ impl ProvisionerKey {
     }
 }
 
+routes! {
+    LIST_PROVISIONER_KEYS = get("/api/v2/organizations/{organization}/provisionerkeys/daemons")
+        .reads::<Vec<KeyWithDaemons>>();
+    CREATE_PROVISIONER_KEY = post("/api/v2/organizations/{organization}/provisionerkeys")
+        .sends::<CreateProvisionerKey<'static>>().reads::<CreatedProvisionerKey>();
+    // By its name, and not repeatable: the name may be another key's by then.
+    DELETE_PROVISIONER_KEY = delete_by_name("/api/v2/organizations/{organization}/provisionerkeys/{provisionerkey}");
+    PROVISIONER_KEY = get("/api/v2/provisionerkeys/{provisionerkey}").without_token().reads::<ProvisionerKey>();
+}
+
 impl Client {
     /// Makes a key. This is the only time that its value is shown, and its id is not told at all: see
     /// [`Client::prove_provisioner_key`]. A lost answer leaves a key of that name. Tags are taken as they are.
@@ -105,13 +121,13 @@ impl Client {
         tags: &BTreeMap<String, String>,
     ) -> Result<SecretString, Error> {
         let body = CreateProvisionerKey { name, tags };
-        let call = self.call(&routes::CREATE_PROVISIONER_KEY).parameter("organization", &organization);
+        let call = self.call(&CREATE_PROVISIONER_KEY).parameter("organization", &organization);
         Ok(call.body(&body).read::<CreatedProvisionerKey>().await?.key)
     }
 
     /// Reads the keys of an organization with the daemons that use them; coderd's own keys are left out.
     pub async fn list_provisioner_keys(&self, organization: Uuid) -> Result<Vec<KeyWithDaemons>, Error> {
-        let call = self.call(&routes::LIST_PROVISIONER_KEYS).parameter("organization", &organization);
+        let call = self.call(&LIST_PROVISIONER_KEYS).parameter("organization", &organization);
         let mut keys: Vec<KeyWithDaemons> = call.list().await?;
         keys.retain(|it| !it.key.is_reserved());
         Ok(keys)
@@ -120,7 +136,7 @@ impl Client {
     /// Deletes a key by its name. One that is not there and one that the account may not delete look the same; the
     /// list, which every member may read, tells them apart. Daemons that are connected may go on until they restart.
     pub async fn delete_provisioner_key(&self, organization: Uuid, name: &str) -> Result<(), Error> {
-        let call = self.call(&routes::DELETE_PROVISIONER_KEY).parameter("organization", &organization);
+        let call = self.call(&DELETE_PROVISIONER_KEY).parameter("organization", &organization);
         call.parameter("provisionerkey", &name).done().await
     }
 
@@ -131,7 +147,7 @@ impl Client {
         if text.len() != KEY_LENGTH || !text.bytes().all(|it| it.is_ascii_graphic()) {
             return Ok(None);
         }
-        let call = self.call(&routes::PROVISIONER_KEY).parameter("provisionerkey", &NOT_THE_KEY);
+        let call = self.call(&PROVISIONER_KEY).parameter("provisionerkey", &NOT_THE_KEY);
         match call.secret_header(KEY_HEADER, value).read().await {
             Ok(key) => Ok(Some(key)),
             Err(error) if error.begins_with(INVALID) => Ok(None),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{answer::Answer, routes::Route, transport::TransportError};
+use crate::{answer::Answer, route::Route, transport::TransportError};
 
 pub(crate) const MOST_TRIES: u32 = 2;
 
@@ -38,7 +38,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::routes;
+    use crate::{organizations, users};
 
     fn answered(status: u16, retry_after: Option<&str>) -> Answer {
         let mut response = http::Response::builder().status(status);
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn only_repeatable_calls_are_repeated_and_only_where_that_may_help() {
-        let (get, post) = (&routes::LIST_ORGANIZATIONS, &routes::CREATE_ORGANIZATION);
+        let (get, post) = (&organizations::LIST_ORGANIZATIONS, &organizations::CREATE_ORGANIZATION);
         let millis = |route, answer: Answer| pause(route, &Ok(answer)).map(|it| it.as_millis());
         for status in [502, 503, 504] {
             assert_eq!(millis(get, answered(status, None)), Some(250));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_never_sent_may_always_be_sent() {
-        let failed = |error: TransportError| pause(&routes::CREATE_TOKEN, &Err(error));
+        let failed = |error: TransportError| pause(&users::CREATE_TOKEN, &Err(error));
         assert_eq!(failed(TransportError::Connect("refused".to_owned())), Some(PAUSE));
         assert_eq!(failed(TransportError::TimedOut), None);
         assert_eq!(failed(TransportError::Broken("reset".to_owned())), None);
@@ -79,6 +79,6 @@ mod tests {
     #[test]
     fn what_may_have_been_carried_out_is_not_repeated_blindly() {
         let broken = Err(TransportError::Broken("reset".to_owned()));
-        assert_eq!(pause(&routes::DELETE_ORGANIZATION, &broken), None);
+        assert_eq!(pause(&organizations::DELETE_ORGANIZATION, &broken), None);
     }
 }

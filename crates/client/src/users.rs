@@ -12,7 +12,7 @@ use crate::{
     client::Client,
     error::{Class, Error},
     null::null_as_default,
-    routes,
+    route::{delete, get, post, routes},
 };
 
 /// The account that a call is made with, where a user is asked for.
@@ -158,6 +158,23 @@ pub(crate) struct LoggedIn {
     session_token: SecretString,
 }
 
+routes! {
+    FIRST_USER = get("/api/v2/users/first").without_token();
+    CREATE_FIRST_USER = post("/api/v2/users/first").without_token().sends::<CreateFirstUser>();
+    AUTH_METHODS = get("/api/v2/users/authmethods").without_token().reads::<AuthMethods>();
+    LOGIN = post("/api/v2/users/login").without_token().sends::<Login<'static>>().reads::<LoggedIn>();
+    // What a second one finds is a session that has ended, and that is what the first one was for.
+    LOGOUT = post("/api/v2/users/logout").may_be_repeated();
+    USER = get("/api/v2/users/{user}").reads::<User>();
+    CREATE_USER = post("/api/v2/users").sends::<CreateUser>().reads::<User>();
+    DELETE_USER = delete("/api/v2/users/{user}");
+    TOKEN_LIMITS = get("/api/v2/users/{user}/keys/tokens/tokenconfig").reads::<TokenLimits>();
+    LIST_TOKENS = get("/api/v2/users/{user}/keys/tokens").reads::<Vec<Token>>();
+    CREATE_TOKEN = post("/api/v2/users/{user}/keys/tokens").sends::<CreateToken>().reads::<CreatedToken>();
+    TOKEN = get("/api/v2/users/{user}/keys/{keyid}").reads::<Token>();
+    DELETE_TOKEN = delete("/api/v2/users/{user}/keys/{keyid}");
+}
+
 impl Client {
     /// Reads the account that the token belongs to.
     pub async fn current_user(&self) -> Result<User, Error> {
@@ -166,7 +183,7 @@ impl Client {
 
     /// Reads an account by id or name. By id also a deleted one is found, and nothing marks it as such.
     pub async fn user(&self, user: &str) -> Result<User, Error> {
-        self.call(&routes::USER).parameter("user", &user).read().await
+        self.call(&USER).parameter("user", &user).read().await
     }
 
     /// Reads an account by its name, if one has it. A deleted one has not.
@@ -186,7 +203,7 @@ impl Client {
 
     /// Whether the deployment has an account at all. No token is sent.
     pub async fn has_users(&self) -> Result<bool, Error> {
-        match self.call(&routes::FIRST_USER).done().await {
+        match self.call(&FIRST_USER).done().await {
             Ok(()) => Ok(true),
             Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(false),
             Err(error) => Err(error),
@@ -195,18 +212,18 @@ impl Client {
 
     /// Whether anybody can sign in with a password. No token is sent.
     pub async fn takes_passwords(&self) -> Result<bool, Error> {
-        Ok(self.call(&routes::AUTH_METHODS).read::<AuthMethods>().await?.password.enabled)
+        Ok(self.call(&AUTH_METHODS).read::<AuthMethods>().await?.password.enabled)
     }
 
     /// Makes the owner of a deployment that has no account yet; a conflict where it has one. No token is sent. What
     /// it answers is not read: now and then it is nothing, although the account is there.
     pub async fn create_first_user(&self, wanted: &CreateFirstUser) -> Result<(), Error> {
-        self.call(&routes::CREATE_FIRST_USER).body(wanted).carries(&wanted.password).done().await
+        self.call(&CREATE_FIRST_USER).body(wanted).carries(&wanted.password).done().await
     }
 
     /// Makes an account.
     pub async fn create_user(&self, wanted: &CreateUser) -> Result<User, Error> {
-        let call = self.call(&routes::CREATE_USER).body(wanted);
+        let call = self.call(&CREATE_USER).body(wanted);
         match &wanted.password {
             Some(password) => call.carries(password).read().await,
             None => call.read().await,
@@ -215,48 +232,48 @@ impl Client {
 
     /// Deletes an account, which nobody can do to their own.
     pub async fn delete_user(&self, id: Uuid) -> Result<(), Error> {
-        self.call(&routes::DELETE_USER).parameter("user", &id).done().await
+        self.call(&DELETE_USER).parameter("user", &id).done().await
     }
 
     /// Reads how long a new token of an account may live.
     pub async fn longest_token_lifetime(&self, user: &str) -> Result<Duration, Error> {
-        let call = self.call(&routes::TOKEN_LIMITS).parameter("user", &user);
+        let call = self.call(&TOKEN_LIMITS).parameter("user", &user);
         let nanoseconds = call.read::<TokenLimits>().await?.max_token_lifetime;
         Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
     }
 
     /// Makes a token. This is the only time that its secret is shown; a lost answer leaves a token of that name.
     pub async fn create_token(&self, user: &str, wanted: &CreateToken) -> Result<SecretString, Error> {
-        let call = self.call(&routes::CREATE_TOKEN).parameter("user", &user).body(wanted);
+        let call = self.call(&CREATE_TOKEN).parameter("user", &user).body(wanted);
         Ok(call.read::<CreatedToken>().await?.key)
     }
 
     /// Reads the tokens of an account, expired ones included: they still hold their names.
     pub async fn list_tokens(&self, user: &str) -> Result<Vec<Token>, Error> {
-        let call = self.call(&routes::LIST_TOKENS).parameter("user", &user);
+        let call = self.call(&LIST_TOKENS).parameter("user", &user);
         call.query("include_expired", &true).list().await
     }
 
     /// Reads a token, or what a session is known by, by its id.
     pub async fn token(&self, user: &str, id: &str) -> Result<Token, Error> {
-        self.call(&routes::TOKEN).parameter("user", &user).parameter("keyid", &id).read().await
+        self.call(&TOKEN).parameter("user", &user).parameter("keyid", &id).read().await
     }
 
     /// Deletes a token by its id, which frees its name.
     pub async fn delete_token(&self, user: &str, id: &str) -> Result<(), Error> {
-        self.call(&routes::DELETE_TOKEN).parameter("user", &user).parameter("keyid", &id).done().await
+        self.call(&DELETE_TOKEN).parameter("user", &user).parameter("keyid", &id).done().await
     }
 
     /// Signs in with a password, and returns the session's token. No token is sent.
     pub async fn login(&self, email: &str, password: &SecretString) -> Result<SecretString, Error> {
         let body = Login { email, password: password.expose_secret() };
-        let call = self.call(&routes::LOGIN).body(&body).carries(password);
+        let call = self.call(&LOGIN).body(&body).carries(password);
         Ok(call.read::<LoggedIn>().await?.session_token)
     }
 
     /// Ends the session that the token belongs to. One that has ended already is no failure.
     pub async fn logout(&self) -> Result<(), Error> {
-        match self.call(&routes::LOGOUT).done().await {
+        match self.call(&LOGOUT).done().await {
             Err(error) if error.class() == Class::SignedOut => Ok(()),
             done => done,
         }

@@ -16,7 +16,7 @@ use crate::{
     error::{Attempt, Error, Problem, Refusal},
     observer::{Attempted, Ending, UnderWay},
     retry,
-    routes::Route,
+    route::Route,
     scrub::clean,
     transport::TransportError,
 };
