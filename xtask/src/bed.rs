@@ -173,7 +173,7 @@ fn status() -> Result<ExitCode> {
 }
 
 fn clean() -> Result<ExitCode> {
-    for removed in cache::clean(&say)? {
+    for removed in parts::clean(&say)? {
         say(&format!("removed {}", removed.display()));
     }
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@
 mod conformance;
 mod crates;
 mod headers;
+mod modules;
 mod pages;
 pub(crate) mod released;
 mod schema;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(sizes::check(&tree));
     complaints.extend(headers::check(&tree));
     complaints.extend(words::check(&tree));
+    complaints.extend(modules::check(&tree));
     complaints.extend(conformance::check(&tree));
     complaints.extend(pages::check(&tree));
     complaints.extend(crates::check(&tree)?);

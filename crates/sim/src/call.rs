@@ -8,10 +8,10 @@ use uuid::Uuid;
 use crate::{
     answer::{Answer, not_found, unlicensed},
     body::Fields,
-    coder::Settings,
-    entitlements,
+    features,
     ids::Ids,
     rights::{self, Right},
+    settings::Settings,
     state::{Change, Organization, State, User},
 };
 
@@ -64,9 +64,9 @@ impl Call<'_> {
 
     /// Refuses the call where the licences do not cover the feature.
     pub(crate) fn licensed(&mut self, feature: &'static str) -> Result<(), Answer> {
-        entitlements::keep_fresh(self.state, self.now);
+        features::keep_fresh(self.state, self.now);
         let is_enabled = self.state.entitlements.features.get(feature).is_some_and(|it| it.enabled);
-        if is_enabled { Ok(()) } else { Err(unlicensed(&entitlements::title(feature))) }
+        if is_enabled { Ok(()) } else { Err(unlicensed(&features::title(feature))) }
     }
 
     /// The organization of the path, if the caller may see it. By id also a deleted one is found.

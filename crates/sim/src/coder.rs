@@ -15,12 +15,13 @@ use uuid::Uuid;
 use crate::{
     answer::Answer,
     call::Call,
-    entitlements,
+    features,
     ids::Ids,
     licenses, provisioner_keys,
     rate_limit::{Allowance, RateLimit},
     router::{Access, Router, Unrouted},
     sessions,
+    settings::{LicenseCheck, Settings},
     state::{AuditEntry, State},
 };
 
@@ -29,15 +30,6 @@ const LONGEST_AUDIT_LOG: usize = 10_000;
 
 /// Tells a deployment the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// Which licences a deployment accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LicenseCheck {
-    /// Licences of [`Coder::sign_license`].
-    Signature,
-    /// Every JWT with the claims of a licence, so that real licences work in a sandbox.
-    ClaimsOnly,
-}
 
 /// What a deployment is made of.
 #[derive(Clone)]
@@ -75,15 +67,6 @@ impl fmt::Debug for Options {
         shown.field("seed", seed).field("url", url).field("version", version);
         shown.field("rate_limit", rate_limit).field("license_check", license_check).finish_non_exhaustive()
     }
-}
-
-/// The part of the options that handlers read.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) seed: u64,
-    pub(crate) url: String,
-    pub(crate) version: String,
-    pub(crate) license_check: LicenseCheck,
 }
 
 /// A deployment in memory. Clones share it.
@@ -310,6 +293,6 @@ fn fresh(seed: u64, now: Timestamp) -> State {
         ..State::default()
     };
     crate::organizations::insert_default(&mut state, now);
-    entitlements::recompute(&mut state, now);
+    features::recompute(&mut state, now);
     state
 }

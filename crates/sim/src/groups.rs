@@ -12,7 +12,7 @@ use crate::{
     names,
     rights::Right,
     state::{Group, State},
-    users,
+    user_view,
 };
 
 const EVERYONE: &str = "Everyone";
@@ -223,7 +223,7 @@ fn shown(call: &Call<'_>, group: &Group) -> Value {
     let organization = call.state.organizations.get(&group.organization_id);
     let sees_all = call.may(Right::ReadUsers);
     let is_visible = |id: &&Uuid| sees_all || **id == call.caller;
-    let show = |id: &Uuid| call.state.users.get(id).map(users::shown_briefly);
+    let show = |id: &Uuid| call.state.users.get(id).map(user_view::shown_briefly);
     let (members, count): (Vec<_>, usize) = match organization.filter(|_| is_everyone(group)) {
         Some(organization) => {
             let members = organization.members.keys().filter(is_visible).filter_map(show).collect();

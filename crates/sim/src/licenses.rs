@@ -9,10 +9,10 @@ use crate::{
     answer::{Answer, Handled, forbidden},
     body::Validations,
     call::Call,
-    coder::LicenseCheck,
-    entitlements,
+    features::{self, date},
     ids::hashed,
     rights::Right,
+    settings::LicenseCheck,
     state::{License, State},
 };
 
@@ -81,7 +81,7 @@ pub(crate) fn add(call: &mut Call<'_>) -> Handled {
     let shown = shown(&license);
     call.changed("license", (uuid, ""), Value::Null, shown.clone());
     call.state.licenses.insert(license.id, license);
-    entitlements::recompute(call.state, call.now);
+    features::recompute(call.state, call.now);
     Ok(Answer::created(shown))
 }
 
@@ -98,14 +98,6 @@ fn claims(call: &Call<'_>, jwt: &str) -> Option<Map<String, Value>> {
     let claims: Map<String, Value> = serde_json::from_slice(&payload).ok()?;
     let is_expired = date(&claims, "exp").is_some_and(|it| it <= call.now);
     (is_signed && !is_expired).then_some(claims)
-}
-
-/// A date of a licence.
-pub(crate) fn date(claims: &Map<String, Value>, name: &str) -> Option<Timestamp> {
-    // A fraction of a second is cut off.
-    let seconds = claims.get(name).filter(|it| it.is_number())?.to_string();
-    let whole = seconds.split('.').next().unwrap_or_default();
-    Timestamp::from_second(whole.parse().ok()?).ok()
 }
 
 /// Returns why claims are not those of a licence.
@@ -153,7 +145,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     }
     let license =
         call.state.licenses.remove(&id).ok_or_else(|| Answer::message(404, "Unknown license ID"))?;
-    entitlements::recompute(call.state, call.now);
+    features::recompute(call.state, call.now);
     call.changed("license", (license.uuid, ""), shown(&license), Value::Null);
     Ok(Answer::empty(200))
 }

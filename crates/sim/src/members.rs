@@ -9,7 +9,7 @@ use crate::{
     call::Call,
     rights::Right,
     state::{Membership, Organization, User},
-    users,
+    user_view,
 };
 
 /// The roles of an organization that Coder has itself, with the names that people see.
@@ -69,7 +69,7 @@ fn number(call: &Call<'_>, name: &str) -> Result<usize, Answer> {
 }
 
 fn shown(organization: &Organization, user: &User, membership: &Membership) -> Value {
-    let mut shown = users::shown_briefly(user);
+    let mut shown = user_view::shown_briefly(user);
     for (from, to) in
         [("id", "user_id"), ("created_at", "user_created_at"), ("updated_at", "user_updated_at")]
     {
@@ -82,7 +82,7 @@ fn shown(organization: &Organization, user: &User, membership: &Membership) -> V
     put("created_at", json!(membership.created_at));
     put("updated_at", json!(membership.updated_at));
     put("roles", json!([]));
-    put("global_roles", users::shown_roles(&user.roles));
+    put("global_roles", user_view::shown_roles(&user.roles));
     put("has_ai_seat", json!(false));
     Value::Object(shown)
 }

@@ -12,9 +12,10 @@ use crate::{
     ids::hashed,
     names,
     state::{ApiKey, State},
-    tokens,
 };
 
+/// What tells a token from a session.
+pub(crate) const TOKEN_LOGIN_TYPE: &str = "token";
 const TOKEN_HEADER: &str = "coder-session-token";
 const ID_LENGTH: usize = 10;
 const SECRET_LENGTH: usize = 22;
@@ -53,7 +54,7 @@ pub(crate) fn authenticate(call: &mut Call<'_>) -> Result<(), Answer> {
             key.last_used = Some(now);
         }
         let lifetime = SignedDuration::from_secs(key.lifetime_seconds);
-        let is_session = key.login_type != tokens::LOGIN_TYPE;
+        let is_session = key.login_type != TOKEN_LOGIN_TYPE;
         if is_session && key.expires_at.duration_since(now) <= lifetime - HOUR {
             key.expires_at = now + lifetime;
         }

@@ -8,12 +8,9 @@ use crate::{
     body::Fields,
     call::Call,
     rights::{self, Right},
-    sessions,
+    sessions::{self, TOKEN_LOGIN_TYPE},
     state::{ApiKey, User},
 };
-
-/// What tells a token from a session.
-pub(crate) const LOGIN_TYPE: &str = "token";
 
 const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(168);
 const LONGEST_OF_OWNERS: SignedDuration = SignedDuration::from_hours(168);
@@ -68,7 +65,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
     let expired = includes("include_expired");
     let is_readable = |key: &ApiKey| key.user_id == call.caller || call.may(Right::ManageTokens);
     let listed = call.state.api_keys.values().filter(|key| {
-        key.login_type == LOGIN_TYPE
+        key.login_type == TOKEN_LOGIN_TYPE
             && (all || key.user_id == user.id)
             && (expired || key.expires_at > call.now)
             && is_readable(key)
@@ -109,8 +106,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         let detail = "insert API key: pq: Cannot create API key for deleted user";
         return Err(Answer::message(500, failed).detail(detail));
     }
-    let is_same =
-        |it: &ApiKey| it.user_id == user_id && it.login_type == LOGIN_TYPE && it.token_name == token_name;
+    let is_same = |it: &ApiKey| {
+        it.user_id == user_id && it.login_type == TOKEN_LOGIN_TYPE && it.token_name == token_name
+    };
     if call.state.api_keys.values().any(is_same) {
         return Err(Answer::message(409, format!("A token with name \"{token_name}\" already exists."))
             .field("name", "This value is already in use and should be unique."));
@@ -120,7 +118,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         id: String::new(),
         secret: String::new(),
         user_id,
-        login_type: LOGIN_TYPE.to_owned(),
+        login_type: TOKEN_LOGIN_TYPE.to_owned(),
         token_name: token_name.clone(),
         scopes,
         // coderd takes a lifetime of no whole second for none, and shows a day.

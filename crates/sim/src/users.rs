@@ -1,17 +1,17 @@
 //! Accounts: the first one, those that others make, and deletion, which leaves the account readable by its id.
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
     answer::{Answer, Handled, forbidden, not_found, unauthorized, unlicensed},
     body::{self, Fields, Validations, not_json},
-    call::{Call, NEVER, user_named},
-    entitlements, names, organizations, password,
+    call::{Call, user_named},
+    features, names, organizations, password,
     rights::{self, Right},
     sessions::hashed_password,
     state::{State, User},
+    user_view::{shown_briefly, shown_roles},
 };
 
 const STATUSES: [&str; 3] = ["active", "dormant", "suspended"];
@@ -49,7 +49,7 @@ pub(crate) fn create_first_user(call: &mut Call<'_>) -> Handled {
         ..blank(call)
     };
     let id = insert(call, user, Some(&password), &[organization]);
-    entitlements::recompute(call.state, call.now);
+    features::recompute(call.state, call.now);
     Ok(Answer::created(json!({"user_id": id, "organization_id": organization})))
 }
 
@@ -301,35 +301,4 @@ pub(crate) fn shown(state: &State, user: &User) -> Value {
     shown.insert("roles".to_owned(), shown_roles(&user.roles));
     shown.insert("has_ai_seat".to_owned(), json!(false));
     Value::Object(shown)
-}
-
-/// An account as it is shown among the members of a group.
-pub(crate) fn shown_briefly(user: &User) -> Map<String, Value> {
-    let mut shown = Map::new();
-    let mut put = |key: &str, value: Value| shown.insert(key.to_owned(), value);
-    put("id", json!(user.id));
-    put("username", json!(user.username));
-    put("email", json!(user.email));
-    put("status", json!(user.status));
-    put("login_type", json!(user.login_type));
-    put("created_at", json!(user.created_at));
-    put("updated_at", json!(user.updated_at));
-    put("last_seen_at", shown_time(user.last_seen_at));
-    if !user.name.is_empty() {
-        put("name", json!(user.name));
-    }
-    if user.is_service_account {
-        put("is_service_account", json!(true));
-    }
-    shown
-}
-
-pub(crate) fn shown_roles(roles: &[String]) -> Value {
-    let shown =
-        |name: &String| json!({"name": name, "display_name": rights::role_title(name).unwrap_or(name)});
-    roles.iter().map(shown).collect()
-}
-
-pub(crate) fn shown_time(time: Option<Timestamp>) -> Value {
-    time.map_or_else(|| json!(NEVER), |time| json!(time))
 }

@@ -211,7 +211,7 @@ impl BedInfo {
 
     /// The proxy variables that a command needs to reach Services by their names.
     pub fn proxy_variables(&self) -> Vec<(String, String)> {
-        proxy_variables(&self.proxy)
+        crate::loopback::proxy_variables(&self.proxy)
     }
 
     /// Reads what [`BedInfo::variables`] wrote; nothing when there is no bed around this process.
@@ -258,14 +258,4 @@ impl BedInfo {
         let proxy = reqwest::Proxy::all(&self.proxy).context("use the bed's proxy")?;
         reqwest::Client::builder().proxy(proxy).build().context("make an HTTP client")
     }
-}
-
-/// The proxy variables in both spellings, for whatever must reach Services by name.
-pub(crate) fn proxy_variables(proxy: &str) -> Vec<(String, String)> {
-    [("HTTP_PROXY", proxy), ("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.0/8,localhost")]
-        .into_iter()
-        .flat_map(|(name, value)| {
-            [(name.to_owned(), value.to_owned()), (name.to_lowercase(), value.to_owned())]
-        })
-        .collect()
 }

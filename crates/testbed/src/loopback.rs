@@ -87,6 +87,16 @@ impl Block {
     }
 }
 
+/// The proxy variables in both spellings, for whatever must reach Services by name.
+pub(crate) fn proxy_variables(proxy: &str) -> Vec<(String, String)> {
+    [("HTTP_PROXY", proxy), ("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.0/8,localhost")]
+        .into_iter()
+        .flat_map(|(name, value)| {
+            [(name.to_owned(), value.to_owned()), (name.to_lowercase(), value.to_owned())]
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

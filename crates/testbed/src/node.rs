@@ -11,6 +11,7 @@ mod events;
 mod image;
 mod logs;
 mod objects;
+mod place;
 mod pod;
 mod probe;
 mod proxy;
@@ -42,7 +43,10 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    bed::proxy_variables, coderd::licensed_arguments, kubernetes::Kubernetes, loopback::Block, parts::Parts,
+    coderd::licensed_arguments,
+    kubernetes::Kubernetes,
+    loopback::{Block, proxy_variables},
+    parts::Parts,
     run::Run,
 };
 use events::Events;

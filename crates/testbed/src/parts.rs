@@ -11,7 +11,7 @@ mod terraform;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 pub use build::{GoPart, Kind};
 pub use postgres::PostgresTools;
@@ -148,6 +148,24 @@ impl<const N: usize> TryMapParts<N> for [GoPart; N] {
 /// Keeps everybody else from building parts for as long as the file is open.
 pub(crate) fn lock(say: Say<'_>) -> Result<std::fs::File> {
     build::lock(&crate::cache::folder()?.join("parts"), "build.lock", say)
+}
+
+/// Removes built parts and kept logs, and nothing else that may be in the folder. Waits for a build that is going on.
+pub fn clean(say: Say<'_>) -> Result<Vec<PathBuf>> {
+    let folder = crate::cache::folder()?;
+    let _lock = lock(say)?;
+    let mut removed = Vec::new();
+    for part in ["parts", "logs"] {
+        for entry in std::fs::read_dir(folder.join(part)).into_iter().flatten() {
+            let path = entry?.path();
+            // The locks stay: somebody may be waiting for them.
+            if path.is_dir() {
+                std::fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+                removed.push(path);
+            }
+        }
+    }
+    Ok(removed)
 }
 
 /// One Go part by its name, built if it is not in the cache: for a command that needs no bed.

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::ExitStatus,
     sync::Arc,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Container as Spec, Pod};
 use kube::ResourceExt as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
-    process::{Child, Command},
+    process::Child,
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
@@ -24,9 +24,9 @@ use super::{
     Node, account,
     environment::{Facts, command_line, variables},
     events::Severity,
-    image::Image,
     logs::{self, Life},
     objects::{Objects, References},
+    place::Place,
     probe::{self, Target},
     rewrite::Rewrite,
     view::{Report, Termination},
@@ -71,30 +71,6 @@ struct Prepared {
     place: Place,
     command: Vec<String>,
     message_file: PathBuf,
-}
-
-/// Where a container's commands run, its own and those of its probes.
-pub(super) struct Place {
-    image: Image,
-    rewrite: Rewrite,
-    environment: BTreeMap<String, String>,
-    folder: PathBuf,
-}
-
-impl Place {
-    /// A command in this place, in a process group of its own.
-    pub(super) fn command(&self, words: &[String]) -> std::io::Result<Command> {
-        let (program, args) = words.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(self.image.program(&self.rewrite.apply(program)));
-        command
-            .args(args.iter().map(|word| self.rewrite.apply(word)))
-            .env_clear()
-            .envs(&self.environment)
-            .current_dir(&self.folder)
-            .stdin(Stdio::null())
-            .process_group(0);
-        Ok(command)
-    }
 }
 
 /// Why a container cannot be started: the reason in its state, and the words.

@@ -9,7 +9,7 @@ use k8s_openapi::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{container::Place, view::Report};
+use super::{place::Place, view::Report};
 use crate::process::group_of;
 
 /// Where a container's probes go.
