@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
-    kind::{Aside, Invalid, Kind},
+    kind::{Aside, Kind},
     objects::Live,
-    outcome::{Outcome, Trouble},
+    outcome::{Invalid, Outcome, Trouble},
     plan::{Plan, PlanView},
     provisioner_keys::Holder,
     world::{Promises, World},

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use api::{AppState, DEFAULT_ORGANIZATION};
+use api::AppState;
 use client::organizations::Organization;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -11,49 +11,12 @@ use uuid::Uuid;
 use crate::{
     decide::Contact,
     gate::Gate,
-    outcome::{Blocked, Trouble},
+    outcome::{Blocked, Invalid, Trouble},
     plan::Plan,
     provisioner_keys::KeyStore,
+    remote_name::RemoteName,
     world::World,
 };
-
-/// A field that cannot be meant, found before anything is asked or changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid {
-    /// The field's path, as `spec.mapping`.
-    pub field: String,
-    /// What was expected.
-    pub message: String,
-}
-
-impl Invalid {
-    pub fn new(field: &str, message: impl Into<String>) -> Self {
-        Self { field: field.to_owned(), message: message.into() }
-    }
-}
-
-/// An object of a deployment that manifests refer to by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RemoteName {
-    Organization(String),
-    Group { organization: String, name: String },
-}
-
-impl RemoteName {
-    /// Whether both may be the same object. `default` is the default organization, whatever it is called.
-    pub fn may_be(&self, other: &Self) -> bool {
-        let is_same = |one: &str, two: &str| {
-            one.eq_ignore_ascii_case(two) || one == DEFAULT_ORGANIZATION || two == DEFAULT_ORGANIZATION
-        };
-        match (self, other) {
-            (Self::Organization(one), Self::Organization(two)) => is_same(one, two),
-            (Self::Group { organization, name }, Self::Group { organization: other, name: other_name }) => {
-                is_same(organization, other) && name == other_name
-            }
-            (Self::Organization(_) | Self::Group { .. }, _) => false,
-        }
-    }
-}
 
 /// What a kind tells of itself beside what every kind tells.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -187,27 +150,5 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: the objects of the deployment that the manifest refers to. A change of one of them wakes the manifest.
     fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
         Vec::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_match_by_object_and_the_default_organization_by_any_name() {
-        let organization = |name: &str| RemoteName::Organization(name.to_owned());
-        let group = |organization: &str, name: &str| RemoteName::Group {
-            organization: organization.to_owned(),
-            name: name.to_owned(),
-        };
-        assert!(organization("alpha").may_be(&organization("Alpha")));
-        assert!(organization("default").may_be(&organization("coder")));
-        assert!(!organization("alpha").may_be(&organization("bravo")));
-        assert!(group("alpha", "a").may_be(&group("alpha", "a")));
-        assert!(group("default", "a").may_be(&group("coder", "a")));
-        assert!(!group("alpha", "a").may_be(&group("bravo", "a")));
-        assert!(!group("alpha", "a").may_be(&group("alpha", "A")), "names of groups have a case");
-        assert!(!organization("a").may_be(&group("a", "a")));
     }
 }

@@ -1,6 +1,6 @@
 //! Coder's rules for names, so that a name that it would refuse is found before anything is asked.
 
-use crate::kind::Invalid;
+use crate::outcome::Invalid;
 
 /// The longest name of an organization, in bytes.
 pub(crate) const ORGANIZATION: usize = 32;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Reason;
 use client::Class;
 
-use crate::{decide::Refusal, kind::Invalid};
+use crate::decide::Refusal;
 
 /// What a condition reports of [`Trouble::Stale`].
 pub(crate) const STALE: &str = "the object changed in Coder while it was compared: it is compared again";
@@ -23,6 +23,21 @@ pub enum Outcome {
     Refused(Refusal),
     Invalid(Invalid),
     Failed(Trouble),
+}
+
+/// An invalid field, found before anything is asked or changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// The field's path, as `spec.mapping`.
+    pub field: String,
+    /// What was expected.
+    pub message: String,
+}
+
+impl Invalid {
+    pub fn new(field: &str, message: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), message: message.into() }
+    }
 }
 
 /// What has to come first, and will be noticed when it does.

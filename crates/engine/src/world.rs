@@ -33,10 +33,10 @@ use self::{
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     gate::{self, Gate},
-    kind::RemoteName,
     outcome::{Blocked, Trouble},
     ports::Cluster,
     provisioner_keys::{KeyMemory, KeyStore, OwnIntents},
+    remote_name::RemoteName,
 };
 
 /// A deployment, and how recent what is read of it has to be. Clones share everything that was read.

@@ -27,9 +27,8 @@ use super::{
     version,
 };
 use crate::{
-    kind::Invalid,
     objects::{Child, Keeper as _, child, unless_empty},
-    outcome::Blocked,
+    outcome::{Blocked, Invalid},
 };
 
 pub use database::sources_of_deployment;

@@ -9,8 +9,8 @@ use super::mapping::APPEARANCE;
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind},
-    outcome::Trouble,
+    kind::Kind,
+    outcome::{Invalid, Trouble},
     plan::{Action, Impact, Plan, Step},
     world::World,
 };

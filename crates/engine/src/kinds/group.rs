@@ -13,10 +13,11 @@ use super::mapping::TEMPLATE_RBAC;
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind, RemoteName},
+    kind::Kind,
     names,
-    outcome::Trouble,
+    outcome::{Invalid, Trouble},
     plan::{Action, Change, Impact, Plan, Step},
+    remote_name::RemoteName,
     world::{World, missing},
 };
 

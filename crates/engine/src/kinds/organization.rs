@@ -11,10 +11,11 @@ use super::mapping::MULTIPLE_ORGANIZATIONS;
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind, RemoteName},
+    kind::Kind,
     names,
-    outcome::Trouble,
+    outcome::{Invalid, Trouble},
     plan::{Action, Impact, Plan, Step},
+    remote_name::RemoteName,
     world::{Named as _, World},
 };
 

@@ -10,9 +10,10 @@ use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind, RemoteName},
-    outcome::Trouble,
+    kind::Kind,
+    outcome::{Invalid, Trouble},
     plan::{Action, Impact, Plan, Step},
+    remote_name::RemoteName,
     world::{Named as _, World},
 };
 

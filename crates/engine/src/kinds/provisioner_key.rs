@@ -22,8 +22,8 @@ use self::work::Job;
 use crate::{
     decide::Contact,
     gate::Gate,
-    kind::{Aside, Invalid, Kind, RemoteName},
-    outcome::{Blocked, Trouble},
+    kind::{Aside, Kind},
+    outcome::{Blocked, Invalid, Trouble},
     plan::{Change, Impact, Plan, Step},
     provisioner::names::secret,
     provisioner_keys::{
@@ -31,6 +31,7 @@ use crate::{
         describe,
         mirror::{changed, of_status, to_status},
     },
+    remote_name::RemoteName,
     world::World,
 };
 

@@ -10,9 +10,10 @@ use super::mapping::{self, Names, USER_ROLE_MANAGEMENT};
 use crate::{
     diff::Diff,
     gate::Gate,
-    kind::{Invalid, Kind, RemoteName},
-    outcome::Trouble,
+    kind::Kind,
+    outcome::{Invalid, Trouble},
     plan::{Action, Impact, Plan, Step},
+    remote_name::RemoteName,
     world::World,
 };
 

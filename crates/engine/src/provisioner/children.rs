@@ -20,12 +20,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::names;
 use crate::{
-    kind::Invalid,
     objects::{
         Child, Keeper as _, child, hardening,
         pods::{pull_secrets, spread, variable, with_declared},
         unless_empty,
     },
+    outcome::Invalid,
 };
 
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];

@@ -22,8 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Facts, database, deployment, metadata, unless_empty};
 use crate::{
     control_plane::{access::Account, names, references, version},
-    kind::Invalid,
-    outcome::Blocked,
+    outcome::{Blocked, Invalid},
 };
 
 /// The image's own command, after `coder server`, which the image runs by itself.

@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 
 use super::{Facts, environment, volumes};
-use crate::{control_plane::address, kind::Invalid, objects::hardening};
+use crate::{control_plane::address, objects::hardening, outcome::Invalid};
 
 /// The port of the container for plain HTTP.
 pub(super) const HTTP: i32 = 8080;

@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     control_plane::{names, references},
-    kind::Invalid,
     objects::{
         hardening,
         pods::{pull_secrets, spread},
     },
+    outcome::Invalid,
 };
 
 pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, Invalid> {

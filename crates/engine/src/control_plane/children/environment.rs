@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 use super::{Facts, container::HTTP, container::HTTPS, database, volumes};
 use crate::{
     control_plane::{address, references},
-    kind::Invalid,
     objects::pods::{variable, with_declared},
+    outcome::Invalid,
 };
 
 const ACCESS_URL: &str = "CODER_ACCESS_URL";

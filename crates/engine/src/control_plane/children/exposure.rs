@@ -9,7 +9,11 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{Child, Facts, child, metadata, unless_empty};
-use crate::{control_plane::address, kind::Invalid, objects::Key, outcome::Blocked};
+use crate::{
+    control_plane::address,
+    objects::Key,
+    outcome::{Blocked, Invalid},
+};
 
 /// The version of the Gateway API that every release of it since its first stable one has.
 pub(in crate::control_plane) const GATEWAY_API: &str = "gateway.networking.k8s.io/v1";

@@ -15,9 +15,8 @@ use kube::ResourceExt as _;
 use super::{Facts, service_account};
 use crate::{
     control_plane::names,
-    kind::Invalid,
     objects::{Child, Keeper as _, child},
-    outcome::Blocked,
+    outcome::{Blocked, Invalid},
 };
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];

@@ -3,7 +3,7 @@
 use api::{CertSecret, CoderControlPlaneSpec};
 use k8s_openapi::api::core::v1::{SecretVolumeSource, Volume, VolumeMount};
 
-use crate::{control_plane::names, kind::Invalid};
+use crate::{control_plane::names, outcome::Invalid};
 
 const CERTIFICATES: &str = "/etc/ssl/certs";
 

@@ -20,10 +20,10 @@ use crate::{
     assess::{Assessment, Reference, Report, Subject, Verdict},
     control_plane::entitlements::Summary,
     decide::{Contact, Decision, Door, Situation, decide},
-    kind::{Aside, Invalid},
+    kind::Aside,
     lookup::{Lookup, Unreadable},
     objects::Live,
-    outcome::{Blocked, Outcome, Trouble},
+    outcome::{Blocked, Invalid, Outcome, Trouble},
     plan::Plan,
     world::{Promises, World},
 };

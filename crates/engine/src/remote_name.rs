@@ -1,0 +1,48 @@
+//! Names by which manifests refer to objects of a deployment.
+
+use api::DEFAULT_ORGANIZATION;
+
+/// An object of a deployment that manifests refer to by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteName {
+    Organization(String),
+    Group { organization: String, name: String },
+}
+
+impl RemoteName {
+    /// Whether both may be the same object. `default` is the default organization, whatever it is called.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let is_same = |one: &str, two: &str| {
+            one.eq_ignore_ascii_case(two) || one == DEFAULT_ORGANIZATION || two == DEFAULT_ORGANIZATION
+        };
+        match (self, other) {
+            (Self::Organization(one), Self::Organization(two)) => is_same(one, two),
+            (Self::Group { organization, name }, Self::Group { organization: other, name: other_name }) => {
+                is_same(organization, other) && name == other_name
+            }
+            (Self::Organization(_) | Self::Group { .. }, _) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_by_object_and_the_default_organization_by_any_name() {
+        let organization = |name: &str| RemoteName::Organization(name.to_owned());
+        let group = |organization: &str, name: &str| RemoteName::Group {
+            organization: organization.to_owned(),
+            name: name.to_owned(),
+        };
+        assert!(organization("alpha").may_be(&organization("Alpha")));
+        assert!(organization("default").may_be(&organization("coder")));
+        assert!(!organization("alpha").may_be(&organization("bravo")));
+        assert!(group("alpha", "a").may_be(&group("alpha", "a")));
+        assert!(group("default", "a").may_be(&group("coder", "a")));
+        assert!(!group("alpha", "a").may_be(&group("bravo", "a")));
+        assert!(!group("alpha", "a").may_be(&group("alpha", "A")), "names of groups have a case");
+        assert!(!organization("a").may_be(&group("a", "a")));
+    }
+}
