@@ -11,14 +11,14 @@ mod keeper;
 pub mod names;
 pub mod report;
 
-use api::{CoderControlPlane, CoderProvisioner, Reason};
+use api::{CoderControlPlane, CoderProvisioner, ProvisionerKeyState, Reason};
 use kube::ResourceExt as _;
 
 use crate::{
     control_plane::version,
     objects::Keeper as _,
     outcome::Blocked,
-    provisioner_keys::{Holder, SecretPlace},
+    provisioner_keys::{Holder, SecretPlace, holders::KeyHolder},
 };
 
 /// The kinds of the objects that a provisioner has: group, version, kind.
@@ -43,6 +43,16 @@ pub fn refers_to_secret(provisioner: &CoderProvisioner, name: &str) -> bool {
     let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
     let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
     bootstrap == Some(name) || secret(provisioner).name == name || recorded.is_some_and(|it| it.name == name)
+}
+
+impl KeyHolder for CoderProvisioner {
+    fn keys(&self) -> Option<&ProvisionerKeyState> {
+        self.status.as_ref().map(|it| &it.key)
+    }
+
+    fn is_in(&self, secret: &str) -> bool {
+        refers_to_secret(self, secret)
+    }
 }
 
 /// The object that has the keys of a provisioner.

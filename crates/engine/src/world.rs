@@ -7,6 +7,7 @@
 mod evidence;
 mod freshness;
 mod keys;
+mod minting;
 mod shared;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

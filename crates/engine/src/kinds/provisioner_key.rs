@@ -29,6 +29,7 @@ use crate::{
     provisioner_keys::{
         Act, Foreseen, Holder, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
         describe,
+        holders::KeyHolder,
         mirror::{changed, of_status, to_status},
     },
     remote_name::RemoteName,
@@ -93,6 +94,16 @@ enum What {
         keys: Vec<Retiring>,
         secrets: Vec<SecretPlace>,
     },
+}
+
+impl KeyHolder for CoderProvisionerKey {
+    fn keys(&self) -> Option<&ProvisionerKeyState> {
+        self.status.as_ref().map(|it| &it.key)
+    }
+
+    fn is_in(&self, secret: &str) -> bool {
+        ProvisionerKey::refers_to_secret(self, secret)
+    }
 }
 
 impl Kind for ProvisionerKey {

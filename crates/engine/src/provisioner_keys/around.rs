@@ -9,12 +9,13 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    drive::{Revoked, Surroundings, Told, Why},
+    coderd::Revoked,
+    drive::{Surroundings, Told, Why},
+    holder::Holder,
     holders,
     memory::KeyStore,
     mirror::advanced,
     record::{Held, Record, Retiring},
-    secrets::Holder,
 };
 use crate::{
     objects::Live,

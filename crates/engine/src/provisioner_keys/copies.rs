@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::{
-    machine::settle::{held, is_key},
+    names::tags_hash,
     record::{Held, Record},
     situation::{LiveKey, Seen, Wanted},
 };
@@ -197,4 +197,27 @@ fn message(wanted: &Wanted, seen: &Seen, record: &Record, newest: Option<&str>) 
          {} to a new value to mint a new key{pods}",
         api::annotation::ROTATE_REQUESTED_AT
     )
+}
+
+/// A live key whose value has that checksum.
+pub(super) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool) -> Held {
+    let is_home = key.organization_id == wanted.organization_id;
+    Held {
+        name: key.name.clone(),
+        id: Some(key.id),
+        organization_id: Some(key.organization_id),
+        organization_name: if is_home { wanted.organization_name.clone() } else { String::new() },
+        tags_hash: tags_hash(&key.tags),
+        place: wanted.place.clone(),
+        checksum: checksum.to_owned(),
+        is_ours,
+    }
+}
+
+/// Whether what is written down is this key.
+pub(super) fn is_key(held: &Held, key: &LiveKey) -> bool {
+    match held.id {
+        Some(id) => id == key.id,
+        None => held.is_called(&key.name, Some(key.organization_id)),
+    }
 }

@@ -4,14 +4,14 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    coderd::{Coderd, Minting, revoke},
+    coderd::{Coderd, Minting, Revoked, revoke},
     copies,
     foresee::{Foreseen, foresee},
-    machine::{self, Next, Rest, Value, Write, settle},
+    machine::{self, Next, Rest, Write, settle},
     names::checksum,
     own::Came,
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Wanted},
+    situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Value, Wanted},
 };
 use crate::outcome::{Blocked, Trouble};
 
@@ -66,20 +66,6 @@ pub trait KeySecret: Sync {
 
     /// Removes the entry, and the Secret where nothing else is in it. What is gone or not ours is left as it is.
     fn remove(&self, place: &SecretPlace) -> impl Future<Output = Result<(), Trouble>> + Send;
-}
-
-/// What became of a key that was to be revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revoked {
-    Done,
-    /// There was no such key.
-    Absent,
-    /// Another key has the name by now; it was left alone.
-    NotOurs,
-    /// A key has the name that may be ours or a stranger's: it stays, and is named.
-    Doubtful,
-    /// Its place is gone, or nobody knows where it is: it stays, and is named.
-    OutOfReach,
 }
 
 /// Why a key is revoked.

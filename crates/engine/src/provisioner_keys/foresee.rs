@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::{
     copies,
-    machine::{self, Need, Next, Rest, Value, Write},
+    machine::{self, Need, Next, Rest, Write},
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{LiveKey, Seen, Wanted},
+    situation::{LiveKey, Seen, Value, Wanted},
 };
 
 /// More than the longest way from nothing to a key in the Secret, with a lost one before.

@@ -8,46 +8,23 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
+    holder::Holder,
     mirror::of_status,
     record::{Held, Record},
-    secrets::Holder,
 };
 use crate::{
-    kind::Kind as _,
-    kinds::ProvisionerKey,
     objects::Live,
     outcome::{Blocked, Trouble},
     ports::{Cluster, ClusterError, List, Reading},
-    provisioner,
 };
 
 /// A kind whose objects have keys.
-trait KeyHolder: Resource<DynamicType = ()> + DeserializeOwned {
+pub(crate) trait KeyHolder: Resource<DynamicType = ()> + DeserializeOwned {
     /// What its status says of them.
     fn keys(&self) -> Option<&ProvisionerKeyState>;
 
     /// Whether its key is in that Secret, or should be.
     fn is_in(&self, secret: &str) -> bool;
-}
-
-impl KeyHolder for CoderProvisioner {
-    fn keys(&self) -> Option<&ProvisionerKeyState> {
-        self.status.as_ref().map(|it| &it.key)
-    }
-
-    fn is_in(&self, secret: &str) -> bool {
-        provisioner::refers_to_secret(self, secret)
-    }
-}
-
-impl KeyHolder for CoderProvisionerKey {
-    fn keys(&self) -> Option<&ProvisionerKeyState> {
-        self.status.as_ref().map(|it| &it.key)
-    }
-
-    fn is_in(&self, secret: &str) -> bool {
-        ProvisionerKey::refers_to_secret(self, secret)
-    }
 }
 
 /// Whether an object other than the one with the uid `own` has, or is about to have, a key of that name there.

@@ -16,7 +16,7 @@ pub use self::need::Need;
 use super::{
     copies,
     record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{Proof, SecretSeen, Seen, Wanted},
+    situation::{Proof, SecretSeen, Seen, Value, Wanted},
 };
 use crate::outcome::Blocked;
 
@@ -53,17 +53,6 @@ pub struct Write {
     pub begins: Option<Need>,
     /// Keys of ours that stay in coderd and are forgotten with this write: to be named before.
     pub leaves: Vec<Held>,
-}
-
-/// What is written into the Secret beside the record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// The value that is there, or none.
-    Keep,
-    /// The one that was minted.
-    Minted,
-    /// The one from where it was before.
-    Former,
 }
 
 /// Nothing is to be done now.

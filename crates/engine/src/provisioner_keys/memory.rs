@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     drive::SecretRead,
+    holder::Holder,
     record::{Record, SecretPlace},
-    secrets::Holder,
 };
 use crate::ports::Cluster;
 

@@ -1,22 +1,18 @@
 //! The Secrets with the value of a key and the record beside it: always written together, on the version that was read.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
 };
 
 use api::{Reason, annotation};
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{ObjectReference, Secret},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
-use kube::{Resource, ResourceExt as _};
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     drive::{KeySecret, SecretRead, Written},
+    holder::Holder,
     memory::KeyStore,
     record::{Record, SecretPlace},
     situation::Owner,
@@ -26,67 +22,7 @@ use crate::{
     outcome::{Blocked, Trouble},
     own_secrets,
     ports::{ClusterError, Only},
-    short::fnv,
 };
-
-/// The object that has keys.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Holder {
-    pub kind: Cow<'static, str>,
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    /// The labels of a new Secret.
-    pub labels: BTreeMap<String, String>,
-    /// The owner of a new Secret. Without one it stays when the object goes, and the record in it says whose it is.
-    pub owner: Option<OwnerReference>,
-}
-
-impl Holder {
-    pub fn new<K: Resource<DynamicType = ()>>(
-        object: &K,
-        labels: BTreeMap<String, String>,
-        owner: Option<OwnerReference>,
-    ) -> Self {
-        Self {
-            kind: K::kind(&()),
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-            uid: object.uid().unwrap_or_default(),
-            labels,
-            owner,
-        }
-    }
-
-    /// Stands for the uid of an object of a file that is in no cluster.
-    pub fn uid_of_file(kind: &str, namespace: &str, name: &str) -> String {
-        let object = format!("{kind}/{namespace}/{name}");
-        // Names of keys begin with the first characters: those of two objects differ.
-        format!("{}:file:{object}", fnv(&[object.as_bytes()]))
-    }
-
-    /// Stands for this object where its manifest was applied from a file.
-    fn of_file(&self) -> String {
-        Self::uid_of_file(&self.kind, &self.namespace, &self.name)
-    }
-
-    /// The object, for those who tell people of it.
-    pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(format!("{}/{}", api::GROUP, api::VERSION)),
-            kind: Some(self.kind.to_string()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
-    }
-
-    /// The object itself.
-    pub(super) fn key(&self) -> Key {
-        Key::new(&format!("{}/{}", api::GROUP, api::VERSION), &self.kind, &self.namespace, &self.name)
-    }
-}
 
 /// The Secrets of one object.
 #[derive(Debug)]

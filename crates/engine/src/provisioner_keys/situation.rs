@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::{
-    machine::Value,
     names::{Names, tags_hash},
     own::{Came, OwnIntent},
     record::{Held, Intent, Place, Record, Retiring, SecretPlace},
@@ -393,4 +392,15 @@ pub fn fate(retiring: &Retiring, found: Option<&LiveKey>) -> Fate {
         }
         _ => Fate::NotOurs,
     }
+}
+
+/// What is written into the Secret beside the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// The value that is there, or none.
+    Keep,
+    /// The one that was minted.
+    Minted,
+    /// The one from where it was before.
+    Former,
 }

@@ -4,15 +4,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
-        copies,
+        copies::{self, held, is_key},
         names::tags_hash,
         own::Came,
         record::{Held, Intent, Record},
-        situation::{Minted, Seen, Wanted},
+        situation::{Minted, Seen, Value, Wanted},
     },
-    Need, Next, Value, Write,
+    Need, Next, Write,
     retiring::leave,
-    settle::{held, is_key},
     written,
 };
 

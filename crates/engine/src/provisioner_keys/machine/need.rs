@@ -5,12 +5,11 @@ use jiff::Timestamp;
 
 use super::{
     super::{
+        copies::is_key,
         record::Record,
         situation::{LiveKey, Policy, Seen, Wanted},
     },
-    is_elsewhere,
-    settle::is_key,
-    waiting,
+    is_elsewhere, waiting,
 };
 use crate::outcome::Blocked;
 

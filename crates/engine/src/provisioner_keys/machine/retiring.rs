@@ -5,13 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
-        copies,
+        copies::{self, held},
         record::{Held, Record, Retiring, SecretPlace},
-        situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Wanted, fate},
+        situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Value, Wanted, fate},
     },
-    Next, Rest, Value, Write, need,
-    settle::held,
-    waiting, written,
+    Next, Rest, Write, need, waiting, written,
 };
 use crate::outcome::Blocked;
 

@@ -4,8 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        copies,
-        names::tags_hash,
+        copies::{self, held, is_key},
         record::{Held, Record},
         situation::{LiveKey, Seen, Wanted},
     },
@@ -49,21 +48,6 @@ pub(super) fn is_ours(wanted: &Wanted, seen: &Seen, record: &Record, key: &LiveK
         || record.intent.iter().any(|it| it.is_called(&key.name, Some(key.organization_id)))
 }
 
-/// A live key whose value has that checksum.
-pub(in super::super) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool) -> Held {
-    let is_home = key.organization_id == wanted.organization_id;
-    Held {
-        name: key.name.clone(),
-        id: Some(key.id),
-        organization_id: Some(key.organization_id),
-        organization_name: if is_home { wanted.organization_name.clone() } else { String::new() },
-        tags_hash: tags_hash(&key.tags),
-        place: wanted.place.clone(),
-        checksum: checksum.to_owned(),
-        is_ours,
-    }
-}
-
 /// Makes a live key the current one; the one before goes.
 pub(super) fn adopt(record: &mut Record, mut current: Held, key: &LiveKey, now: Timestamp) {
     record.retiring.retain(|it| !is_key(&it.held, key));
@@ -79,14 +63,6 @@ pub(super) fn adopt(record: &mut Record, mut current: Held, key: &LiveKey, now: 
         _ => {}
     }
     record.current = Some(current);
-}
-
-/// Whether what is written down is this key.
-pub(in super::super) fn is_key(held: &Held, key: &LiveKey) -> bool {
-    match held.id {
-        Some(id) => id == key.id,
-        None => held.is_called(&key.name, Some(key.organization_id)),
-    }
 }
 
 /// The highest number in any copy.

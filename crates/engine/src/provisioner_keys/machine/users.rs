@@ -7,13 +7,13 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        copies,
+        copies::{self, held},
         record::{Held, Place, Record},
         situation::{LiveKey, Seen, Wanted},
     },
     Next,
     retiring::{due, leave, prolong, rest},
-    settle::{adopt, held},
+    settle::adopt,
     waiting,
 };
 use crate::outcome::Blocked;
