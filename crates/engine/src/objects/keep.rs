@@ -79,11 +79,11 @@ pub async fn preview<K>(
     keeper: &K,
     objects: Comparison<'_>,
     cluster: &dyn Cluster,
-) -> Result<Plan<ChildEffect>, ClusterError>
+) -> Result<Planned, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    Ok(compare(keeper, objects, cluster).await?.0.plan)
+    Ok(compare(keeper, objects, cluster).await?.0)
 }
 
 /// Compares the objects that should be with those that are.

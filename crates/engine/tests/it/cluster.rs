@@ -5,9 +5,10 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use api::Reason;
+use api::{CoderControlPlane, Reason};
 use engine::{
-    Cluster,
+    Cluster, Lookup,
+    lookup::{self, Values},
     objects::{Key, Live},
     ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
@@ -96,6 +97,15 @@ impl State {
             Write::Apply(_) | Write::Merge { .. } => {
                 Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here"))
             }
+            Write::ReplaceStatus(object) => {
+                let key = Key::of(object).unwrap();
+                let mut now = self.objects.get(&key).cloned().ok_or_else(|| gone(&key))?;
+                if now["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                    return Err(conflict(&key));
+                }
+                now["status"] = object["status"].clone();
+                Ok(self.put(key, now))
+            }
             Write::MergeStatus { key, patch } => {
                 let mut now = self.objects.get(key).cloned().ok_or_else(|| gone(key))?;
                 if now["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] {
@@ -173,5 +183,19 @@ impl Cluster for MemoryCluster {
 
     fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
+    }
+}
+
+impl Lookup for MemoryCluster {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::Answer<'a, Values> {
+        let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
+        let secret = found.map(|it| serde_json::from_value::<Secret>(it).unwrap());
+        let values = |it: Secret| Values::new(it.data.into_iter().flatten().map(|(key, it)| (key, it.0)));
+        Box::pin(async move { Ok(secret.map(values)) })
+    }
+
+    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::Answer<'a, CoderControlPlane> {
+        let found = self.find("CoderControlPlane", name);
+        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 }

@@ -81,7 +81,7 @@ impl Target {
 impl Target {
     /// Puts manifests that are kept in Secrets beside the cluster with these, and returns where that is. `None` where there are
     /// none, and where there is no cluster: then their plans say so.
-    pub(super) async fn settle(&mut self, sources: &Sources) -> Result<Option<String>, Failure> {
+    pub(super) async fn settle(&mut self, sources: &Arc<Sources>) -> Result<Option<String>, Failure> {
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }
@@ -107,7 +107,8 @@ impl Target {
             }
             placed.subject.settle_in(default, stored.as_ref());
         }
-        let beside = Beside { cluster, memory: Arc::default(), writes_status: false };
+        let lookup = Arc::clone(sources) as _;
+        let beside = Beside { cluster, lookup, memory: Arc::default(), writes_status: false };
         self.world = self.world.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))
     }
