@@ -14,7 +14,8 @@ pub mod names;
 pub mod reach;
 pub mod reconcile;
 pub mod report;
-pub mod workload;
+pub mod subject;
+mod workload;
 
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use kube::ResourceExt as _;

@@ -151,9 +151,14 @@ impl World {
         Self { beside: Some(beside), ..self }
     }
 
-    /// The cluster, where there is one.
-    pub(crate) fn key_store(&self) -> Option<KeyStore<'_>> {
-        self.beside.as_ref().map(Beside::key_store)
+    /// The cluster, for a manifest that needs one.
+    pub(crate) fn needed_cluster(&self) -> Result<&Beside, Blocked> {
+        self.beside.as_ref().ok_or_else(|| Blocked {
+            reason: Reason::NeedsCluster,
+            message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
+                      in which the operator runs"
+                .to_owned(),
+        })
     }
 
     pub fn client(&self) -> &Client {

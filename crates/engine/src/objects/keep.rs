@@ -109,7 +109,7 @@ where
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
-async fn refused_secret(
+pub async fn refused_secret(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     children: &[Child],
     live: &[Live],

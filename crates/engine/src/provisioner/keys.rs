@@ -85,16 +85,36 @@ pub async fn pods(
     cluster.find(&namespace, &names::wide_selector(provisioner), reading).await
 }
 
-/// How pods have to be read for the work on keys: an old key is revoked, and an old Secret removed, only if no pod has it, and the
-/// watch may be behind.
-pub(super) fn reading(recorded: &Record, wanted: &Wanted) -> Reading {
+/// The pods of a provisioner, and the keys that they carry. An old key is revoked, and an old Secret removed, only if no pod has it:
+/// then the pods are listed, because the watch may be behind.
+pub(super) async fn carried(
+    provisioner: &CoderProvisioner,
+    recorded: &Record,
+    wanted: &Wanted,
+    cluster: &dyn Cluster,
+) -> Result<(Vec<Pod>, Pods), ClusterError> {
+    let given = given(provisioner, recorded, cluster).await?;
     let is_moving = recorded.secret.as_ref().is_some_and(|it| *it != wanted.secret);
     let is_settled = recorded.retiring.is_empty() && recorded.former.is_empty() && !is_moving;
-    if is_settled { Reading::Known } else { Reading::Now }
+    let found = pods(provisioner, if is_settled { Reading::Known } else { Reading::Now }, cluster).await?;
+    let carried =
+        found.iter().filter_map(|it| it.annotations().get(annotation::PROVISIONER_KEY_CHECKSUM).cloned());
+    let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
+    let variables = variables.flat_map(|it| it.env.iter().flatten());
+    let read = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
+    let longest = found.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds).max();
+    let pods = Pods {
+        carried: carried.collect(),
+        given,
+        secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
+        are_wanted: provisioner.spec.replicas() > 0,
+        grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
+    };
+    Ok((found, pods))
 }
 
 /// The key that new pods get. `None` where no old key is left, and so nothing depends on it.
-pub(super) async fn given(
+async fn given(
     provisioner: &CoderProvisioner,
     recorded: &Record,
     cluster: &dyn Cluster,
@@ -106,25 +126,4 @@ pub(super) async fn given(
     let template = seen.and_then(|it| it.spec?.template.metadata?.annotations);
     let checksum = template.and_then(|mut it| it.remove(annotation::PROVISIONER_KEY_CHECKSUM));
     Ok(Some(checksum.into_iter().collect()))
-}
-
-/// The keys and Secrets that the pods carry.
-pub(super) fn carried(
-    found: &[Pod],
-    given: Option<BTreeSet<String>>,
-    provisioner: &CoderProvisioner,
-) -> Pods {
-    let carried =
-        found.iter().filter_map(|it| it.annotations().get(annotation::PROVISIONER_KEY_CHECKSUM).cloned());
-    let variables = found.iter().flat_map(|it| it.spec.iter().flat_map(|it| &it.containers));
-    let variables = variables.flat_map(|it| it.env.iter().flatten());
-    let read = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
-    let longest = found.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds).max();
-    Pods {
-        carried: carried.collect(),
-        given,
-        secrets: read.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect(),
-        are_wanted: provisioner.spec.replicas() > 0,
-        grace: SignedDuration::from_secs(longest.unwrap_or_default()).saturating_add(BEYOND_GRACE),
-    }
 }

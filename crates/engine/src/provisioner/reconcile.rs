@@ -143,9 +143,7 @@ async fn keyed(
     around.first_status = Some(&first);
     let secrets = KeySecrets::new(store, &holder);
     let recorded = recorded(&provisioner);
-    let given = keys::given(&provisioner, &recorded, cluster).await?;
-    let pods = keys::pods(&provisioner, keys::reading(&recorded, &wanted), cluster).await?;
-    let carried = keys::carried(&pods, given, &provisioner);
+    let (pods, carried) = keys::carried(&provisioner, &recorded, &wanted, cluster).await?;
     let keys =
         Keys { world: &home.reached.world, secrets: &secrets, around: &around, recorded, pods: carried };
     let driven = match previewed(reconciled, &keys.drive(&wanted), &home.reached, beside).await? {

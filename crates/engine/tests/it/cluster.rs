@@ -9,7 +9,7 @@ use api::{CoderControlPlane, Reason};
 use engine::{
     Cluster, Lookup,
     lookup::{self, Values},
-    objects::{Key, Live},
+    objects::{FIELD_MANAGER, Key, Live},
     ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
 use futures::future::BoxFuture;
@@ -56,6 +56,11 @@ impl MemoryCluster {
         found.map(|(_, object)| object.clone())
     }
 
+    /// How many writes there were.
+    pub(crate) fn writes(&self) -> u64 {
+        self.lock().version
+    }
+
     /// Changes an object as another client would.
     pub(crate) fn edit(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut object = self.find(kind, name).unwrap();
@@ -94,9 +99,17 @@ impl State {
                 }
                 Ok(self.put(key, object.clone()))
             }
-            Write::Apply(_) | Write::Merge { .. } => {
-                Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here"))
+            Write::Apply(object) => {
+                let key = Key::of(object).unwrap();
+                let mut applied = object.clone();
+                applied["metadata"]["managedFields"] = json!([{"manager": FIELD_MANAGER, "operation": "Apply",
+                    "fieldsType": "FieldsV1", "fieldsV1": managed(object)}]);
+                if let Some(now) = self.objects.get(&key) {
+                    applied["metadata"]["uid"] = now["metadata"]["uid"].clone();
+                }
+                Ok(self.put(key, applied))
             }
+            Write::Merge { .. } => Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here")),
             Write::ReplaceStatus(object) => {
                 let key = Key::of(object).unwrap();
                 let mut now = self.objects.get(&key).cloned().ok_or_else(|| gone(&key))?;
@@ -132,6 +145,20 @@ impl State {
         self.objects.remove(key);
         Ok(())
     }
+}
+
+/// The fields of an applied object, as the API server records their manager. Lists are atomic here.
+fn managed(object: &Value) -> Value {
+    let mut object = object.clone();
+    object.as_object_mut().unwrap().retain(|it, _| !["apiVersion", "kind"].contains(&it.as_str()));
+    let identity = ["name", "namespace", "resourceVersion", "uid"];
+    object["metadata"].as_object_mut().unwrap().retain(|it, _| !identity.contains(&it.as_str()));
+    tree(&object)
+}
+
+fn tree(value: &Value) -> Value {
+    let Value::Object(fields) = value else { return json!({}) };
+    fields.iter().map(|(key, value)| (format!("f:{key}"), tree(value))).collect()
 }
 
 impl Cluster for MemoryCluster {
