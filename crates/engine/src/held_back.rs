@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What stands for the value of a field that may hold a secret.
-const MASKED: &str = "(not shown)";
+pub const MASKED: &str = "(not shown)";
 /// Parts of the fields of pods that people put secrets into.
 const MAY_BE_SECRET: [&str; 3] = [".env", ".args", ".command"];
 
