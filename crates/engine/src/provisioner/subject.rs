@@ -33,7 +33,7 @@ pub struct Provisioner {
     namespace: String,
 }
 
-/// What the objects are compared with.
+/// The objects that should be, compared with those that are.
 struct Compared {
     planned: Planned,
     /// Why the pods must not get one of their Secrets.
@@ -66,11 +66,11 @@ impl Provisioner {
             return Err(Outcome::Blocked(blocked.clone()));
         }
         let compared = self.compare_objects(&foreseen, &home.reached, beside).await?;
-        let (objects, mut refused) = match compared {
+        let (objects, refused) = match compared {
             Some(Compared { planned, refused }) => {
-                (changes::of_objects(&planned.plan), refused.into_iter().chain(planned.refused).collect())
+                (changes::of_objects(&planned.plan), refused.or_else(|| planned.refused.into_iter().next()))
             }
-            None => (Plan::empty(), Vec::new()),
+            None => (Plan::empty(), None),
         };
         let plan = changes::whole(key, objects, &changes::target(&manifest.name_any()));
         let is_held = foreseen.known.current.is_some() || foreseen.acts.is_empty();
@@ -83,7 +83,7 @@ impl Provisioner {
             hash: &plan.hash,
             approved: manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
         });
-        let verdict = match refused.drain(..).next() {
+        let verdict = match refused {
             Some(blocked) => Verdict::Stopped(Outcome::Blocked(blocked)),
             None => Verdict::Decided(decision),
         };

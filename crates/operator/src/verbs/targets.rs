@@ -352,9 +352,92 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use engine::{Assessment, Door, Invalid, Report, Subject, objects::Live};
+    use futures::future::{BoxFuture, pending};
     use serde_json::json;
+    use tokio::sync::OnceCell;
 
     use super::*;
+    use crate::manifests::Place;
+
+    /// A manifest of the control plane `main`, which only its need of a deployment is asked of.
+    struct Declared {
+        needs_deployment: bool,
+    }
+
+    impl Subject for Declared {
+        fn reference(&self) -> Reference {
+            let (kind, namespace) = ("CoderControlPlane".to_owned(), Some("platform".to_owned()));
+            Reference { kind, namespace, name: "main".to_owned() }
+        }
+
+        fn target(&self) -> String {
+            "objects".to_owned()
+        }
+
+        fn control_plane(&self) -> &'static str {
+            "main"
+        }
+
+        fn rank(&self) -> u8 {
+            0
+        }
+
+        fn is_suspended(&self) -> bool {
+            false
+        }
+
+        fn needs_cluster(&self) -> bool {
+            true
+        }
+
+        fn needs_deployment(&self) -> bool {
+            self.needs_deployment
+        }
+
+        fn settle_in(&mut self, _: &str, _: Option<&Live>) {}
+
+        fn promise(&self, _: &mut Promises) {}
+
+        fn check(&self) -> Result<(), Invalid> {
+            Ok(())
+        }
+
+        fn assess<'a>(&'a mut self, _: &'a World, _: Door) -> BoxFuture<'a, Assessment> {
+            Box::pin(pending())
+        }
+
+        fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
+            Box::pin(pending())
+        }
+
+        fn carry_out<'a>(&'a self, _: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
+            Box::pin(pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn control_plane_without_access_is_open_to_manifests_that_need_no_deployment() {
+        let managed = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main", "namespace": "platform"}, "spec": {}});
+        let planes =
+            BTreeMap::from([(Named::new("platform", "main"), serde_json::from_value(managed).unwrap())]);
+        let cluster = OnceCell::new_with(Some(Err("nowhere".to_owned())));
+        let sources = Sources { planes, cluster, ..Sources::default() };
+        let subject = |needs_deployment: bool| Placed {
+            subject: Box::new(Declared { needs_deployment }),
+            place: Place::default(),
+        };
+        let open = async |subjects: &[Placed]| {
+            let mut planes = Planes::default();
+            planes.open(subjects, &sources, &Sessions::default()).await.map(|()| planes.0.len())
+        };
+        assert_eq!(open(&[subject(false)]).await.ok(), Some(1));
+        for refused in [&[subject(true)][..], &[subject(false), subject(true)]] {
+            let Err(unopened) = open(refused).await else { panic!("the deployment has no credentials") };
+            assert!(unopened.failure.error.to_string().contains(NOT_HERE), "{:#}", unopened.failure.error);
+        }
+    }
 
     #[test]
     fn the_deployment_to_expect_is_the_known_one_or_the_one_that_is_accepted_in_its_place() {
