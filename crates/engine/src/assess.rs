@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use api::{AppState, DeletionPolicy, Mode, Reason, annotation};
 use kube::ResourceExt as _;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -65,6 +66,15 @@ pub struct Report {
     pub done: usize,
 }
 
+/// Who carries out the plan of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// `apply`, and the controllers.
+    Any,
+    /// Only the controllers: `plan` and `verify` show the plan, and `apply` skips the manifest.
+    Controller,
+}
+
 /// A manifest of any kind.
 pub trait Subject: Send + Sync {
     /// The kind, namespace and name of the manifest.
@@ -74,8 +84,16 @@ pub trait Subject: Send + Sync {
     fn control_plane(&self) -> &str;
     fn rank(&self) -> u8;
     fn is_suspended(&self) -> bool;
-    /// Whether the manifest keeps something in a Secret, so that a cluster is needed.
+    fn runner(&self) -> Runner {
+        Runner::Any
+    }
+    /// Whether the manifest keeps something in a cluster, so that one is needed.
     fn needs_cluster(&self) -> bool;
+    /// Whether the manifest is compared with a deployment. Without that need it is assessed also while its control plane cannot be
+    /// reached, with a [`World`] that has no credentials.
+    fn needs_deployment(&self) -> bool {
+        true
+    }
     /// Makes the manifest of a file that of the object `stored` in a cluster, or of one that is in no cluster yet. `namespace`
     /// is that of manifests which name none.
     fn settle_in(&mut self, namespace: &str, stored: Option<&Live>);
@@ -292,18 +310,7 @@ impl<K: Kind> Subject for Object<K> {
     }
 
     fn settle_in(&mut self, namespace: &str, stored: Option<&Live>) {
-        use kube::Resource as _;
-        let name = self.manifest.name_any();
-        let meta = self.manifest.meta_mut();
-        let namespace = meta.namespace.get_or_insert_with(|| namespace.to_owned());
-        let uid = stored.and_then(|it| it.metadata().uid.clone());
-        meta.uid =
-            Some(uid.unwrap_or_else(|| Holder::uid_of_file(&K::Manifest::kind(&()), namespace, &name)));
-        let Ok(mut json) = serde_json::to_value(&self.manifest) else { return };
-        json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
-        if let Ok(settled) = serde_json::from_value(json) {
-            self.manifest = settled;
-        }
+        settle_in(&mut self.manifest, namespace, stored);
     }
 
     fn promise(&self, promises: &mut Promises) {
@@ -329,19 +336,37 @@ impl<K: Kind> Subject for Object<K> {
     }
 }
 
+/// Gives a manifest of a file the namespace, the uid and the status of the object `stored` in a cluster, or those of an object that
+/// is in no cluster yet.
+pub(crate) fn settle_in<M>(manifest: &mut M, namespace: &str, stored: Option<&Live>)
+where
+    M: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    let name = manifest.name_any();
+    let meta = manifest.meta_mut();
+    let namespace = meta.namespace.get_or_insert_with(|| namespace.to_owned());
+    let uid = stored.and_then(|it| it.metadata().uid.clone());
+    meta.uid = Some(uid.unwrap_or_else(|| Holder::uid_of_file(&M::kind(&()), namespace, &name)));
+    let Ok(mut json) = serde_json::to_value(&*manifest) else { return };
+    json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
+    if let Ok(settled) = serde_json::from_value(json) {
+        *manifest = settled;
+    }
+}
+
 impl Assessment {
     /// The id of the remote object, if we held it before.
     fn held(&self) -> Option<Uuid> {
         self.id.filter(|_| self.contact == Some(Contact::Held))
     }
 
-    fn nothing(target: &str, contact: Option<Contact>) -> Self {
+    pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
         Self { contact, id: None, rest: None, plan, aside, verdict }
     }
 
-    fn stopped(target: &str, outcome: Outcome) -> Self {
+    pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
         Self { contact: None, id: None, rest: None, plan, aside, verdict }

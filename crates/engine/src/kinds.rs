@@ -2,17 +2,27 @@
 
 mod mapping;
 
+use api::CoderProvisioner;
 use kube::Resource as _;
 use serde_json::Value;
 
 use crate::{
     assess::{Object, Subject},
     kind::Kind,
+    provisioner::subject::Provisioner,
 };
 
 /// Somebody who does the same with every kind.
 pub trait Visitor {
     fn visit<K: Kind>(&mut self);
+}
+
+/// Reads a manifest of any kind that can be compared, kinds with objects of their own included. `None` for other kinds.
+pub fn subject(kind: &str, manifest: &Value) -> Option<Result<Box<dyn Subject>, serde_json::Error>> {
+    if kind == CoderProvisioner::kind(&()) {
+        return Some(Provisioner::parse(manifest).map(|it| Box::new(it) as Box<dyn Subject>));
+    }
+    parse(kind, manifest)
 }
 
 /// Registers the kinds of the table, so that every way in knows them.

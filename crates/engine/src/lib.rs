@@ -7,7 +7,7 @@
 //!
 //! It knows no clock, no environment, no terminal and no Kubernetes API: the doors (controller, command line) bring those.
 //!
-//! Entry points: [`Object::assess`] and [`Object::carry_out`] for one manifest, [`kinds::parse`] for its kind.
+//! Entry points: [`Object::assess`] and [`Object::carry_out`] for one manifest, [`kinds::subject`] for its kind.
 
 pub mod assess;
 pub mod conditions;
@@ -37,7 +37,7 @@ pub mod status;
 pub mod version;
 pub mod world;
 
-pub use assess::{Assessment, Object, Reference, Report, Subject, Verdict};
+pub use assess::{Assessment, Object, Reference, Report, Runner, Subject, Verdict};
 pub use decide::{Contact, Decision, Door, Refusal};
 pub use endpoint::{Credentials, Endpoint};
 pub use kind::{Aside, Kind};

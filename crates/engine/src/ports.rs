@@ -105,6 +105,8 @@ pub enum Write<'a> {
         key: &'a Key,
         patch: &'a Value,
     },
+    /// The status of the version that stands in the object.
+    ReplaceStatus(&'a Value),
     /// A merge patch of the status, of the version that stands in the patch.
     MergeStatus {
         key: &'a Key,
@@ -182,10 +184,7 @@ impl dyn Cluster + '_ {
         K: kube::Resource<DynamicType = ()> + DeserializeOwned,
     {
         let key = Key::new(&K::api_version(&()), &K::kind(&()), namespace, name);
-        let Some(found) = self.get(&key, reading).await? else { return Ok(None) };
-        serde_json::from_value(found.object)
-            .map(Some)
-            .map_err(|error| ClusterError::undecodable(&key, &error))
+        self.get(&key, reading).await?.map(typed).transpose()
     }
 
     /// Lists objects of a known type by their labels.
@@ -201,11 +200,7 @@ impl dyn Cluster + '_ {
         let (api_version, kind) = (K::api_version(&()), K::kind(&()));
         let labels = labels.clone();
         let list = List { api_version: &api_version, kind: &kind, namespace: Some(namespace), labels };
-        let found = self.list(&list, reading).await?;
-        let typed = |it: Live| {
-            serde_json::from_value(it.object).map_err(|error| ClusterError::undecodable(&it.key, &error))
-        };
-        found.into_iter().map(typed).collect()
+        self.list(&list, reading).await?.into_iter().map(typed).collect()
     }
 
     /// Creates an object of a known type, or replaces the version of it that was read. Returns the object as it is then.
@@ -213,12 +208,29 @@ impl dyn Cluster + '_ {
     where
         K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
     {
-        let mut value = serde_json::to_value(object).unwrap_or_default();
-        value["apiVersion"] = K::api_version(&()).into();
-        value["kind"] = K::kind(&()).into();
+        let value = value_of(object);
         let write = if is_there { Write::Replace(&value) } else { Write::Create(&value) };
-        let written = self.write(write, writer).await?;
-        serde_json::from_value(written.object)
-            .map_err(|error| ClusterError::undecodable(&written.key, &error))
+        typed(self.write(write, writer).await?)
     }
+
+    /// Writes the status of an object of a known type, on the version that was read. Returns the object as it is then.
+    pub async fn put_status<K>(&self, object: &K) -> Result<K, ClusterError>
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        typed(self.write(Write::ReplaceStatus(&value_of(object)), uid).await?)
+    }
+}
+
+/// An object of a known type as JSON, with its kind.
+fn value_of<K: kube::Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    value["apiVersion"] = K::api_version(&()).into();
+    value["kind"] = K::kind(&()).into();
+    value
+}
+
+fn typed<K: DeserializeOwned>(found: Live) -> Result<K, ClusterError> {
+    serde_json::from_value(found.object).map_err(|error| ClusterError::undecodable(&found.key, &error))
 }

@@ -1,15 +1,21 @@
 //! External provisioner daemons: what a provisioner needs beyond its key ([`provisioner_keys`](crate::provisioner_keys)).
 //!
-//! [`gate`] says whether the deployment may have them, [`children`] makes of the manifest and what is known the objects that
-//! should be, [`daemons`] counts those that coderd sees, and [`report`] tells all of it in a status.
+//! [`reconcile`](reconcile::reconcile) runs the stages of one reconcile. [`gate`] decides whether the deployment may have daemons,
+//! [`children`] are the objects that the manifest declares, [`daemons`] counts the daemons that coderd sees, and [`report`] is the
+//! status.
 
 pub mod changes;
 pub mod children;
 pub mod daemons;
 pub mod gate;
 mod keeper;
+pub mod keys;
 pub mod names;
+pub mod reach;
+pub mod reconcile;
 pub mod report;
+pub mod subject;
+mod workload;
 
 use api::{CoderControlPlane, CoderProvisioner, ProvisionerKeyState, Reason};
 use kube::ResourceExt as _;

@@ -34,6 +34,7 @@ use self::{
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     gate::{self, Gate},
+    lookup::Lookup,
     outcome::{Blocked, Trouble},
     ports::Cluster,
     provisioner_keys::{KeyMemory, KeyStore, OwnIntents},
@@ -54,14 +55,30 @@ pub struct World {
     beside: Option<Beside>,
 }
 
-/// A cluster beside a deployment, for what is kept in Secrets.
-#[derive(Debug, Clone)]
+/// A cluster beside a deployment, for what is kept in it.
+#[derive(Clone)]
 pub struct Beside {
     pub cluster: Arc<dyn Cluster>,
+    /// Where the references of manifests are followed.
+    pub lookup: Arc<dyn Lookup>,
     /// What this process remembers of the keys in it.
     pub memory: Arc<KeyMemory>,
     /// Whether records are written into the status of manifests, too.
     pub writes_status: bool,
+}
+
+impl Beside {
+    /// Where provisioner keys are kept.
+    pub fn key_store(&self) -> KeyStore<'_> {
+        let Self { cluster, memory, writes_status, .. } = self;
+        KeyStore { cluster: &**cluster, memory, writes_status: *writes_status }
+    }
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Beside").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
 }
 
 /// What was read of a deployment.
@@ -135,10 +152,14 @@ impl World {
         Self { beside: Some(beside), ..self }
     }
 
-    /// The cluster, where there is one.
-    pub(crate) fn key_store(&self) -> Option<KeyStore<'_>> {
-        let Beside { cluster, memory, writes_status } = self.beside.as_ref()?;
-        Some(KeyStore { cluster: &**cluster, memory, writes_status: *writes_status })
+    /// The cluster, for a manifest that needs one.
+    pub(crate) fn needed_cluster(&self) -> Result<&Beside, Blocked> {
+        self.beside.as_ref().ok_or_else(|| Blocked {
+            reason: Reason::NeedsCluster,
+            message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
+                      in which the operator runs"
+                .to_owned(),
+        })
     }
 
     pub fn client(&self) -> &Client {

@@ -27,7 +27,7 @@ use serde_json::Value;
 use read::Document;
 pub(crate) use read::Place;
 use schema::Definitions;
-pub(crate) use skipped::{SkipReason, Skipped};
+pub(crate) use skipped::{NOT_APPLIED, SkipReason, Skipped};
 pub(crate) use values::FileSecret;
 
 use crate::{args::GivenUrl, lookup::Sources};
@@ -41,7 +41,7 @@ const OF_LICENSES: [&str; 5] =
 /// A set of manifests without a mistake.
 #[derive(Default)]
 pub(crate) struct Manifests {
-    /// The manifests that can be compared and applied, in the order of their application.
+    /// The manifests that can be compared, in the order of their application.
     pub(crate) subjects: Vec<Placed>,
     pub(crate) planes: FilePlanes,
     pub(crate) secrets: BTreeMap<Named, FileSecret>,
@@ -251,7 +251,7 @@ fn take(
         }
         return;
     }
-    let subject = match kinds::parse(kind, &document.value).transpose() {
+    let subject = match kinds::subject(kind, &document.value).transpose() {
         Ok(subject) => subject,
         Err(error) => return complain("", error.to_string()),
     };

@@ -174,6 +174,7 @@ impl Shared {
     fn beside(&self) -> Beside {
         Beside {
             cluster: Arc::clone(&self.cluster) as _,
+            lookup: Arc::new(Cluster(self.client.clone())),
             memory: Arc::clone(&self.keys),
             writes_status: true,
         }

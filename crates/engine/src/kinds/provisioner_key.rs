@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, Reason, annotation, label};
+use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, annotation, label};
 use client::organizations::Organization;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
@@ -33,7 +33,7 @@ use crate::{
         mirror::{changed, of_status, to_status},
     },
     remote_name::RemoteName,
-    world::World,
+    world::{Beside, World},
 };
 
 #[derive(Debug)]
@@ -313,12 +313,7 @@ fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
 
 /// The cluster that the Secret is in.
 fn store(world: &World) -> Result<KeyStore<'_>, Blocked> {
-    world.key_store().ok_or_else(|| Blocked {
-        reason: Reason::NeedsCluster,
-        message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
-                  in which the operator runs"
-            .to_owned(),
-    })
+    world.needed_cluster().map(Beside::key_store)
 }
 
 fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {

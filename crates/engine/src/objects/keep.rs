@@ -79,11 +79,11 @@ pub async fn preview<K>(
     keeper: &K,
     objects: Comparison<'_>,
     cluster: &dyn Cluster,
-) -> Result<Plan<ChildEffect>, ClusterError>
+) -> Result<Planned, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    Ok(compare(keeper, objects, cluster).await?.0.plan)
+    Ok(compare(keeper, objects, cluster).await?.0)
 }
 
 /// Compares the objects that should be with those that are.
@@ -109,7 +109,7 @@ where
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
-async fn refused_secret(
+pub async fn refused_secret(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     children: &[Child],
     live: &[Live],

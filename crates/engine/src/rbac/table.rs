@@ -15,6 +15,7 @@ const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 const LAST_LINE: &str = "the last log line of a pod that fails";
+const OBJECTS: &str = "the objects of a CoderProvisioner, to compare them";
 const PLANE: &str = "the control plane that a manifest refers to";
 const ROLLOUT: &str = "the state of a rollout";
 const SAME_KEY: &str = "whether another object holds a key of the same name";
@@ -43,7 +44,13 @@ pub fn cli() -> Vec<Need> {
             "get list",
             "the CoderProvisionerKey that the controllers have, and other objects with keys",
         ),
-        row(by, api::GROUP, &[&provisioners], "list", "other objects with keys"),
+        row(
+            by,
+            api::GROUP,
+            &[&provisioners],
+            "get list",
+            "the CoderProvisioner that the controllers have, and other objects with keys",
+        ),
         row(
             by,
             "",
@@ -51,6 +58,11 @@ pub fn cli() -> Vec<Need> {
             "create update delete",
             "the Secret of a CoderProvisionerKey that is applied",
         ),
+        row(by, "", &["serviceaccounts"], "get list", OBJECTS),
+        row(by, "", &["pods"], "list", "which key the daemons' pods carry"),
+        row(by, "apps", &["deployments"], "get list", OBJECTS),
+        row(by, "apps", &["replicasets"], "list", ROLLOUT),
+        row(by, RBAC, &["roles", "rolebindings"], "get list", OBJECTS),
     ]
 }
 

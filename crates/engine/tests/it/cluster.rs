@@ -5,10 +5,11 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use api::Reason;
+use api::{CoderControlPlane, Reason};
 use engine::{
-    Cluster,
-    objects::{Key, Live},
+    Cluster, Lookup,
+    lookup::{self, Values},
+    objects::{FIELD_MANAGER, Key, Live},
     ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
 use futures::future::BoxFuture;
@@ -55,6 +56,11 @@ impl MemoryCluster {
         found.map(|(_, object)| object.clone())
     }
 
+    /// How many writes there were.
+    pub(crate) fn writes(&self) -> u64 {
+        self.lock().version
+    }
+
     /// Changes an object as another client would.
     pub(crate) fn edit(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut object = self.find(kind, name).unwrap();
@@ -93,8 +99,25 @@ impl State {
                 }
                 Ok(self.put(key, object.clone()))
             }
-            Write::Apply(_) | Write::Merge { .. } => {
-                Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here"))
+            Write::Apply(object) => {
+                let key = Key::of(object).unwrap();
+                let mut applied = object.clone();
+                applied["metadata"]["managedFields"] = json!([{"manager": FIELD_MANAGER, "operation": "Apply",
+                    "fieldsType": "FieldsV1", "fieldsV1": managed(object)}]);
+                if let Some(now) = self.objects.get(&key) {
+                    applied["metadata"]["uid"] = now["metadata"]["uid"].clone();
+                }
+                Ok(self.put(key, applied))
+            }
+            Write::Merge { .. } => Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here")),
+            Write::ReplaceStatus(object) => {
+                let key = Key::of(object).unwrap();
+                let mut now = self.objects.get(&key).cloned().ok_or_else(|| gone(&key))?;
+                if now["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                    return Err(conflict(&key));
+                }
+                now["status"] = object["status"].clone();
+                Ok(self.put(key, now))
             }
             Write::MergeStatus { key, patch } => {
                 let mut now = self.objects.get(key).cloned().ok_or_else(|| gone(key))?;
@@ -122,6 +145,20 @@ impl State {
         self.objects.remove(key);
         Ok(())
     }
+}
+
+/// The fields of an applied object, as the API server records their manager. Lists are atomic here.
+fn managed(object: &Value) -> Value {
+    let mut object = object.clone();
+    object.as_object_mut().unwrap().retain(|it, _| !["apiVersion", "kind"].contains(&it.as_str()));
+    let identity = ["name", "namespace", "resourceVersion", "uid"];
+    object["metadata"].as_object_mut().unwrap().retain(|it, _| !identity.contains(&it.as_str()));
+    tree(&object)
+}
+
+fn tree(value: &Value) -> Value {
+    let Value::Object(fields) = value else { return json!({}) };
+    fields.iter().map(|(key, value)| (format!("f:{key}"), tree(value))).collect()
 }
 
 impl Cluster for MemoryCluster {
@@ -173,5 +210,19 @@ impl Cluster for MemoryCluster {
 
     fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
+    }
+}
+
+impl Lookup for MemoryCluster {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::Answer<'a, Values> {
+        let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
+        let secret = found.map(|it| serde_json::from_value::<Secret>(it).unwrap());
+        let values = |it: Secret| Values::new(it.data.into_iter().flatten().map(|(key, it)| (key, it.0)));
+        Box::pin(async move { Ok(secret.map(values)) })
+    }
+
+    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::Answer<'a, CoderControlPlane> {
+        let found = self.find("CoderControlPlane", name);
+        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 }

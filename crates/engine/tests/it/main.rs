@@ -19,6 +19,7 @@ mod keys;
 mod license;
 mod own_secrets;
 mod properties;
+mod provisioner;
 mod provisioner_gate;
 mod provisioner_key;
 mod sheet;

@@ -43,6 +43,7 @@ impl Scene {
         let world = World::new(self.sheet.client(), Promises::default());
         world.beside(Beside {
             cluster: Arc::clone(&self.cluster) as _,
+            lookup: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.memory),
             writes_status: true,
         })

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// A manifest of whatever kind it says.
 pub(crate) fn subject(manifest: &Value) -> Box<dyn Subject> {
     let kind = manifest["kind"].as_str().unwrap();
-    let parsed = kinds::parse(kind, manifest).unwrap_or_else(|| panic!("{kind} is not registered"));
+    let parsed = kinds::subject(kind, manifest).unwrap_or_else(|| panic!("{kind} cannot be compared"));
     parsed.unwrap_or_else(|error| panic!("{kind}: {error}"))
 }
 

@@ -27,6 +27,8 @@ pub(crate) enum SkipReason {
     OtherKind,
     /// The manifest has `suspend: true`.
     Suspended,
+    /// The controllers apply the manifest; `apply` does not.
+    Controller,
     /// The command line cannot handle the manifest; the controllers can.
     Unsupported,
 }
@@ -74,5 +76,7 @@ impl fmt::Display for Skipped {
 
 const CONTROLLER_ONLY: &str =
     "only `coder-operator run` reconciles this kind: apply the manifest with kubectl";
+/// Why `apply` skips a manifest that `plan` and `verify` compare.
+pub(crate) const NOT_APPLIED: &str = "applied by the controllers (`coder-operator run`), not by `apply`";
 pub(super) const UNREFERENCED: &str = "it names no licence and no other manifest refers to it; only `coder-operator run` reconciles \
                                        the control plane itself: apply the manifest with kubectl";

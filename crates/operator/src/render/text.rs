@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use engine::{Action, Change, Impact};
+use engine::{Action, Change, Impact, held_back::MASKED};
 use serde_json::Value;
 
 use super::{Row, State, View};
@@ -83,6 +83,11 @@ fn write_row(text: &mut String, row: &Row) {
 fn write_change(text: &mut String, change: &Change) {
     let Change { field, before, after } = change;
     match (before, after) {
+        // A masked value differs. Any other value is as declared, and another client manages the field by now.
+        (before, after) if before == after => {
+            let why = if before == MASKED { "" } else { " (managed by another client)" };
+            writeln!(text, "      ~ {field}: {}{why}", value(after)).ok();
+        }
         (Value::Object(before), Value::Object(after)) => {
             writeln!(text, "      ~ {field}:").ok();
             let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -155,7 +160,7 @@ fn value(value: &Value) -> String {
                 fields.iter().map(|(key, field)| format!("{key}: {}", self::value(field))).collect();
             format!("{{{}}}", fields.join(", "))
         }
-        Value::String(word) if word == SENSITIVE => word.clone(),
+        Value::String(word) if word == SENSITIVE || word == MASKED => word.clone(),
         other => other.to_string(),
     }
 }
@@ -196,6 +201,13 @@ mod tests {
         let expected = "      ~ banners: [] -> [{enabled: true, message: \"x\"}]\n";
         assert_eq!(written(&Change::new("banners", json!([]), banners)), expected);
         assert_eq!(written(&Change::new("key", Value::Null, SENSITIVE)), "      + key: (sensitive)\n");
+    }
+
+    #[test]
+    fn field_with_a_masked_value_or_another_manager_is_named() {
+        assert_eq!(written(&Change::new("env", MASKED, MASKED)), "      ~ env: (not shown)\n");
+        let expected = "      ~ replicas: 2 (managed by another client)\n";
+        assert_eq!(written(&Change::new("replicas", 2, 2)), expected);
     }
 
     #[test]

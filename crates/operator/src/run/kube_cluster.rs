@@ -11,10 +11,7 @@ use engine::{
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        apps::v1::ReplicaSet,
-        core::v1::{ObjectReference, Pod, Secret},
-    },
+    api::core::v1::{ObjectReference, Pod, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -32,7 +29,6 @@ use crate::terminal::say;
 use super::{
     Shared,
     events::Words,
-    owned,
     pass::About,
     record::{leave_behind_at, patches, writes},
     secret_cache::SecretCache,
@@ -98,19 +94,8 @@ impl KubeCluster {
     }
 
     /// Objects that the watch has shown. `None` where nothing watches their kind, or not reliably.
-    async fn known_list(&self, list: &List<'_>) -> Result<Option<Vec<Live>>, ClusterError> {
-        let (Some(shared), Some(namespace)) = (self.shared.upgrade(), list.namespace) else {
-            return Ok(None);
-        };
-        if list.kind == Pod::kind(&()) {
-            let pods = owned::pods(&shared, namespace, &list.labels).await.map_err(failure)?;
-            return Ok(Some(pods.iter().filter_map(Live::typed).collect()));
-        }
-        if list.kind == ReplicaSet::kind(&()) {
-            let sets = owned::replica_sets(&shared, namespace, &list.labels).await.map_err(failure)?;
-            return Ok(Some(sets.iter().filter_map(Live::typed).collect()));
-        }
-        Ok(None)
+    async fn known_list(&self, list: &List<'_>) -> Option<Vec<Live>> {
+        self.shared.upgrade()?.owned.list(list.kind, list.namespace?, &list.labels).await
     }
 
     async fn written(&self, write: Write<'_>) -> Result<Live, ClusterError> {
@@ -137,6 +122,12 @@ impl KubeCluster {
                 let (objects, resource) = self.objects(key);
                 let written = objects.patch(&key.name, &patches(), &Patch::Merge(patch)).await;
                 (key.clone(), written, resource)
+            }
+            Write::ReplaceStatus(object) => {
+                let (key, object) = decoded(object)?;
+                let (objects, resource) = self.objects(&key);
+                let written = objects.replace_status(&key.name, &writes(), &object).await;
+                (key, written, resource)
             }
             Write::MergeStatus { key, patch } => {
                 let (objects, resource) = self.objects(key);
@@ -197,7 +188,7 @@ impl Cluster for KubeCluster {
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move {
             if reading == Reading::Known
-                && let Some(known) = self.known_list(list).await?
+                && let Some(known) = self.known_list(list).await
             {
                 return Ok(known);
             }

@@ -9,16 +9,15 @@ use engine::{
 };
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{
-    NamespaceResourceScope,
     api::{
-        apps::v1::{Deployment, ReplicaSet},
+        apps::v1::ReplicaSet,
         core::v1::{Pod, PodSpec},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Resource,
-    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
+    api::{ApiResource, DynamicObject, PartialObjectMeta},
     core::{GroupVersionKind, Selector, SelectorExt as _},
     runtime::{
         WatchStreamExt as _,
@@ -26,12 +25,9 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
-use super::{
-    Shared, cache::Cache, controllers::Complaints, labelled::labelled, metrics::KindName, stream::received,
-};
+use super::{Shared, cache::Cache, controllers::Complaints, metrics::KindName, stream::received};
 
 /// How many changes a slow controller may be behind before it reconciles everything.
 const CAPACITY: usize = 4096;
@@ -89,6 +85,25 @@ impl Owned {
         found.map(|it| (*it).clone())
     }
 
+    /// The objects of a namespace that the watch has shown, those that are being deleted included. `None` where nothing watches their
+    /// kind, or not reliably. Of a `ReplicaSet` only the metadata is there, and of a pod the fields that callers read.
+    pub(super) async fn list(&self, kind: &str, namespace: &str, labels: &Selector) -> Option<Vec<Live>> {
+        if kind == Pod::kind(&()) {
+            self.pods.is_reliable().await.then_some(())?;
+            let found = self.pods.find(namespace, |it| has(&it.metadata, labels));
+            return Some(found.iter().filter_map(|it| Live::typed(&**it)).collect());
+        }
+        if kind == ReplicaSet::kind(&()) {
+            self.replica_sets.is_reliable().await.then_some(())?;
+            let found = self.replica_sets.find(namespace, |it| has(&it.metadata, labels));
+            return Some(found.iter().filter_map(|it| Live::typed(&**it)).collect());
+        }
+        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == kind)?;
+        cache.is_reliable().await.then_some(())?;
+        let found = cache.find(namespace, |it| has(it.metadata(), labels));
+        Some(found.iter().map(|it| (**it).clone()).collect())
+    }
+
     fn announce(&self, metadata: &ObjectMeta) {
         for owner in metadata.owner_references.iter().flatten().filter(|it| it.controller == Some(true)) {
             let (kind, name) = (owner.kind.clone(), owner.name.clone());
@@ -98,80 +113,6 @@ impl Owned {
                 .ok();
         }
     }
-}
-
-/// The objects of a namespace that have these labels.
-pub(super) async fn objects(
-    shared: &Shared,
-    namespace: &str,
-    labels: &Selector,
-) -> Result<Vec<Live>, kube::Error> {
-    let mut found = Vec::new();
-    for (_, cache) in &shared.owned.objects {
-        if !cache.is_reliable().await {
-            return labelled(&KINDS, Some(namespace), labels, shared).await;
-        }
-        let of_kind = cache.find(namespace, |it| has(it.metadata(), labels));
-        found.extend(of_kind.iter().map(|it| (**it).clone()));
-    }
-    Ok(found)
-}
-
-/// A Deployment by its name, as the watch has shown it.
-pub(super) async fn deployment(
-    shared: &Shared,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<Deployment>, kube::Error> {
-    let cache = shared.owned.objects.iter().find(|(resource, _)| resource.kind == "Deployment");
-    match cache {
-        Some((_, cache)) if cache.is_reliable().await => {
-            let typed = |it: Arc<Live>| serde_json::from_value(it.object.clone());
-            cache.get(namespace, name).map(typed).transpose().map_err(kube::Error::SerdeError)
-        }
-        _ => Api::namespaced(shared.client.clone(), namespace).get_opt(name).await,
-    }
-}
-
-/// The `ReplicaSet`s of a namespace that have these labels. Only their metadata is sure to be there.
-pub(super) async fn replica_sets(
-    shared: &Shared,
-    namespace: &str,
-    labels: &Selector,
-) -> Result<Vec<ReplicaSet>, kube::Error> {
-    let cache = &shared.owned.replica_sets;
-    if !cache.is_reliable().await {
-        return list(shared, namespace, labels).await;
-    }
-    let found = cache.find(namespace, |it| has(&it.metadata, labels));
-    Ok(found.iter().map(|it| (**it).clone()).collect())
-}
-
-/// The pods of a namespace that have these labels, those that are being deleted included, as far as anybody asks of them.
-pub(super) async fn pods(
-    shared: &Shared,
-    namespace: &str,
-    labels: &Selector,
-) -> Result<Vec<Pod>, kube::Error> {
-    let cache = &shared.owned.pods;
-    if !cache.is_reliable().await {
-        return list(shared, namespace, labels).await;
-    }
-    let found = cache.find(namespace, |it| has(&it.metadata, labels));
-    Ok(found.iter().map(|it| (**it).clone()).collect())
-}
-
-/// The objects of a namespace that have these labels, as the API server has them now.
-pub(super) async fn list<K>(
-    shared: &Shared,
-    namespace: &str,
-    labels: &Selector,
-) -> Result<Vec<K>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let objects = Api::<K>::namespaced(shared.client.clone(), namespace);
-    Ok(objects.list(&ListParams::default().labels(&labels.to_string())).await?.items)
 }
 
 /// The manifests whose objects another client has created, changed or deleted; all manifests where the receiver missed a change.

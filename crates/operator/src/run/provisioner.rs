@@ -1,10 +1,8 @@
-//! Provisioners: their key, their daemons, and what coderd sees of them.
+//! The controller of provisioners: what causes a reconcile, which control plane it uses, and when the next one comes.
 
 mod access;
-mod around;
-mod daemons;
 mod deletion;
-mod stages;
+mod elsewhere;
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -12,19 +10,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderProvisioner, CoderProvisionerStatus, Mode, Reason, finalizer};
+use api::{CoderControlPlane, CoderProvisioner, Mode, Reason, finalizer};
 use engine::{
-    RemoteName,
+    Freshness, RemoteName, Trouble,
     provisioner::{
+        keys::recorded,
+        reconcile::{self, Reconciled, conclude, write_status},
         refers_to_secret,
         report::{self, Findings, Readiness},
     },
+    provisioner_keys::{Names, Retiring, Revoked},
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Resource as _, ResourceExt as _,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
@@ -34,18 +35,19 @@ use kube::{
 
 pub(super) use self::deletion::patience;
 
-use self::access::Bootstraps;
+use self::{access::Bootstraps, elsewhere::revoke_elsewhere};
 use super::{
     Shared, drive,
+    kube_cluster::error_of,
     memory::Memory,
     no_error, owned,
     pace::{spread, until},
     pass::{self, About, Ending, Target},
     planes::PlaneName,
-    record::{has_finalizer, note_written, set_finalizer, writes},
+    record::{has_finalizer, set_finalizer},
     secret_cache,
     trigger::{self, is_ready},
-    wake::Wake,
+    wake::{Wake, requested},
     watch,
 };
 
@@ -172,32 +174,32 @@ async fn reconcile(
     }
     let mut provisioner = (*provisioner).clone();
     if provisioner.spec.is_suspended() {
-        conclude(&provisioner, &Findings::suspended(), shared).await?;
+        conclude(&provisioner, &Findings::suspended(), &*shared.cluster).await.map_err(error_of)?;
         return Ok(Action::await_change());
     }
     // A provisioner that is only observed, and has no key of ours, has nothing that its deletion takes back.
     let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
-    let has_keys = stages::recorded(&provisioner).keys().next().is_some();
+    let has_keys = recorded(&provisioner).keys().next().is_some();
     if !has_finalizer(&provisioner, finalizer::PROVISIONER) && (!is_observed || has_keys) {
         let written = set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
         wake = wake.of_written(&provisioner, &written);
         provisioner = written;
     }
     let was_ready = is_ready(conditions(&provisioner));
-    let Some(mut passed) = Box::pin(stages::pass(provisioner, wake.need(), &context)).await? else {
+    let Some(mut done) = Box::pin(stages(provisioner, wake.need(), &context)).await? else {
         return Ok(Action::requeue(SAFETY_NET));
     };
-    if wake.is_too_old_for(was_ready, passed.findings.readiness().is_ready) {
-        let written = CoderProvisioner { status: passed.written, ..passed.provisioner };
-        let Some(again) = Box::pin(stages::pass(written, wake.need_to_write(), &context)).await? else {
+    if wake.is_too_old_for(was_ready, done.findings.readiness().is_ready) {
+        let written = CoderProvisioner { status: done.written, ..done.provisioner };
+        let Some(again) = Box::pin(stages(written, wake.need_to_write(), &context)).await? else {
             return Ok(Action::requeue(SAFETY_NET));
         };
-        passed = again;
+        done = again;
     }
-    let stages::Passed { provisioner, written, findings, trouble, again_at, is_rotating } = passed;
+    let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating } = done;
     let known = provisioner.status.clone().unwrap_or_default();
     let next = report::status(&provisioner, known, &findings, Timestamp::now());
-    write_status(&provisioner, written.as_ref(), next, shared).await?;
+    write_status(&provisioner, written.as_ref(), next, &*shared.cluster).await.map_err(error_of)?;
     if trouble.is_none() {
         shared.memory.answered(&about, &wake);
     }
@@ -207,7 +209,7 @@ async fn reconcile(
     let interval = spread(provisioner.spec.interval(), &about.uid);
     let is_awaited = reason == Reason::DaemonsNotSeen || reason == Reason::Progressing;
     if trouble.is_some() || is_awaited {
-        let wanted = trouble.and_then(|it| it.wanted);
+        let wanted = trouble.as_ref().and_then(retry_after);
         return Ok(Action::requeue(shared.memory.after_failure(&about, wanted).min(interval)));
     }
     shared.memory.succeeded(&about);
@@ -216,32 +218,31 @@ async fn reconcile(
     Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
 }
 
-/// Writes what a pass found out that changed nothing, and gives back the provisioner as it is then.
-async fn conclude(
-    provisioner: &CoderProvisioner,
-    findings: &Findings,
-    shared: &Shared,
-) -> Result<CoderProvisioner, kube::Error> {
-    let before = provisioner.status.clone().unwrap_or_default();
-    let next = report::status(provisioner, before, findings, Timestamp::now());
-    write_status(provisioner, provisioner.status.as_ref(), next, shared).await
+/// The stages of a reconcile. `None` until the control plane has been reconciled once, which wakes the provisioner.
+async fn stages(
+    provisioner: CoderProvisioner,
+    need: Freshness,
+    context: &Context,
+) -> Result<Option<Reconciled>, kube::Error> {
+    let shared = &context.shared;
+    if access::is_early(&provisioner, shared).await {
+        return Ok(None);
+    }
+    let names = Names::new(provisioner.key_name(), &provisioner.uid().unwrap_or_default());
+    let (namespace, requested) = (provisioner.namespace().unwrap_or_default(), requested(&provisioner));
+    let elsewhere = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
+        let (names, namespace) = (&names, &namespace);
+        Box::pin(async move { revoke_elsewhere(&retiring, namespace, names, None, shared).await })
+    };
+    let manifest = provisioner.clone();
+    let (reaching, beside) = (access::reach(&manifest, need, context), shared.beside());
+    let done = Box::pin(reconcile::reconcile(provisioner, reaching, &elsewhere, &beside)).await;
+    let mut done = done.map_err(error_of)?;
+    done.findings.requested = requested;
+    Ok(Some(done))
 }
 
-/// Writes the status, if it is another one than the cluster has, and gives back the provisioner as it is then.
-async fn write_status(
-    provisioner: &CoderProvisioner,
-    written: Option<&CoderProvisionerStatus>,
-    next: CoderProvisionerStatus,
-    shared: &Shared,
-) -> Result<CoderProvisioner, kube::Error> {
-    if written == Some(&next) {
-        return Ok(provisioner.clone());
-    }
-    let changed = CoderProvisioner { status: Some(next), ..provisioner.clone() };
-    let namespace = provisioner.namespace().unwrap_or_default();
-    let provisioners = Api::<CoderProvisioner>::namespaced(shared.client.clone(), &namespace);
-    // With the version that was read: of two writers one is refused and looks again.
-    let written = provisioners.replace_status(&provisioner.name_any(), &writes(), &changed).await?;
-    note_written(&written, shared);
-    Ok(written)
+/// When coderd wants to be asked again.
+fn retry_after(trouble: &Trouble) -> Option<Duration> {
+    if let Trouble::Remote(error) = trouble { error.retry_after() } else { None }
 }

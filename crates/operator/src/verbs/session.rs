@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Assessment, Door};
+use engine::{Assessment, Door, Runner};
 use futures::{StreamExt as _, stream};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -16,7 +16,7 @@ use crate::{
     deployment::{self, DeploymentRef},
     exit::{Exit, Failure},
     lookup::Sources,
-    manifests::{self, Manifests, Placed, SkipReason, Skipped, in_order},
+    manifests::{self, Manifests, NOT_APPLIED, Placed, SkipReason, Skipped, in_order},
     render::{Row, View},
     secrets,
     terminal::{WARNING, can_ask, print, print_styled, say, say_as, say_styled},
@@ -68,6 +68,11 @@ impl Session {
         in_order(&mut subjects);
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
             skipped.push(suspended.skipped(SkipReason::Suspended, "suspended"));
+        }
+        if let Access::Write { .. } = access {
+            for placed in subjects.extract_if(.., |it| it.subject.runner() == Runner::Controller) {
+                skipped.push(placed.skipped(SkipReason::Controller, NOT_APPLIED));
+            }
         }
         for skipped in &skipped {
             self.note(&format!("skipped {skipped}"));

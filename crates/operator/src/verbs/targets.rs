@@ -7,7 +7,7 @@ use client::{AddressPolicy, Class, Client};
 use engine::{
     Blocked, Cluster as _, Credentials, Endpoint, Reference, World,
     control_plane::access::OperatorToken,
-    endpoint::endpoint,
+    endpoint::{endpoint, place},
     lookup::Lookup as _,
     objects::Key,
     ports::Reading,
@@ -79,9 +79,9 @@ impl Target {
 }
 
 impl Target {
-    /// Puts manifests that are kept in Secrets beside the cluster with these, and returns where that is. `None` where there are
+    /// Puts manifests that need a cluster beside it, and returns where that is. `None` where there are
     /// none, and where there is no cluster: then their plans say so.
-    pub(super) async fn settle(&mut self, sources: &Sources) -> Result<Option<String>, Failure> {
+    pub(super) async fn settle(&mut self, sources: &Arc<Sources>) -> Result<Option<String>, Failure> {
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }
@@ -107,7 +107,8 @@ impl Target {
             }
             placed.subject.settle_in(default, stored.as_ref());
         }
-        let beside = Beside { cluster, memory: Arc::default(), writes_status: false };
+        let lookup = Arc::clone(sources) as _;
+        let beside = Beside { cluster, lookup, memory: Arc::default(), writes_status: false };
         self.world = self.world.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))
     }
@@ -119,19 +120,24 @@ pub(super) struct Planes(BTreeMap<Named, OpenPlane>);
 
 impl Planes {
     /// Finds the control plane of every manifest and a client for each; those found before are kept. Fails with the first
-    /// that cannot be used.
+    /// that cannot be used by a manifest that needs the deployment.
     pub(super) async fn open(
         &mut self,
         subjects: &[Placed],
         sources: &Sources,
         sessions: &Sessions,
     ) -> Result<(), Unopened> {
-        for placed in subjects {
+        let needing = |needs: bool| subjects.iter().filter(move |it| it.subject.needs_deployment() == needs);
+        for placed in needing(true).chain(needing(false)) {
             let named = placed.plane();
             if self.0.contains_key(&named) {
                 continue;
             }
-            let opened = open_plane(&named, sources, sessions).await.map_err(|unopened| {
+            let opened = match open_plane(&named, sources, sessions).await {
+                Err(_) if !placed.subject.needs_deployment() => open_without_access(&named, sources).await,
+                opened => opened,
+            };
+            let opened = opened.map_err(|unopened| {
                 let Unopened { failure: Failure { error, exit }, may_come } = unopened;
                 // The first manifest that refers to it is the place to look at.
                 let error = anyhow::anyhow!("{}: {error:#}", placed.place);
@@ -165,11 +171,14 @@ struct OpenPlane {
     expected: Option<Uuid>,
 }
 
-async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Result<OpenPlane, Unopened> {
-    let refused = |message: String, may_come: bool, exit: Exit| {
-        let error = anyhow::anyhow!("CoderControlPlane {named}: {message}");
-        Unopened { failure: Failure { error, exit }, may_come }
-    };
+fn refused(named: &Named, Refused { message, may_come, exit }: Refused) -> Unopened {
+    let error = anyhow::anyhow!("CoderControlPlane {named}: {message}");
+    Unopened { failure: Failure { error, exit }, may_come }
+}
+
+/// The manifest of a control plane, from the files or the cluster.
+async fn find_plane(named: &Named, sources: &Sources) -> Result<CoderControlPlane, Unopened> {
+    let refused = |message: String, may_come, exit| refused(named, Refused { message, may_come, exit });
     let plane = match sources.control_plane(&named.namespace, &named.name).await {
         Ok(Some(plane)) => plane,
         Ok(None) => {
@@ -183,7 +192,21 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
             return Err(refused(format!("{}: give --url", unreadable.words()), false, Exit::Usage));
         }
     };
-    let plane = placed(plane, sources).await;
+    Ok(placed(plane, sources).await)
+}
+
+/// A control plane whose manifests need no deployment: with a client that has no credentials.
+async fn open_without_access(named: &Named, sources: &Sources) -> Result<OpenPlane, Unopened> {
+    let invalid = |message| refused(named, Refused { message, may_come: false, exit: Exit::Usage });
+    let plane = find_plane(named, sources).await?;
+    let endpoint = place(&plane, sources).await.map_err(|blocked| invalid(blocked.message))?;
+    let client = reach(&endpoint, None, AddressPolicy::Any).map_err(invalid)?;
+    let deployment = DeploymentRef::declared(named, &endpoint.url);
+    Ok(OpenPlane { deployment, client, expected: expected(&plane) })
+}
+
+async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Result<OpenPlane, Unopened> {
+    let plane = find_plane(named, sources).await?;
     let endpoint = endpoint(&plane, sources).await.map_err(|Blocked { reason, message }| {
         // Files do not change while the command waits; a cluster does.
         let may_come = sources.has_asked() && ![Reason::Invalid, Reason::SecretNotAllowed].contains(&reason);
@@ -194,14 +217,14 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
         };
         let is_managed = plane.spec.external.is_none();
         let hint = if is_managed { ": give its address with --url" } else { "" };
-        refused(message + hint, may_come, exit)
+        refused(named, Refused { message: message + hint, may_come, exit })
     })?;
     let expected = expected(&plane);
     let client = match &endpoint.credentials {
         Credentials::Ours => enter_managed(&plane, &endpoint, sources).await,
         _ => enter(&endpoint, expected, sessions).await,
     };
-    let client = client.map_err(|Refused { message, may_come, exit }| refused(message, may_come, exit))?;
+    let client = client.map_err(|it| refused(named, it))?;
     Ok(OpenPlane { deployment: DeploymentRef::declared(named, &endpoint.url), client, expected })
 }
 
@@ -329,9 +352,92 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use engine::{Assessment, Door, Invalid, Report, Subject, objects::Live};
+    use futures::future::{BoxFuture, pending};
     use serde_json::json;
+    use tokio::sync::OnceCell;
 
     use super::*;
+    use crate::manifests::Place;
+
+    /// A manifest of the control plane `main`, which only its need of a deployment is asked of.
+    struct Declared {
+        needs_deployment: bool,
+    }
+
+    impl Subject for Declared {
+        fn reference(&self) -> Reference {
+            let (kind, namespace) = ("CoderControlPlane".to_owned(), Some("platform".to_owned()));
+            Reference { kind, namespace, name: "main".to_owned() }
+        }
+
+        fn target(&self) -> String {
+            "objects".to_owned()
+        }
+
+        fn control_plane(&self) -> &'static str {
+            "main"
+        }
+
+        fn rank(&self) -> u8 {
+            0
+        }
+
+        fn is_suspended(&self) -> bool {
+            false
+        }
+
+        fn needs_cluster(&self) -> bool {
+            true
+        }
+
+        fn needs_deployment(&self) -> bool {
+            self.needs_deployment
+        }
+
+        fn settle_in(&mut self, _: &str, _: Option<&Live>) {}
+
+        fn promise(&self, _: &mut Promises) {}
+
+        fn check(&self) -> Result<(), Invalid> {
+            Ok(())
+        }
+
+        fn assess<'a>(&'a mut self, _: &'a World, _: Door) -> BoxFuture<'a, Assessment> {
+            Box::pin(pending())
+        }
+
+        fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
+            Box::pin(pending())
+        }
+
+        fn carry_out<'a>(&'a self, _: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
+            Box::pin(pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn control_plane_without_access_is_open_to_manifests_that_need_no_deployment() {
+        let managed = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main", "namespace": "platform"}, "spec": {}});
+        let planes =
+            BTreeMap::from([(Named::new("platform", "main"), serde_json::from_value(managed).unwrap())]);
+        let cluster = OnceCell::new_with(Some(Err("nowhere".to_owned())));
+        let sources = Sources { planes, cluster, ..Sources::default() };
+        let subject = |needs_deployment: bool| Placed {
+            subject: Box::new(Declared { needs_deployment }),
+            place: Place::default(),
+        };
+        let open = async |subjects: &[Placed]| {
+            let mut planes = Planes::default();
+            planes.open(subjects, &sources, &Sessions::default()).await.map(|()| planes.0.len())
+        };
+        assert_eq!(open(&[subject(false)]).await.ok(), Some(1));
+        for refused in [&[subject(true)][..], &[subject(false), subject(true)]] {
+            let Err(unopened) = open(refused).await else { panic!("the deployment has no credentials") };
+            assert!(unopened.failure.error.to_string().contains(NOT_HERE), "{:#}", unopened.failure.error);
+        }
+    }
 
     #[test]
     fn the_deployment_to_expect_is_the_known_one_or_the_one_that_is_accepted_in_its_place() {

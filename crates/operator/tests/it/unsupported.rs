@@ -22,6 +22,11 @@ fn organization() -> String {
     manifest("CoderOrganization", "alpha", "{controlPlaneRef: {name: main}}")
 }
 
+/// A control plane that no manifest refers to.
+fn spare() -> String {
+    manifest("CoderControlPlane", "spare", "{replicas: 2}")
+}
+
 fn plane() -> String {
     manifest("CoderControlPlane", "main", "{replicas: 2, serviceAccount: {disableCreate: true}}")
 }
@@ -35,35 +40,45 @@ fn run(args: &[&str], expected: i32) -> String {
 #[test]
 fn manifest_that_no_verb_can_handle_is_a_usage_error() {
     let folder = Folder::new("unsupported-alone");
-    for (file, text, object) in [
-        ("provisioner.yaml", provisioner(), "CoderProvisioner platform/linux"),
-        ("plane.yaml", plane(), "CoderControlPlane platform/main"),
-    ] {
-        let file = folder.write(file, &text);
-        for verb in VERBS {
-            for flags in [&[][..], &["--skip-unsupported"]] {
-                let told = run(&[verb, flags, &["-f", &file]].concat(), 2);
-                assert!(told.contains(&format!("{file}:2: {object}: ")), "{told}");
-                assert!(told.contains("nothing was changed") && told.contains("no other manifest"), "{told}");
-            }
+    let file = folder.write("plane.yaml", &plane());
+    for verb in VERBS {
+        for flags in [&[][..], &["--skip-unsupported"]] {
+            let told = run(&[verb, flags, &["-f", &file]].concat(), 2);
+            assert!(told.contains(&format!("{file}:2: CoderControlPlane platform/main: ")), "{told}");
+            assert!(told.contains("nothing was changed") && told.contains("no other manifest"), "{told}");
         }
     }
 }
 
 #[test]
+fn provisioner_is_compared_in_a_cluster_and_skipped_by_apply() {
+    let folder = Folder::new("unsupported-provisioner");
+    let file = folder.write("a.yaml", &provisioner());
+    for verb in ["plan", "verify"] {
+        let told = run(&[verb, "-f", &file], 5);
+        assert!(told.contains("CoderProvisioner platform/linux: provisioner platform/linux"), "{told}");
+        assert!(told.contains("NeedsCluster: "), "{told}");
+    }
+    let note = "applied by the controllers (`coder-operator run`), not by `apply`";
+    let told = run(&["apply", "--yes", "-f", &file], 0);
+    assert!(told.contains(&format!("skipped {file}:2: CoderProvisioner platform/linux: {note}")), "{told}");
+    let told = run(&["apply", "--yes", "--quiet", "-o", "json", "-f", &file], 0);
+    let result: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(result["objects"], serde_json::json!([]));
+    assert_eq!(result["skipped"][0]["reason"], "Controller");
+}
+
+#[test]
 fn mixed_set_is_a_usage_error_until_the_rest_is_skipped_on_request() {
     let folder = Folder::new("unsupported-mixed");
-    let file = folder.write("a.yaml", &(provisioner() + &organization()));
+    let file = folder.write("a.yaml", &(spare() + &organization()));
     for verb in VERBS {
         let told = run(&[verb, &["-f", &file]].concat(), 2);
-        assert!(
-            told.contains("a.yaml:2: CoderProvisioner platform/linux: only `coder-operator run`"),
-            "{told}"
-        );
+        assert!(told.contains("a.yaml:2: CoderControlPlane platform/spare: it names no licence"), "{told}");
         assert!(told.contains("give --skip-unsupported to skip them"), "{told}");
         let told = run(&[verb, &["--skip-unsupported", "-f", &file]].concat(), 1);
         assert!(
-            told.contains("skipped ") && told.contains("a.yaml:2: CoderProvisioner platform/linux"),
+            told.contains("skipped ") && told.contains("a.yaml:2: CoderControlPlane platform/spare"),
             "{told}"
         );
         assert!(told.contains("1 failed, 1 skipped"), "{told}");
@@ -72,7 +87,7 @@ fn mixed_set_is_a_usage_error_until_the_rest_is_skipped_on_request() {
     let result: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(result["objects"][0]["name"], "alpha");
     assert_eq!(result["skipped"][0]["reason"], "Unsupported");
-    assert_eq!(result["skipped"][0]["kind"], "CoderProvisioner");
+    assert_eq!(result["skipped"][0]["kind"], "CoderControlPlane");
     assert_eq!(
         (result["skipped"][0]["namespace"].as_str(), result["skipped"][0]["line"].as_u64()),
         (Some("platform"), Some(2))

@@ -63,6 +63,7 @@ impl Deployment {
     pub(super) fn world_with(&self, promises: Promises) -> World {
         World::new(self.client.clone(), promises).beside(Beside {
             cluster: Arc::clone(&self.desk) as _,
+            lookup: Arc::clone(&self.desk) as _,
             memory: Arc::default(),
             writes_status: false,
         })

@@ -51,7 +51,7 @@ async fn plane(token: &'static str) -> Plane {
         made_from,
         &client,
         Uuid::nil(),
-        Beside { cluster, memory: Arc::default(), writes_status: true },
+        Beside { cluster, lookup: Arc::new(Token(token)), memory: Arc::default(), writes_status: true },
     )
 }
 

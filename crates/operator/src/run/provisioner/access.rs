@@ -7,9 +7,10 @@ use std::{
 
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use engine::{
-    Blocked, Lookup as _, Trouble,
+    Blocked, Freshness, Lookup as _, Trouble,
     endpoint::{DeclaredOrigin, declared_place},
     lookup,
+    provisioner::reach::{Reached, Unreached},
 };
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
@@ -17,7 +18,7 @@ use secrecy::ExposeSecret as _;
 use super::{Context, plane_of};
 use crate::{
     cluster::Cluster,
-    deployment::reach,
+    deployment,
     run::{
         Shared,
         control_plane::check_address,
@@ -67,6 +68,17 @@ pub(super) async fn control_plane(
             Err(unavailable(format!("control plane {name} cannot be read: {}", unreadable.words())))
         }
     }
+}
+
+/// Finds the control plane of a provisioner and a deployment that takes our credentials, read as recently as `need`.
+pub(super) async fn reach(
+    provisioner: &CoderProvisioner,
+    need: Freshness,
+    context: &Context,
+) -> Result<Reached, Unreached> {
+    let declared = control_plane(provisioner, &context.shared).await.map_err(Unreached::ControlPlane)?;
+    let plane = access(provisioner, &declared, context).await.map_err(Unreached::Access)?;
+    Ok(Reached { declared, world: plane.world(need), deployment_id: plane.deployment() })
 }
 
 /// Whether the control plane is declared, and nobody has looked at it since we started.
@@ -127,20 +139,20 @@ async fn bootstrap(
     check_address(&endpoint.url, shared)?;
     let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
     let origin = place.with(token.expose_secret().as_bytes());
-    let deployment = plane.status.as_ref().and_then(|it| it.deployment_id.as_ref()?.parse().ok());
-    let is_same = |it: &Arc<Plane>| it.is_of(&origin) && Some(it.deployment()) == deployment;
+    let expected = plane.status.as_ref().and_then(|it| it.deployment_id.as_ref()?.parse().ok());
+    let is_same = |it: &Arc<Plane>| it.is_of(&origin) && Some(it.deployment()) == expected;
     if let Some(known) = known.filter(is_same) {
         return Ok(known);
     }
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => reach(&endpoint, None, shared.addresses)
+        None => deployment::reach(&endpoint, None, shared.addresses)
             .map_err(|message| Blocked { reason: Reason::Invalid, message })?
             .observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await?;
-    if deployment.is_some_and(|it| it != build.deployment_id) {
+    if expected.is_some_and(|it| it != build.deployment_id) {
         let message = format!("another deployment answers at {}: see its control plane", endpoint.url);
         return Err(Blocked { reason: Reason::DeploymentChanged, message }.into());
     }

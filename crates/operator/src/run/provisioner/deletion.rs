@@ -7,9 +7,14 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
 use engine::{
-    Blocked, Freshness, Trouble,
+    Blocked, Cluster as _, Freshness, Trouble,
+    objects::{Key, Live},
+    ports::{ClusterError, List, Only, Reading},
     provisioner::{
-        holder, names,
+        holder,
+        keys::{pods, recorded},
+        names,
+        reconcile::write_status,
         report::{self, Findings},
         secret,
     },
@@ -19,27 +24,20 @@ use engine::{
     },
 };
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Preconditions},
-    core::SelectorExt as _,
-    runtime::controller::Action,
-};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt as _, core::SelectorExt as _, runtime::controller::Action};
 use tokio::time::Instant;
 
 use super::{
     Context, access,
-    around::{revoke_at, revoke_elsewhere},
+    elsewhere::{revoke_at, revoke_elsewhere},
     plane_of,
-    stages::{known_pods, recorded},
-    write_status,
 };
 use crate::run::{
     Shared,
     control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
-    letting_go::{answer, is_terminating, plane},
-    owned,
+    kube_cluster::error_of,
+    letting_go::{is_terminating, plane},
     pass::{About, Ending as PassEnding},
     planes::Plane,
     record::{is_held, leave_behind, release},
@@ -178,7 +176,9 @@ async fn say(
     let mut before = provisioner.status.clone().unwrap_or_default();
     before.termination_grace_period_seconds = Some(grace);
     let next = report::status(provisioner, before, &findings, Timestamp::now());
-    write_status(provisioner, provisioner.status.as_ref(), next, &context.shared).await.map(drop)
+    let written =
+        write_status(provisioner, provisioner.status.as_ref(), next, &*context.shared.cluster).await;
+    written.map(drop).map_err(error_of)
 }
 
 /// What is left of the daemons of a provisioner that is being deleted.
@@ -199,12 +199,11 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn new(object: &str, failed: &str, is_there: bool, error: &kube::Error) -> Self {
-        let is_refused =
-            matches!(error, kube::Error::Api(status) if [400, 403, 405, 422].contains(&status.code));
+    fn new(object: &str, failed: &str, is_there: bool, error: &ClusterError) -> Self {
+        let is_refused = matches!(error.code(), Some(400 | 403 | 405 | 422));
         let reason = if is_refused { Reason::NotApplied } else { Reason::Deleting };
         let is = if is_there { "is" } else { "may be" };
-        let failed = format!("{object} cannot be {failed}: {}", answer(error));
+        let failed = format!("{object} cannot be {failed}: {error}");
         Self { reason, left: format!("{object} {is} left behind: {failed}"), failed }
     }
 
@@ -223,15 +222,19 @@ impl Refusal {
 
 /// Deletes the Deployments. Returns the pods that are still there, and what the API server did not do.
 async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daemons {
-    let namespace = provisioner.namespace().unwrap_or_default();
+    let (namespace, cluster) = (provisioner.namespace().unwrap_or_default(), &*shared.cluster);
     let names = [Some(names::workload(provisioner)), names::former_workload(provisioner)];
-    let names: Vec<String> = names.into_iter().flatten().collect();
-    let mut refusals = Vec::new();
-    let mut is_seen = false;
-    for name in &names {
-        let seen = owned::deployment(shared, &namespace, name).await;
-        is_seen |= matches!(&seen, Ok(Some(_)));
-        refusals.extend(delete_deployment(name, seen, provisioner, shared).await.err());
+    let keys = names.into_iter().flatten().map(|it| Key::new("apps/v1", "Deployment", &namespace, &it));
+    let keys: Vec<Key> = keys.collect();
+    let labels = names::wide_selector(provisioner);
+    let list = List { api_version: "apps/v1", kind: "Deployment", namespace: Some(&namespace), labels };
+    let (seen, mut refusals) = match cluster.list(&list, Reading::Known).await {
+        Ok(found) => (found, Vec::new()),
+        Err(error) => (Vec::new(), vec![Refusal::new(&named(&keys[0]), "read", false, &error)]),
+    };
+    let seen: Vec<Live> = seen.into_iter().filter(|it| keys.contains(&it.key)).collect();
+    for deployment in &seen {
+        refusals.extend(delete_deployment(deployment, provisioner, shared).await.err());
     }
     let (since, left) = remaining_pods(provisioner, shared).await;
     let pods = left.unwrap_or_else(|error| {
@@ -239,58 +242,62 @@ async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daem
         Vec::new()
     });
     // The watch shows no Deployment that has lost its labels.
-    if !is_seen && pods.iter().any(|it| it.metadata.deletion_timestamp.is_none()) {
-        let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-        for name in &names {
-            let found = deployments.get_opt(name).await;
-            refusals.extend(delete_deployment(name, found, provisioner, shared).await.err());
+    if seen.is_empty() && pods.iter().any(|it| it.metadata.deletion_timestamp.is_none()) {
+        for key in &keys {
+            let done = match cluster.get(key, Reading::Now).await {
+                Ok(Some(deployment)) => delete_deployment(&deployment, provisioner, shared).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(Refusal::new(&named(key), "read", false, &error)),
+            };
+            refusals.extend(done.err());
         }
     }
     Daemons { pods, refusals, since }
 }
 
-/// The pods that are still there, and since when keys have to be read that are revoked because there are none. The watch may be behind: that there are none is read from the API server, in one list for
-/// all deletions of a round.
+/// The pods that are still there, and the instant after which a list of keys has to begin so that keys are revoked for the lack of
+/// pods. The watch may be behind: an empty list is read from the API server, once for all deletions of a round.
 async fn remaining_pods(
     provisioner: &CoderProvisioner,
     shared: &Shared,
-) -> (Instant, Result<Vec<Pod>, kube::Error>) {
-    match known_pods(provisioner, shared).await {
+) -> (Instant, Result<Vec<Pod>, ClusterError>) {
+    match pods(provisioner, Reading::Known, &*shared.cluster).await {
         Ok(known) if known.is_empty() => {}
         known => return (Instant::now(), known),
     }
     let round = shared.rounds.join().await;
     let namespace = provisioner.namespace().unwrap_or_default();
-    let list = async || owned::list::<Pod>(shared, &namespace, &names::all_selector()).await;
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    let list = async || cluster.find::<Pod>(&namespace, &names::all_selector(), Reading::Now).await;
     let listed = shared.rounds.pods(round, &namespace, list).await;
     let selector = names::wide_selector(provisioner);
     let is_its = |it: &&Pod| it.metadata.labels.as_ref().is_some_and(|it| selector.matches(it));
     (round.began(), listed.map(|it| it.iter().filter(is_its).cloned().collect()))
 }
 
-/// Deletes the Deployment of that name as it was read, if the provisioner owns it.
+/// Deletes a Deployment that was read, if the provisioner owns it.
 async fn delete_deployment(
-    name: &str,
-    found: Result<Option<Deployment>, kube::Error>,
+    deployment: &Live,
     provisioner: &CoderProvisioner,
     shared: &Shared,
 ) -> Result<(), Refusal> {
-    let object = format!("Deployment {name}");
-    let found = found.map_err(|error| Refusal::new(&object, "read", false, &error))?;
-    let is_ours = |it: &Deployment| {
-        it.owner_references().iter().any(|it| Some(&it.uid) == provisioner.metadata.uid.as_ref())
-    };
-    let is_going = |it: &Deployment| it.metadata.deletion_timestamp.is_some();
-    let Some(deployment) = found.filter(|it| is_ours(it) && !is_going(it)) else { return Ok(()) };
-    let namespace = provisioner.namespace().unwrap_or_default();
-    let deployments = Api::<Deployment>::namespaced(shared.client.clone(), &namespace);
-    let preconditions = Some(Preconditions { uid: deployment.uid(), resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::background() };
-    match deployments.delete(name, &params).await {
-        // It is gone, or another object of that name has come since.
-        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-        done => done.map(drop).map_err(|error| Refusal::new(&object, "deleted", true, &error)),
+    let metadata = deployment.metadata();
+    let owners = metadata.owner_references.iter().flatten();
+    let is_ours = owners.map(|it| &it.uid).any(|it| Some(it) == provisioner.metadata.uid.as_ref());
+    if !is_ours || metadata.deletion_timestamp.is_some() {
+        return Ok(());
     }
+    let only = Only { uid: metadata.uid.as_deref().unwrap_or_default(), version: None };
+    match shared.cluster.delete(&deployment.key, only).await {
+        // Another object of that name has come since.
+        Err(error) if error.is_conflict() => Ok(()),
+        done => done.map_err(|error| Refusal::new(&named(&deployment.key), "deleted", true, &error)),
+    }
+}
+
+/// An object as messages name it.
+fn named(key: &Key) -> String {
+    format!("{} {}", key.kind, key.name)
 }
 
 fn waits_for(pods: &[Pod]) -> Option<Blocked> {

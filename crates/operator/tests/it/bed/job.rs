@@ -22,7 +22,7 @@ use crate::support::{Folder, bare};
 const SECRET: &str = "eks-provisioner-key";
 
 /// A Job's account in a namespace of its own: it has the rights that are shipped for the command line, and no others.
-struct Job {
+pub(super) struct Job {
     client: Client,
     namespace: String,
     kubeconfig: PathBuf,
@@ -35,6 +35,12 @@ impl Job {
         let client = bed.client().await.unwrap();
         install(&client).await;
         let namespace = bed.namespace(name).await.unwrap();
+        Self::in_namespace(&client, &namespace, name).await
+    }
+
+    /// The same in a namespace that is there. `name` is that of the folder for the manifests.
+    pub(super) async fn in_namespace(client: &Client, namespace: &str, name: &str) -> Self {
+        let (bed, client, namespace) = (testbed::shared().unwrap(), client.clone(), namespace.to_owned());
         let account = Account::named(&namespace, "deploys");
         account.create(&client).await;
         account.add_rules(&client, &namespace, &documents("cli.yaml")[0]["rules"]).await;
@@ -51,7 +57,7 @@ impl Job {
     }
 
     /// The manifests as a file.
-    fn write(&self, manifests: &[Value]) -> String {
+    pub(super) fn write(&self, manifests: &[Value]) -> String {
         let document = |manifest: &Value| {
             let mut manifest = manifest.clone();
             manifest["metadata"]["namespace"] = self.namespace.clone().into();
@@ -60,7 +66,7 @@ impl Job {
         self.folder.write("set.yaml", &manifests.iter().map(document).collect::<String>())
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
         command.env("KUBECONFIG", &self.kubeconfig);
         command

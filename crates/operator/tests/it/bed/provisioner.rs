@@ -1,6 +1,7 @@
 //! Provisioners with real daemons: from nothing to daemons that coderd sees, through rotations, to nothing again.
 
 mod authority;
+mod command_line;
 mod conditions;
 mod crashes;
 mod daemons;

@@ -185,7 +185,7 @@ async fn is_secret(stage: &Stage, values: &BTreeSet<String>, status: &Value) {
     let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap();
     assert!(events.items.iter().any(|it| it.reason.as_deref() == Some("KeyMinted")));
     let lines = stage.operator.said();
-    assert!(lines.iter().any(|it| it["message"] == "a key was made"));
+    assert!(lines.iter().any(|it| it["message"] == "provisioner key alpha was made"));
     let told = [
         serde_json::to_string(&lines).unwrap(),
         serde_json::to_string(&events.items).unwrap(),

@@ -1,24 +1,20 @@
-//! What is around the keys of one provisioner: other deployments, and the first status.
+//! Keys of other deployments than the one that a provisioner uses now.
 
-use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
+use api::Reason;
 use engine::{
     Blocked, Freshness, Outcome, Trouble,
-    provisioner::report::{self, Findings},
     provisioner_keys::{
         Names, Retiring, Revoked,
         coderd::{revoke, revoke_as_read},
     },
 };
 use jiff::Timestamp;
-use kube::runtime::events::EventType;
-use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::run::{
     Shared,
     letting_go::{Obstacle, plane},
     planes::Plane,
-    record::publish,
     wake::PERIODIC,
 };
 
@@ -63,29 +59,5 @@ pub(super) async fn revoke_at(
             revoke_as_read(&world, retiring, is_ours_by_name, now).await
         }
         None => revoke(&plane.world(PERIODIC), retiring, is_ours_by_name, now).await,
-    }
-}
-
-/// The fields of the first status of a provisioner. Empty where it has one.
-pub(super) fn first_status(provisioner: &Value) -> Map<String, Value> {
-    let Ok(provisioner) = serde_json::from_value::<CoderProvisioner>(provisioner.clone()) else {
-        return Map::new();
-    };
-    if report::is_begun(&provisioner) {
-        return Map::new();
-    }
-    let before = provisioner.status.clone().unwrap_or_default();
-    let CoderProvisionerStatus { observed_generation, conditions, phase, .. } =
-        report::status(&provisioner, before, &Findings::default(), Timestamp::now());
-    let fields = json!({"observedGeneration": observed_generation, "conditions": conditions, "phase": phase});
-    fields.as_object().cloned().unwrap_or_default()
-}
-
-/// Reports the keys that were minted. Nothing of it is secret.
-pub(super) fn report_minted(provisioner: &CoderProvisioner, minted: Vec<String>, shared: &Shared) {
-    for name in minted {
-        tracing::info!(key = name, "a key was made");
-        let note = format!("provisioner key {name} was made");
-        publish(provisioner, EventType::Normal, (Reason::KeyMinted, "Create"), &note, shared);
     }
 }

@@ -1,0 +1,234 @@
+//! Provisioners without Kubernetes: the reconcile of the controllers, and the comparison of the command line.
+
+use std::sync::Arc;
+
+use api::{CoderProvisioner, Reason};
+use engine::{
+    Action, Assessment, Decision, Door, Outcome, Trouble, Verdict, World,
+    objects::{Key, Live},
+    provisioner::{
+        reach::{Reached, Unreached},
+        reconcile::{Reconciled, reconcile, write_status},
+        report,
+    },
+    provisioner_keys::{Retiring, Revoked},
+    world::{Beside, Promises},
+};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::MemoryCluster,
+    sheet::{DEPLOYMENT, Sheet},
+    support::subject,
+};
+
+const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
+const WORKLOAD: &str = "provisioner-alpha";
+const SECRET: &str = "alpha-provisioner-key";
+
+/// A coderd and a cluster in memory, and the manifest of a provisioner.
+struct Scene {
+    sheet: Arc<Sheet>,
+    cluster: Arc<MemoryCluster>,
+    manifest: Value,
+}
+
+impl Scene {
+    fn new(spec: &Value) -> Self {
+        let home = json!([{"id": HOME, "name": "coder", "display_name": "Coder", "is_default": true}]);
+        let sheet = Sheet::new(&json!({"organizations": home}));
+        let cluster = Arc::<MemoryCluster>::default();
+        let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}});
+        cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main", "namespace": "platform"}, "spec": {"external": external}}));
+        let mut whole = json!({"controlPlaneRef": {"name": "main"}, "replicas": 2,
+            "extraEnv": [{"name": "TF_TOKEN", "value": "hunter2"}]});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": "alpha", "namespace": "platform", "generation": 1}, "spec": whole});
+        Self { sheet, cluster, manifest }
+    }
+
+    fn beside(&self) -> Beside {
+        Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            lookup: Arc::clone(&self.cluster) as _,
+            memory: Arc::default(),
+            writes_status: true,
+        }
+    }
+
+    fn world(&self) -> World {
+        World::new(self.sheet.client(), Promises::default()).beside(self.beside())
+    }
+
+    /// The provisioner as the cluster has it.
+    fn stored(&self) -> Value {
+        if self.cluster.find("CoderProvisioner", "alpha").is_none() {
+            self.cluster.set(&self.manifest);
+        }
+        self.cluster.find("CoderProvisioner", "alpha").unwrap()
+    }
+
+    /// One reconcile of the controllers, with its status written.
+    async fn reconcile(&self, reached: Result<Reached, Unreached>) -> Reconciled {
+        let stored: CoderProvisioner = serde_json::from_value(self.stored()).unwrap();
+        let elsewhere = |_: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
+            Box::pin(async { Ok(Revoked::OutOfReach) })
+        };
+        let beside = self.beside();
+        let reaching = std::future::ready(reached);
+        let done = Box::pin(reconcile(stored, reaching, &elsewhere, &beside)).await.unwrap();
+        let known = done.provisioner.status.clone().unwrap_or_default();
+        let next = report::status(&done.provisioner, known, &done.findings, beside.cluster.now());
+        write_status(&done.provisioner, done.written.as_ref(), next, &*beside.cluster).await.unwrap();
+        done
+    }
+
+    fn reached(&self) -> Reached {
+        let mut declared = self.cluster.find("CoderControlPlane", "main").unwrap();
+        declared["status"] = json!({"version": "v2.36.0"});
+        Reached {
+            declared: serde_json::from_value(declared).unwrap(),
+            world: self.world(),
+            deployment_id: DEPLOYMENT.parse().unwrap(),
+        }
+    }
+
+    /// What the command line shows of the manifest. Nothing is written by it.
+    async fn assess(&self, world: &World) -> Assessment {
+        let mut subject = subject(&self.manifest);
+        let stored = self.cluster.find("CoderProvisioner", "alpha").and_then(Live::new);
+        subject.settle_in("platform", stored.as_ref());
+        let before = (self.sheet.writes().len(), self.cluster.writes());
+        let assessment = subject.assess(world, Door::CommandLine).await;
+        assert_eq!((self.sheet.writes().len(), self.cluster.writes()), before, "it only reads");
+        assessment
+    }
+
+    /// The reason and the message for which an assessment stopped.
+    async fn stopped(&self, world: &World) -> (Reason, String) {
+        match self.assess(world).await.verdict {
+            Verdict::Stopped(Outcome::Blocked(blocked)) => (blocked.reason, blocked.message),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn decision(assessment: &Assessment) -> Decision {
+    match &assessment.verdict {
+        Verdict::Decided(decision) => *decision,
+        Verdict::Stopped(outcome) => panic!("{outcome:?}"),
+    }
+}
+
+#[tokio::test]
+async fn reconcile_creates_key_and_objects_and_the_second_one_writes_nothing() {
+    let scene = Scene::new(&json!({}));
+    let first = scene.reconcile(Ok(scene.reached())).await;
+    assert!(first.findings.changed && first.trouble.is_none(), "{:?}", first.findings);
+    let secret = scene.cluster.find("Secret", SECRET).unwrap();
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["name"], "alpha");
+    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap();
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let stored = scene.stored();
+    assert_eq!(stored["status"]["provisionerKeyName"], "alpha");
+    assert_eq!(first.findings.readiness().reason, Reason::NoReplicasReady, "no pod runs here");
+    let before = (scene.sheet.writes().len(), scene.cluster.writes());
+    let second = scene.reconcile(Ok(scene.reached())).await;
+    assert!(!second.findings.changed, "{:?}", second.findings);
+    assert_eq!((scene.sheet.writes().len(), scene.cluster.writes()), before);
+}
+
+#[tokio::test]
+async fn control_plane_that_is_missing_is_reported_and_nothing_is_created() {
+    let scene = Scene::new(&json!({}));
+    let message = "there is no control plane main in this namespace: create it".to_owned();
+    let blocked = engine::Blocked { reason: Reason::ControlPlaneUnavailable, message };
+    let done = scene.reconcile(Err(Unreached::ControlPlane(blocked))).await;
+    assert_eq!(done.findings.readiness().reason, Reason::ControlPlaneUnavailable);
+    assert_eq!(scene.sheet.asked(), [""; 0]);
+    assert!(scene.cluster.find("Secret", SECRET).is_none());
+}
+
+#[tokio::test]
+async fn plan_of_a_new_provisioner_shows_key_and_objects() {
+    let scene = Scene::new(&json!({}));
+    let assessment = scene.assess(&scene.world()).await;
+    assert_eq!(decision(&assessment), Decision::Apply);
+    let steps = &assessment.plan.steps;
+    assert!(steps.iter().all(|it| it.action == Action::Create), "{steps:?}");
+    let reasons: Vec<&str> = steps.iter().map(|it| it.reason.as_str()).collect();
+    let expected = ["a key named alpha", "ServiceAccount ", "Role ", "RoleBinding ", "Deployment "];
+    assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
+    for (reason, begins) in reasons.iter().zip(expected) {
+        assert!(reason.starts_with(begins), "{reasons:?}");
+    }
+}
+
+#[tokio::test]
+async fn plan_is_empty_once_reconciled_and_names_a_field_that_was_changed_by_hand() {
+    let scene = Scene::new(&json!({}));
+    scene.reconcile(Ok(scene.reached())).await;
+    let assessment = scene.assess(&scene.world()).await;
+    assert_eq!(decision(&assessment), Decision::Nothing, "{:?}", assessment.plan);
+
+    scene.cluster.edit("Deployment", WORKLOAD, |it| it["spec"]["replicas"] = json!(7));
+    let containers = "/spec/template/spec/containers/0/env";
+    scene.cluster.edit("Deployment", WORKLOAD, |it| {
+        let variables = it.pointer_mut(containers).unwrap().as_array_mut().unwrap();
+        variables
+            .iter_mut()
+            .filter(|it| it["name"] == "TF_TOKEN")
+            .for_each(|it| it["value"] = json!("hunter3"));
+    });
+    let assessment = scene.assess(&scene.world()).await;
+    assert_eq!(decision(&assessment), Decision::Apply);
+    let changes: Vec<_> = assessment.plan.changes().collect();
+    let replicas = changes.iter().find(|it| it.field.ends_with(": spec.replicas")).unwrap();
+    assert_eq!((&replicas.before, &replicas.after), (&json!(7), &json!(2)));
+    assert!(changes.iter().any(|it| it.field.contains("containers")), "{changes:?}");
+    assert!(!format!("{:?}", assessment.plan).contains("hunter"), "values of variables are masked");
+
+    let observed = Scene { manifest: Scene::new(&json!({"mode": "Observe"})).manifest, ..scene };
+    assert_eq!(decision(&observed.assess(&observed.world()).await), Decision::Observe);
+}
+
+#[tokio::test]
+async fn replicas_that_the_manifest_does_not_name_are_those_of_the_stored_one() {
+    let scene = Scene::new(&json!({"replicas": 5}));
+    scene.reconcile(Ok(scene.reached())).await;
+    let mut manifest = scene.manifest.clone();
+    manifest["spec"].as_object_mut().unwrap().remove("replicas");
+    let unnamed = Scene { manifest, ..scene };
+    assert_eq!(decision(&unnamed.assess(&unnamed.world()).await), Decision::Nothing);
+}
+
+#[tokio::test]
+async fn plan_reports_a_missing_cluster_control_plane_or_licence() {
+    let scene = Scene::new(&json!({}));
+    let apart = World::new(scene.sheet.client(), Promises::default());
+    assert_eq!(scene.stopped(&apart).await.0, Reason::NeedsCluster);
+
+    scene.sheet.set("features", json!([]));
+    let (reason, message) = scene.stopped(&scene.world()).await;
+    assert_eq!(reason, Reason::NotEntitled);
+    assert!(message.contains("external_provisioner_daemons"), "{message}");
+
+    scene.cluster.remove("CoderControlPlane", "main");
+    let (reason, message) = scene.stopped(&scene.world()).await;
+    assert_eq!(reason, Reason::ControlPlaneUnavailable);
+    assert!(message.contains("main is neither in the files nor in the cluster"), "{message}");
+}
+
+#[tokio::test]
+async fn object_of_another_owner_stops_the_plan_and_is_named() {
+    let scene = Scene::new(&json!({}));
+    let key = Key::new("apps/v1", "Deployment", "platform", WORKLOAD);
+    scene.cluster.set(&json!({"apiVersion": key.api_version, "kind": key.kind,
+        "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}));
+    let (reason, message) = scene.stopped(&scene.world()).await;
+    assert_eq!(reason, Reason::NotOurs);
+    assert!(message.contains(WORKLOAD), "{message}");
+}
