@@ -1,7 +1,7 @@
 //! How the operator comes to a credential of its own, keeps it and gives it up.
 //!
 //! Decisions are pure: what is recorded, what coderd shows and the time go in, steps come out. The functions that
-//! carry steps out talk to coderd only; what has to be kept goes through a [`Vault`], which the doors bring.
+//! carry steps out talk to coderd, and keep the token and its record in the [`TokenSecret`](super::token_secret::TokenSecret).
 //!
 //! Secrets that are shown once are handled the same way everywhere: the name of what is about to be made is recorded
 //! first, then it is made, then secret and record are written together. After a crash the record names what was lost.
@@ -24,5 +24,5 @@ pub use desk::Desk;
 pub use end::Left;
 pub use given::Lifetime;
 pub use operator_token::OperatorToken;
-pub use record::{Former, Kept, OwnAccount, Record, Vault};
+pub use record::{Former, Kept, OwnAccount, Record};
 pub use tokens::{TokenNames, TokenPlan, TokenStep};

@@ -8,19 +8,13 @@ pub(super) mod given;
 pub(super) mod licensing;
 mod orphans;
 mod ours;
-mod vault;
-mod workload;
-mod workspace_roles;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{
-    CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, annotation, condition,
-    finalizer,
-};
+use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, annotation, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Blocked, Credentials, Trouble,
@@ -30,6 +24,7 @@ use engine::{
         address, operator_token_secret,
         references::{Reference, references},
         report::{self, Findings, Readiness},
+        workload,
     },
     endpoint::{DeclaredOrigin, declared, origin_secrets},
     held_back::Changes,
@@ -46,7 +41,6 @@ use kube::{
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
-        events::EventType,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -56,11 +50,13 @@ use uuid::Uuid;
 
 use self::orphans::Orphans;
 use super::{
-    Shared, drive, no_error, owned,
+    Shared, drive,
+    kube_cluster::error_of,
+    no_error, owned,
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources, Versions},
-    record::{has_finalizer, note_written, publish, set_finalizer, writes},
+    record::{has_finalizer, note_written, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -196,12 +192,12 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     shared.planes.recall_deployment(&name, recorded_deployment(&plane));
     let started = Instant::now();
     let mut changes = Changes::default();
-    let workload = match &plane.spec.external {
-        Some(_) => {
-            name_unmanaged(&plane, shared).await?;
-            None
-        }
-        None => Some(workload::keep(&mut plane, &mut changes, shared).await?),
+    let workload = if plane.spec.external.is_some() {
+        workload::report_unmanaged(&plane, &*shared.cluster).await.map_err(error_of)?;
+        None
+    } else {
+        let kept = workload::keep(&mut plane, &mut changes, &shared.plane_context()).await;
+        Some(kept.map_err(error_of)?)
     };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
@@ -272,26 +268,6 @@ async fn begin(mut plane: CoderControlPlane, shared: &Shared) -> Result<CoderCon
         plane = write_status(&plane, first, shared).await?;
     }
     Ok(plane)
-}
-
-/// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
-/// status that it writes the condition of a managed control plane is gone.
-async fn name_unmanaged(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
-    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
-    if !conditions.into_iter().any(|it| it.type_ == condition::COMPLETE) {
-        return Ok(());
-    }
-    let objects = workload::unmanaged(plane, shared).await?;
-    if !objects.is_empty() {
-        let note = format!(
-            "spec.external is set, so that these objects are not managed any more: {}. Delete them if nothing uses them; with \
-             their owner references they are deleted together with this manifest",
-            objects.join(", ")
-        );
-        tracing::warn!("{note}");
-        publish(plane, EventType::Warning, (Reason::NoLongerManaged, "Update"), &note, shared);
-    }
-    Ok(())
 }
 
 /// Blocks the dependents of a control plane that could not be proved.

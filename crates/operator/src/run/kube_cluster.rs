@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::ReplicaSet,
-        core::v1::{ObjectReference, Pod, Secret},
+        core::v1::{Namespace, ObjectReference, Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -194,6 +194,26 @@ impl Cluster for KubeCluster {
         })
     }
 
+    fn secrets<'a>(&'a self, namespace: &'a str) -> Answer<'a, Vec<ObjectMeta>> {
+        Box::pin(async move {
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
+            let found = secrets.list_metadata(&ListParams::default()).await.map_err(failure)?;
+            Ok(found.into_iter().map(|it| it.metadata).collect())
+        })
+    }
+
+    fn namespace<'a>(&'a self, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+        Box::pin(async move {
+            let namespaces = Api::<Namespace>::all(self.client.clone());
+            let found = namespaces.get_metadata_opt(name).await.map_err(failure)?;
+            Ok(found.map(|it| it.metadata))
+        })
+    }
+
+    fn served_namespace(&self) -> Option<String> {
+        self.shared.upgrade()?.namespace.clone()
+    }
+
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move {
             if reading == Reading::Known
@@ -201,7 +221,7 @@ impl Cluster for KubeCluster {
             {
                 return Ok(known);
             }
-            let served = self.shared.upgrade().and_then(|it| it.namespace.clone());
+            let served = self.served_namespace();
             let namespace = list.namespace.or(served.as_deref());
             let (objects, resource) = self.api(list.api_version, list.kind, namespace);
             let params = ListParams::default().labels(&list.labels.to_string());

@@ -30,7 +30,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
 use super::{
-    Shared, cache::Cache, controllers::Complaints, labelled::labelled, metrics::KindName, stream::received,
+    Shared, cache::Cache, controllers::Complaints, kube_cluster::error_of, metrics::KindName,
+    stream::received,
 };
 
 /// How many changes a slow controller may be behind before it reconciles everything.
@@ -109,7 +110,8 @@ pub(super) async fn objects(
     let mut found = Vec::new();
     for (_, cache) in &shared.owned.objects {
         if !cache.is_reliable().await {
-            return labelled(&KINDS, Some(namespace), labels, shared).await;
+            let cluster: &dyn engine::Cluster = &*shared.cluster;
+            return cluster.labelled(&KINDS, Some(namespace), labels).await.map_err(error_of);
         }
         let of_kind = cache.find(namespace, |it| has(it.metadata(), labels));
         found.extend(of_kind.iter().map(|it| (**it).clone()));

@@ -12,11 +12,12 @@ use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
     Blocked, Freshness, World,
+    control_plane::token_secret::FingerprintKeys,
     endpoint::DeclaredOrigin,
     world::{Beside, Promises},
 };
 use jiff::Timestamp;
-use secrecy::{SecretSlice, SecretString};
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -149,8 +150,6 @@ struct Entry {
     heard: Option<Heard>,
     /// Why no token could be minted a moment ago.
     pause: Option<Pause>,
-    /// The key of fingerprints of what its pods read.
-    fingerprint_key: Option<SecretSlice<u8>>,
 }
 
 /// A token of our own.
@@ -187,6 +186,8 @@ pub(super) struct Planes {
     released: broadcast::Sender<PlaneName>,
     /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
     rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
+    /// The keys of fingerprints of what pods read.
+    pub(super) fingerprints: FingerprintKeys,
 }
 
 impl Default for Planes {
@@ -197,6 +198,7 @@ impl Default for Planes {
             changed: channel(),
             released: channel(),
             rate_limiters: Mutex::default(),
+            fingerprints: FingerprintKeys::default(),
         }
     }
 }
@@ -266,18 +268,6 @@ impl Planes {
     pub(super) fn set_pause(&self, name: &PlaneName, pause: Option<Pause>) {
         self.change(name, |entry| {
             entry.pause = pause;
-            false
-        });
-    }
-
-    /// The key of fingerprints that was last in use.
-    pub(super) fn fingerprint_key(&self, name: &PlaneName) -> Option<SecretSlice<u8>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.fingerprint_key.clone()
-    }
-
-    pub(super) fn set_fingerprint_key(&self, name: &PlaneName, key: SecretSlice<u8>) {
-        self.change(name, |entry| {
-            entry.fingerprint_key = Some(key);
             false
         });
     }
@@ -365,6 +355,7 @@ impl Planes {
 
     /// A control plane is not declared any more.
     pub(super) fn forget(&self, name: &PlaneName) {
+        self.fingerprints.forget(name);
         let known = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if known.is_some() {
             self.tell(name);

@@ -4,19 +4,18 @@ use api::{CoderControlPlane, Reason};
 use client::{Class, Client};
 use engine::{
     Blocked, Trouble,
-    control_plane::access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
+    control_plane::{
+        access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
+        cleanup::{Cleanup, CleanupFailure},
+        token_secret::{Contents, TokenSecret},
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
-use super::{
-    check_identity,
-    deletion::{Cleanup, Failure},
-    name_of, same_deployment,
-    vault::{Contents, TokenSecret},
-};
+use super::{check_identity, name_of, same_deployment};
 use crate::run::{
     Shared,
     planes::{Minted, Origin, Pause, Plane},
@@ -36,7 +35,7 @@ pub(super) async fn token(
     let (name, now) = (name_of(plane), Timestamp::now());
     let password = account.password.expose_secret().as_bytes();
     let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
-    let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    let (secret, Contents { token: kept, mut record }) = TokenSecret::open(plane, &*shared.cluster).await?;
     // A token that was minted at another address stays there: whoever answers here may only claim to be that deployment.
     let here = client.url().as_str();
     let kept = kept.filter(|_| record.is_for(Some(here)));
@@ -52,14 +51,14 @@ pub(super) async fn token(
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let entrance = Entrance { client, deployment, account, names: &names, now };
-    let granted = match entrance.keep(kept.as_ref(), &mut record, &vault).await.map_err(Trouble::into_blocked)
-    {
-        Ok(granted) => granted,
-        Err(why) => {
-            pause(plane, &record, &why, now, shared);
-            return still_good(plane, kept.as_ref(), why, shared);
-        }
-    };
+    let granted =
+        match entrance.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
+            Ok(granted) => granted,
+            Err(why) => {
+                pause(plane, &record, &why, now, shared);
+                return still_good(plane, kept.as_ref(), why, shared);
+            }
+        };
     let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
     shared.planes.set_minted(&name, Some(minted));
     Ok(granted.token)
@@ -126,12 +125,12 @@ pub(super) fn still_good(
 pub(super) async fn end(
     plane: &CoderControlPlane,
     contents: &Contents,
-    reached: Result<&Plane, &Failure>,
+    reached: Result<&Plane, &CleanupFailure>,
     cleanup: &mut Cleanup,
 ) {
     let Contents { token: Some(token), record } = contents else { return };
     let revoked = match reached {
-        Ok(known) => revoke_all(known, token, record, plane).await.map_err(Failure::from),
+        Ok(known) => revoke_all(known, token, record, plane).await.map_err(CleanupFailure::from),
         Err(failure) => Err(failure.clone()),
     };
     if let Err(failure) = revoked {

@@ -13,6 +13,7 @@ use engine::{
         },
         admin_job_name,
         children::admin_job,
+        facts::facts,
         references::{Reference, references},
     },
     own_secrets::{self, RefusedSecret},
@@ -30,7 +31,6 @@ use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use super::workload;
 use crate::{
     cluster::Cluster,
     run::{
@@ -56,7 +56,7 @@ pub(super) struct AdminJob<'a> {
 
 impl<'a> AdminJob<'a> {
     pub(super) async fn look(plane: &'a CoderControlPlane, shared: &'a Shared) -> Result<Self, Blocked> {
-        let facts = workload::facts(plane, &[], false, shared).await?;
+        let facts = facts(plane, &[], false, &shared.plane_context()).await?;
         // What is wrong with the manifest is told by the pods that it cannot have.
         let wanted = admin_job::desire(plane, &facts).unwrap_or_default();
         if let Some(job) = &wanted {

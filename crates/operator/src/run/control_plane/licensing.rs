@@ -5,12 +5,14 @@ use client::{Client, licenses::License};
 use engine::{
     Blocked, Plan, Step, Trouble,
     control_plane::{
+        cleanup::{Cleanup, CleanupFailure},
         entitlements::Summary,
         license::{
             self, Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
             apply::intend, record::Uploaded,
         },
         report::{self, Licensing, Unread},
+        workload::check,
     },
     held_back::Changes,
     status,
@@ -20,17 +22,9 @@ use kube::{ResourceExt as _, runtime::events::EventType};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{
-    deletion::{Cleanup, Failure},
-    workload::check,
-};
 use crate::{
     cluster::Cluster,
-    run::{
-        Shared,
-        planes::Plane,
-        record::{mark_with, publish},
-    },
+    run::{Shared, kube_cluster::error_of, planes::Plane, record::publish},
 };
 
 /// A renewal is two rounds: the new one comes, the old one goes.
@@ -95,7 +89,11 @@ pub(super) fn observed(plane: &CoderControlPlane) -> Option<String> {
 }
 
 /// Deletes the licences that we installed, each by itself.
-pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>, cleanup: &mut Cleanup) {
+pub(super) async fn end(
+    record: LicenseRecord,
+    reached: Result<&Plane, &CleanupFailure>,
+    cleanup: &mut Cleanup,
+) {
     let known = match reached {
         Ok(known) => known,
         Err(failure) => return cleanup.fail(named(&record), failure.clone()),
@@ -231,7 +229,8 @@ impl Desk<'_> {
             let fields = Map::from_iter([("licenseRecord".to_owned(), Value::from(text))]);
             let is_unchanged = |now: &CoderControlPlane| recorded(now) == before;
             let fields = |now: &CoderControlPlane| is_unchanged(now).then(|| fields.clone());
-            let marked = mark_with(&*self.plane, &self.shared.client, fields).await?;
+            let cluster: &dyn engine::Cluster = &*self.shared.cluster;
+            let marked = cluster.mark(&*self.plane, fields).await.map_err(error_of)?;
             // Everything else stays as it was looked at.
             self.plane.metadata.resource_version = marked.resource_version();
             self.plane.status = marked.status;

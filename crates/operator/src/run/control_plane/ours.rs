@@ -4,8 +4,9 @@ use api::{CoderControlPlane, Mode, Reason};
 use client::Client;
 use engine::{
     Blocked, Lookup as _, Trouble,
-    control_plane::access::{
-        Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record,
+    control_plane::{
+        access::{Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record},
+        token_secret::{Contents, TokenSecret},
     },
     lookup::Values,
 };
@@ -18,7 +19,6 @@ use super::{
     access::{known, pause, paused, still_good},
     admin_job::AdminJob,
     check_identity, name_of,
-    vault::{Contents, TokenSecret},
 };
 use crate::{
     cluster::Cluster,
@@ -44,7 +44,7 @@ pub(super) async fn token(
 ) -> Result<SecretString, Blocked> {
     let (name, now) = (name_of(plane), Timestamp::now());
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
-    let (vault, Contents { token: kept, mut record }) = TokenSecret::open(plane, shared).await?;
+    let (secret, Contents { token: kept, mut record }) = TokenSecret::open(plane, &*shared.cluster).await?;
     // A token that was minted at another address stays there.
     let kept = kept.filter(|_| record.is_for(None));
     record.external_url = None;
@@ -68,7 +68,7 @@ pub(super) async fn token(
     let means = means(plane, shared).await?;
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
-        vault.adopt(&record).await?;
+        secret.adopt(&record).await?;
     }
     let job = AdminJob::look(plane, shared).await?;
     let uid = plane.uid().unwrap_or_default();
@@ -88,9 +88,9 @@ pub(super) async fn token(
         now,
     };
     if is_disabled {
-        return Err(give_up(plane, &ladder, (kept.as_ref(), &record), &job, vault).await?);
+        return Err(give_up(plane, &ladder, (kept.as_ref(), &record), &job, secret).await?);
     }
-    let climbed = match ladder.climb(kept.as_ref(), &mut record, &vault).await {
+    let climbed = match ladder.climb(kept.as_ref(), &mut record, &secret).await {
         Ok(climbed) => climbed,
         Err(trouble) => {
             let why = trouble.into_blocked();
@@ -126,14 +126,14 @@ async fn give_up(
     ladder: &Ladder<'_>,
     (kept, record): (Option<&SecretString>, &Record),
     job: &AdminJob<'_>,
-    vault: TokenSecret,
+    secret: TokenSecret<'_>,
 ) -> Result<Blocked, Blocked> {
     let shared = job.shared();
     for item in ladder.end(kept, record).await.map_err(Trouble::into_blocked)?.items {
         leave_behind(plane, Reason::AccessDisabled, &item, shared).await;
     }
     job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
-    vault.empty_out().await?;
+    secret.empty_out().await?;
     shared.planes.set_minted(&name_of(plane), None);
     let message = "operatorAccess.disabled: what needs access waits".to_owned();
     Ok(Blocked { reason: Reason::AccessDisabled, message })
