@@ -13,6 +13,7 @@ pub mod children;
 pub mod cleanup;
 pub mod entitlements;
 pub mod facts;
+pub mod identity;
 mod keeper;
 pub mod license;
 mod names;

@@ -5,7 +5,6 @@ mod admin_job;
 mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
-pub(super) mod licensing;
 mod orphans;
 mod ours;
 
@@ -14,14 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, annotation, finalizer};
+use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Blocked, Credentials, Trouble,
+    Blocked, Credentials,
     conditions::Truth,
     control_plane::{
         access::Account,
-        address, operator_token_secret,
+        address,
+        identity::{Reached, check_identity, recorded_deployment},
+        license, operator_token_secret,
         references::{Reference, references},
         report::{self, Findings, Readiness},
         workload,
@@ -205,9 +206,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         block(&name, why, shared);
     }
     let licensing = match &proved {
-        Ok(it) => Some(
-            licensing::keep(&mut plane, &it.client, it.build.deployment_id, (&mut changes, shared)).await?,
-        ),
+        Ok(it) => {
+            let kept = license::keep(&mut plane, it.reached(), &mut changes, &*shared.cluster).await;
+            Some(kept.map_err(error_of)?)
+        }
         Err(_) => None,
     };
     if let Some(licensing) = &licensing {
@@ -329,15 +331,6 @@ fn versions_of(plane: &CoderControlPlane, shared: &Shared) -> Option<Versions> {
     Some(Versions { manifest: (plane.uid()?, plane.metadata.generation?), secrets })
 }
 
-/// Whether the deployment that we know still answers: nothing is taken away from another one.
-async fn same_deployment(client: &Client, known: Uuid) -> Result<(), Trouble> {
-    if client.build_info().await?.deployment_id == known {
-        return Ok(());
-    }
-    let message = "another deployment answers there now".to_owned();
-    Err(Blocked { reason: Reason::DeploymentChanged, message }.into())
-}
-
 /// Where the deployment is, for those who read the status.
 fn url(plane: &CoderControlPlane) -> String {
     plane.spec.external.as_ref().map_or_else(|| address::advertised(plane), |it| it.url.clone())
@@ -366,6 +359,10 @@ pub(super) struct Proved {
 }
 
 impl Proved {
+    fn reached(&self) -> Reached<'_> {
+        Reached { client: &self.client, deployment: self.build.deployment_id }
+    }
+
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
         let Self { declared, versions, place, origin, client, build, .. } = self;
         let made_from = Sources { declared, place, origin };
@@ -476,25 +473,6 @@ fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
     waiting
 }
 
-/// The deployment that the status of a control plane names.
-fn recorded_deployment(plane: &CoderControlPlane) -> Option<Uuid> {
-    plane.status.as_ref()?.deployment_id.as_deref()?.parse().ok()
-}
-
-/// Another deployment under the same name stops everything until a person says that it may.
-fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uuid) -> Result<(), Blocked> {
-    let found = deployment.to_string();
-    let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT);
-    if known.is_none_or(|it| it == deployment) || accepted == Some(&found) {
-        return Ok(());
-    }
-    let message = format!(
-        "another deployment answers: to let it take the place of the one known so far, annotate with {}: {found}",
-        annotation::ACCEPT_DEPLOYMENT,
-    );
-    Err(Blocked { reason: Reason::DeploymentChanged, message })
-}
-
 /// Writes the status, if it is another one, and gives back the control plane as it is then.
 async fn write_status(
     plane: &CoderControlPlane,
@@ -510,29 +488,4 @@ async fn write_status(
     let written = planes.replace_status(&plane.name_any(), &writes(), &written).await?;
     note_written(&written, shared);
     Ok(written)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn another_deployment_is_refused_whoever_remembers_the_one_before_until_a_person_names_it() {
-        let plane = |annotations: serde_json::Value| -> CoderControlPlane {
-            serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
-                "metadata": {"name": "main", "annotations": annotations}, "spec": {}}))
-            .unwrap()
-        };
-        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        assert_eq!(check_identity(&plane(json!({})), None, two), Ok(()), "a first contact");
-        assert_eq!(check_identity(&plane(json!({})), Some(two), two), Ok(()));
-        let refused = check_identity(&plane(json!({})), Some(one), two).unwrap_err();
-        assert_eq!(refused.reason, Reason::DeploymentChanged);
-        assert!(refused.message.ends_with(&two.to_string()), "{}", refused.message);
-        let accepted = |id: Uuid| plane(json!({annotation::ACCEPT_DEPLOYMENT: id.to_string()}));
-        assert_eq!(check_identity(&accepted(two), Some(one), two), Ok(()));
-        assert!(check_identity(&accepted(one), Some(one), two).is_err(), "it is that one and no other");
-    }
 }

@@ -12,7 +12,7 @@ use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
     Blocked, Freshness, World,
-    control_plane::token_secret::FingerprintKeys,
+    control_plane::{identity::Reached, token_secret::FingerprintKeys},
     endpoint::DeclaredOrigin,
     world::{Beside, Promises},
 };
@@ -102,6 +102,11 @@ impl Plane {
 
     pub(super) fn deployment(&self) -> Uuid {
         self.deployment
+    }
+
+    /// The deployment with the client.
+    pub(super) fn reached(&self) -> Reached<'_> {
+        Reached { client: self.client(), deployment: self.deployment }
     }
 
     /// Lets nothing more be sent with the client, whoever holds it.

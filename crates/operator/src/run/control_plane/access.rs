@@ -7,6 +7,7 @@ use engine::{
     control_plane::{
         access::{Account, Desk, Entrance, Record, TokenNames, TokenStep, record::id_of, tokens},
         cleanup::{Cleanup, CleanupFailure},
+        identity::check_identity,
         token_secret::{Contents, TokenSecret},
     },
 };
@@ -15,7 +16,7 @@ use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
-use super::{check_identity, name_of, same_deployment};
+use super::name_of;
 use crate::run::{
     Shared,
     planes::{Minted, Origin, Pause, Plane},
@@ -166,7 +167,7 @@ async fn revoke_all(
         return Err(Blocked { reason: Reason::OriginChanged, message });
     }
     let revoked = async {
-        same_deployment(known.client(), known.deployment()).await?;
+        known.reached().check_same().await?;
         let unusable = |error: client::ClientOptionsError| Blocked {
             reason: Reason::Unauthorized,
             message: error.to_string(),

@@ -11,7 +11,7 @@ use engine::{
     conditions::Truth,
     control_plane::{
         cleanup::{Cleanup, CleanupFailure, Remainder},
-        report,
+        license, report,
         token_secret::{Contents, TokenSecret, release_all},
         workspace_roles,
     },
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::{
     access,
     departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
-    forget, licensing, name_of, write_status,
+    forget, name_of, write_status,
 };
 use crate::run::{
     Shared,
@@ -98,8 +98,8 @@ fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
 /// Takes back what the operator made: Roles in other namespaces, the licences, then the tokens that are needed for that, then the
 /// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
 async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
-    let licenses = licensing::owed(plane);
-    if let Some(note) = licensing::observed(plane) {
+    let licenses = license::owed(plane);
+    if let Some(note) = license::left_by_observe(plane) {
         cleanup.stays(note);
     }
     let contents = match TokenSecret::open(plane, &*shared.cluster).await {
@@ -125,7 +125,8 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
         let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
         let from = cleanup.count();
         if let Some(record) = licenses {
-            licensing::end(record, reached.as_deref(), cleanup).await;
+            let reached = reached.as_deref().map(Plane::reached);
+            license::delete(record, reached, cleanup, Timestamp::now()).await;
             cleanup.settle(may_answer, from);
         }
         if is_last || cleanup.pending().is_none() {

@@ -6,6 +6,7 @@ use engine::{
     Blocked, Lookup as _, Trouble,
     control_plane::{
         access::{Account, AdminCredentials, Climbed, FirstUser, Given, Ladder, OwnAccount, Record},
+        identity::check_identity,
         token_secret::{Contents, TokenSecret},
     },
     lookup::Values,
@@ -18,7 +19,7 @@ use uuid::Uuid;
 use super::{
     access::{known, pause, paused, still_good},
     admin_job::AdminJob,
-    check_identity, name_of,
+    name_of,
 };
 use crate::{
     cluster::Cluster,
