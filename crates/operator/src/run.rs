@@ -40,7 +40,7 @@ use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
 use engine::{
-    control_plane::facts::PlaneContext,
+    control_plane::{access::AccessContext, facts::PlaneContext},
     lookup::{Lookup as _, Unreadable},
     provisioner_keys::{KeyMemory, KeyStore},
     world::Beside,
@@ -197,6 +197,11 @@ impl Shared {
             allowed_rules: &self.allowed_rules,
             fingerprints: Some(&self.planes.fingerprints),
         }
+    }
+
+    /// What tokens of control planes are acquired with.
+    fn access_context(&self) -> AccessContext<'_> {
+        AccessContext { objects: self.plane_context(), tokens: &self.planes.tokens }
     }
 
     /// Objects to watch.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::outcome::{Blocked, Trouble};
 
-/// A deployment that answers, with credentials that it takes.
+/// A deployment that answers, with a client of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Reached<'a> {
     pub client: &'a Client,

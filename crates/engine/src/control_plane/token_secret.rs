@@ -305,13 +305,14 @@ fn is_owned(secret: &ObjectMeta, plane: &CoderControlPlane) -> bool {
     secret.owner_references.iter().flatten().any(|it| Some(&it.uid) == plane.metadata.uid.as_ref())
 }
 
-fn token(secret: &Secret) -> Option<SecretString> {
+/// The token in the Secret. `None` where there is none.
+pub(super) fn token(secret: &Secret) -> Option<SecretString> {
     let text = str::from_utf8(&secret.data.as_ref()?.get(TOKEN)?.0).ok()?.trim();
     (!text.is_empty()).then(|| SecretString::from(text))
 }
 
-/// A record that cannot be read is none.
-fn record(secret: &Secret) -> Record {
+/// The record beside the token. One that cannot be read is empty.
+pub(super) fn record(secret: &Secret) -> Record {
     let text = secret.annotations().get(annotation::OPERATOR_ACCESS);
     text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }

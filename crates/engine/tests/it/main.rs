@@ -18,6 +18,7 @@ mod holding;
 mod keys;
 mod license;
 mod own_secrets;
+mod own_token;
 mod plane_objects;
 mod properties;
 mod provisioner_gate;

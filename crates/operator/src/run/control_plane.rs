@@ -1,12 +1,9 @@
 //! Control planes, wherever they run: their objects if they are ours, their address, their credentials and their licences.
 
-mod access;
-mod admin_job;
 mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
 mod orphans;
-mod ours;
 
 use std::{
     sync::Arc,
@@ -19,7 +16,7 @@ use engine::{
     Blocked, Credentials,
     conditions::Truth,
     control_plane::{
-        access::Account,
+        access::{Account, Acquired, account_token, own_token},
         address,
         identity::{Reached, check_identity, recorded_deployment},
         license, operator_token_secret,
@@ -239,13 +236,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     shared.passes.ended(&about, ending, started.elapsed());
     let delay = if proved.is_err() {
         // What is tried at a pace of its own is not looked at sooner, nor later.
-        let pause = shared.planes.pause(&name).filter(|it| Timestamp::now() < it.until);
+        let pause = shared.planes.tokens.pause(&name).filter(|it| Timestamp::now() < it.until);
         pause.map_or_else(|| shared.memory.after_failure(&about, None), |it| until(it.until))
     } else {
         shared.memory.succeeded(&about);
         let interval = spread(plane.spec.interval(), &about.uid);
         let interval = if is_retried_soon { interval.min(SOON) } else { interval };
-        shared.planes.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
+        shared.planes.tokens.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
     };
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
@@ -394,16 +391,17 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
     check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
-    let mut given = None;
-    let token = match &endpoint.credentials {
-        Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
-        Credentials::Token(token) => {
-            given = Some(token.clone());
-            token.clone()
+    let reached = Reached { client: &anonymous, deployment: build.deployment_id };
+    let (token, given) = match &endpoint.credentials {
+        Credentials::Ours => {
+            let acquired = Box::pin(own_token(plane, reached, &shared.access_context())).await?;
+            (with_warning(acquired), None)
         }
+        Credentials::Token(token) => (token.clone(), Some(token.clone())),
         Credentials::Account { email, password } => {
             let account = Account { email: email.clone(), password: password.clone() };
-            access::token(plane, &anonymous, build.deployment_id, &account, shared).await?
+            let acquired = account_token(plane, reached, &account, &shared.access_context()).await?;
+            (with_warning(acquired), None)
         }
     };
     let origin = place.with(token.expose_secret().as_bytes());
@@ -412,8 +410,8 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
         .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
     let user = client.current_user().await.map_err(|error| {
         if error.class() == Class::SignedOut {
-            // A token of ours that is not taken any more is replaced at the next pass.
-            shared.planes.set_minted(&name, None);
+            // A token of ours that is not taken any more is replaced at the next reconcile.
+            shared.planes.tokens.set_minted(&name, None);
         }
         remote(&error)
     })?;
@@ -424,6 +422,14 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let client = client.with_share(share).with_rate_limiter(limiter);
     let token_secret = given.is_none().then(|| operator_token_secret(plane));
     Ok(Proved { declared: origin_now, versions, place, origin, client, build, given, token_secret, account })
+}
+
+/// The token, once the log has what did not work.
+fn with_warning(acquired: Acquired) -> SecretString {
+    if let Some(Blocked { reason, message }) = acquired.warning {
+        tracing::warn!(%reason, "{message}");
+    }
+    acquired.token
 }
 
 /// What coderd said, as what has to come first.

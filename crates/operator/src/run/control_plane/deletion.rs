@@ -10,6 +10,7 @@ use engine::{
     Blocked, Outcome,
     conditions::Truth,
     control_plane::{
+        access::{admin_job, revoke_all},
         cleanup::{Cleanup, CleanupFailure, Remainder},
         license, report,
         token_secret::{Contents, TokenSecret, release_all},
@@ -23,7 +24,6 @@ use kube::{Api, ResourceExt as _, runtime::controller::Action};
 use tokio::time::Instant;
 
 use super::{
-    access,
     departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
     forget, name_of, write_status,
 };
@@ -113,7 +113,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     };
     if plane.spec.external.is_none() {
         let account = contents.record.account.as_ref().map(|it| it.username.as_str());
-        match super::admin_job::left(plane, account, shared).await {
+        match admin_job::left(plane, account, &*shared.cluster).await {
             Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
             Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
         }
@@ -130,7 +130,8 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             cleanup.settle(may_answer, from);
         }
         if is_last || cleanup.pending().is_none() {
-            access::end(plane, &contents, reached.as_deref(), cleanup).await;
+            let reached = reached.as_deref().map(Plane::reached);
+            revoke_all(plane, &contents, reached, cleanup, Timestamp::now()).await;
             cleanup.settle(may_answer, from);
             // A retry for another remainder has no token any more and needs none.
             let is_done = cleanup.pending().is_none();

@@ -79,7 +79,12 @@ impl Stage {
 
     async fn pass(&self, now: Timestamp) -> Result<Climbed, Trouble> {
         let (secret, Contents { token, mut record }) = self.secret.open().await;
-        self.ladder(now).await.climb(token.as_ref(), &mut record, &secret).await
+        let ladder = self.ladder(now).await;
+        if token.is_some() && record.deployment_id.is_none() {
+            record.deployment_id = Some(ladder.deployment);
+            secret.adopt(&record).await.unwrap();
+        }
+        ladder.climb(token.as_ref(), &mut record, &secret).await
     }
 
     async fn granted(&self, now: Timestamp) -> Granted {
