@@ -1,5 +1,7 @@
 //! How a control plane is reached: its address, whom to trust, and the credentials for it.
 
+use std::fmt;
+
 use api::{CoderControlPlane, External, Reason};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
@@ -90,8 +92,8 @@ pub struct DeclaredOrigin {
     credentials_ref: Option<String>,
 }
 
-impl std::fmt::Debug for DeclaredOrigin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for DeclaredOrigin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A digest of a short secret is nearly the secret.
         formatter.debug_struct("DeclaredOrigin").field("url", &self.url).finish_non_exhaustive()
     }
@@ -134,6 +136,29 @@ impl Credentials {
             }
             Self::Ours => digest(&[b"ours"]),
         }
+    }
+}
+
+/// Something that was made from these parts and from no others, as a client from an address and credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Origin([u8; 32]);
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A digest of a short secret is nearly the secret.
+        formatter.write_str("Origin")
+    }
+}
+
+impl Origin {
+    pub fn new(parts: &[&[u8]]) -> Self {
+        Self(digest(parts))
+    }
+
+    /// The same with one more part.
+    #[must_use]
+    pub fn with(&self, part: &[u8]) -> Self {
+        Self::new(&[&self.0, part])
     }
 }
 

@@ -64,7 +64,7 @@ pub fn check(
 }
 
 /// A plan without the values that may be secret. Its hash is that of the whole plan.
-pub(crate) fn masked(mut plan: PlanView) -> PlanView {
+pub fn masked(mut plan: PlanView) -> PlanView {
     for change in plan.steps.iter_mut().flat_map(|it| &mut it.changes) {
         if MAY_BE_SECRET.iter().any(|it| change.field.contains(it)) {
             for value in [&mut change.before, &mut change.after] {

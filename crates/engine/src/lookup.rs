@@ -3,10 +3,15 @@
 use std::{collections::BTreeMap, fmt};
 
 use api::{CoderControlPlane, Reason};
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
+use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 
-use crate::outcome::Blocked;
+use crate::{
+    outcome::Blocked,
+    own_secrets,
+    ports::{Cluster, ClusterError, Reading},
+};
 
 /// Where references are followed. Two of them are all that a door needs to be the same engine.
 pub trait Lookup: Send + Sync {
@@ -43,6 +48,50 @@ impl Unreadable {
             },
             Self::NotAllowed(message) => Blocked { reason: Reason::SecretNotAllowed, message },
         }
+    }
+}
+
+impl From<ClusterError> for Unreadable {
+    fn from(error: ClusterError) -> Self {
+        Self::Unavailable(match error.code() {
+            // What is not there is no error: then the whole kind is not.
+            Some(404) => {
+                "the cluster does not know this kind: install the definitions with `coder-operator crds | \
+                kubectl apply -f -`"
+                    .to_owned()
+            }
+            _ => error.to_string(),
+        })
+    }
+}
+
+/// Follows references in a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct InCluster<'a>(pub &'a dyn Cluster);
+
+impl InCluster<'_> {
+    /// Reads a Secret that a manifest refers to. Every such read goes through here, so that the operator's own Secrets are
+    /// refused to all of them. Their owners read them by themselves, and check that they are the owner.
+    pub async fn read(&self, namespace: &str, name: &str) -> Result<Option<Secret>, Unreadable> {
+        let found = self.0.secret(namespace, name, "").await?;
+        match found.as_ref().and_then(|it| own_secrets::refusal(&it.metadata, None)) {
+            Some(why) => Err(Unreadable::NotAllowed(why)),
+            None => Ok(found),
+        }
+    }
+}
+
+impl Lookup for InCluster<'_> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
+        async {
+            let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
+            Ok(self.read(namespace, name).await?.map(|it| Values::new(values(it))))
+        }
+        .boxed()
+    }
+
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
+        async { Ok(self.0.read(namespace, name, Reading::Now).await?) }.boxed()
     }
 }
 

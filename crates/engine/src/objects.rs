@@ -25,7 +25,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::Serialize;
 use serde_json::Value;
 
-pub use keep::{Comparison, Kept, Run, deployment, keep, preview, refused_secret, scale_to_zero, seen};
+pub use keep::{
+    Comparison, Kept, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
+};
 pub use plan::{ChildEffect, Live, Planned, Situation, plan};
 
 /// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay

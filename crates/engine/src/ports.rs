@@ -6,15 +6,19 @@
 use std::fmt::Debug;
 
 use api::Reason;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use jiff::Timestamp;
 use k8s_openapi::{
+    NamespaceResourceScope,
     api::core::v1::{ObjectReference, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::core::{Selector, Status};
+use kube::{
+    ResourceExt as _,
+    core::{Selector, Status},
+};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::objects::{Key, Live};
 
@@ -149,6 +153,17 @@ pub trait Cluster: Debug + Send + Sync {
         Box::pin(async move { Ok(self.secret(namespace, name, "").await?.map(|it| it.metadata)) })
     }
 
+    /// The metadata of all Secrets of a namespace, as it is now.
+    fn secrets<'a>(&'a self, namespace: &'a str) -> Answer<'a, Vec<ObjectMeta>>;
+
+    /// The metadata of a Namespace, as it is now.
+    fn namespace<'a>(&'a self, name: &'a str) -> Answer<'a, Option<ObjectMeta>>;
+
+    /// The only namespace that the operator serves. `None` where it serves all.
+    fn served_namespace(&self) -> Option<String> {
+        None
+    }
+
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>>;
 
     /// The end of the log of a container.
@@ -220,6 +235,82 @@ impl dyn Cluster + '_ {
     {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         typed(self.write(Write::ReplaceStatus(&value_of(object)), uid).await?)
+    }
+
+    /// Lists objects of these kinds (group, version, kind) by their labels, as they are now.
+    pub async fn labelled(
+        &self,
+        kinds: &[(&str, &str, &str)],
+        namespace: Option<&str>,
+        labels: &Selector,
+    ) -> Result<Vec<Live>, ClusterError> {
+        let lists = kinds.iter().map(async |(group, version, kind)| {
+            let api_version =
+                if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") };
+            let list = List { api_version: &api_version, kind, namespace, labels: labels.clone() };
+            self.list(&list, Reading::Now).await
+        });
+        Ok(try_join_all(lists).await?.into_iter().flatten().collect())
+    }
+
+    /// Whether a namespace is being deleted, or is gone.
+    pub async fn is_terminating(&self, namespace: &str) -> Result<bool, ClusterError> {
+        let found = self.namespace(namespace).await?;
+        Ok(found.is_none_or(|it| it.deletion_timestamp.is_some()))
+    }
+
+    /// Removes a finalizer from the version of a Secret that was read.
+    pub async fn release_secret(&self, secret: &ObjectMeta, finalizer: &str) -> Result<(), ClusterError> {
+        let (namespace, name) = (secret.namespace.as_deref(), secret.name.as_deref());
+        let key = Key::new("v1", "Secret", namespace.unwrap_or_default(), name.unwrap_or_default());
+        let finalizers: Vec<&String> =
+            secret.finalizers.iter().flatten().filter(|it| *it != finalizer).collect();
+        let metadata = json!({"resourceVersion": secret.resource_version, "finalizers": finalizers});
+        let patch = json!({"metadata": metadata});
+        self.write(Write::Merge { key: &key, patch: &patch }, "").await.map(drop)
+    }
+
+    /// Writes a few fields into the status of this very object, on whichever version of it: they must stand there whatever
+    /// else happens to the manifest meanwhile, its deletion included. `fields` returns the fields for the version that is
+    /// written, or `None` to refuse the write as a conflict. Returns the version that has the fields.
+    pub async fn mark<K>(
+        &self,
+        object: &K,
+        fields: impl Fn(&K) -> Option<Map<String, Value>> + Send + Sync,
+    ) -> Result<K, ClusterError>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Send
+            + Sync,
+    {
+        let conflict = |message: &str| ClusterError::refusal(409, "Conflict", message);
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let key = Key::new(&K::api_version(&()), &K::kind(&()), &namespace, &name);
+        let mut now = object.clone();
+        loop {
+            let fields = fields(&now).ok_or_else(|| conflict("its status is newer than what is written"))?;
+            if fields.is_empty() {
+                return Ok(now);
+            }
+            let patch = json!({"metadata": {"resourceVersion": now.resource_version()}, "status": fields});
+            let uid = object.uid().unwrap_or_default();
+            match self.write(Write::MergeStatus { key: &key, patch: &patch }, &uid).await {
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+                Ok(written) => {
+                    return serde_json::from_value(written.object)
+                        .map_err(|error| ClusterError::undecodable(&key, &error));
+                }
+            }
+            let missing = || ClusterError::refusal(404, "NotFound", &format!("{key} is gone"));
+            now = self.read(&namespace, &name, Reading::Now).await?.ok_or_else(missing)?;
+            // A patch knows no uid: another object of the same name must not get what is not its own.
+            if now.uid() != object.uid() {
+                return Err(conflict("another object has taken its name"));
+            }
+        }
     }
 }
 

@@ -6,21 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
-use engine::{
-    lookup::{Answer, Lookup, Unreadable, Values},
-    own_secrets,
-};
+use engine::lookup::{Answer, InCluster, Lookup, Values};
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client, Config,
+    Client, Config,
     client::{Body, ClientBuilder},
     config::Kubeconfig,
 };
 use tower::filter::FilterLayer;
 
 use self::attempts::{Repeats, bounded};
-use crate::fence::Fence;
+use crate::{fence::Fence, run::kube_cluster::KubeCluster};
 
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
 const SILENT_FOR: Duration = Duration::from_secs(330);
@@ -95,40 +91,16 @@ pub(crate) struct Cluster(pub(crate) Client);
 
 impl Lookup for Cluster {
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
-        async {
-            let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
-            Ok(self.read(namespace, name).await?.map(|it| Values::new(values(it))))
-        }
-        .boxed()
+        async { InCluster(&self.port()).secret(namespace, name).await }.boxed()
     }
 
     fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
-        async { Api::namespaced(self.0.clone(), namespace).get_opt(name).await.map_err(unreadable) }.boxed()
+        async { InCluster(&self.port()).control_plane(namespace, name).await }.boxed()
     }
 }
 
 impl Cluster {
-    /// Reads a Secret that a manifest refers to. Every such read goes through here, so that the operator's own Secrets are
-    /// refused to all of them. Their owners (`run::control_plane::vault`, `run::control_plane::admin_job`, `run::key_secrets`)
-    /// read them by themselves, and check that they are the owner.
-    pub(crate) async fn read(&self, namespace: &str, name: &str) -> Result<Option<Secret>, Unreadable> {
-        let found = Api::<Secret>::namespaced(self.0.clone(), namespace).get_opt(name).await;
-        let found = found.map_err(unreadable)?;
-        match found.as_ref().and_then(|it| own_secrets::refusal(&it.metadata, None)) {
-            Some(why) => Err(Unreadable::NotAllowed(why)),
-            None => Ok(found),
-        }
+    fn port(&self) -> KubeCluster {
+        KubeCluster::unwatched(self.0.clone())
     }
-}
-
-fn unreadable(error: kube::Error) -> Unreadable {
-    Unreadable::Unavailable(match error {
-        // What is not there is no error: then the whole kind is not.
-        kube::Error::Api(status) if status.code == 404 => "the cluster does not know this kind: install the \
-            definitions with `coder-operator crds | kubectl apply -f -`"
-            .to_owned(),
-        // What the server says of itself; the rest of the answer is for programs.
-        kube::Error::Api(status) => status.message.clone(),
-        other => format!("{:#}", anyhow::Error::from(other)),
-    })
 }

@@ -10,7 +10,6 @@ mod control_plane;
 mod controllers;
 mod events;
 pub(crate) mod kube_cluster;
-mod labelled;
 mod lease;
 mod letting_go;
 mod logs;
@@ -41,6 +40,7 @@ use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
 use engine::{
+    control_plane::{access::AccessContext, facts::PlaneContext},
     lookup::{Lookup as _, Unreadable},
     provisioner_keys::{KeyMemory, KeyStore},
     world::Beside,
@@ -189,6 +189,20 @@ impl Shared {
     fn forget(&self, kind: KindName, namespace: &str, name: &str) {
         self.keys.forget(&kind, namespace, name);
         self.memory.forget(kind, namespace, name);
+    }
+
+    /// What the objects of control planes are made with.
+    fn plane_context(&self) -> PlaneContext<'_> {
+        PlaneContext {
+            cluster: &*self.cluster,
+            allowed_rules: &self.allowed_rules,
+            fingerprints: Some(&self.planes.fingerprints),
+        }
+    }
+
+    /// What tokens of control planes are acquired with.
+    fn access_context(&self) -> AccessContext<'_> {
+        AccessContext { objects: self.plane_context(), tokens: &self.planes.tokens }
     }
 
     /// Objects to watch.

@@ -8,6 +8,7 @@
 mod applied;
 pub mod apply;
 pub mod claims;
+mod keep;
 pub mod plan;
 pub mod record;
 mod subject;
@@ -17,6 +18,7 @@ pub mod verdict;
 pub use applied::{Applied, applied};
 pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
+pub use keep::{delete, keep, left_by_observe, owed};
 pub use plan::{Declared, Jwt, LicenseEffect, Observed, plan, plan_end};
 pub use record::{LicenseRecord, Refused, Told, Uploaded};
 pub use subject::{Licenses, declared};

@@ -86,6 +86,21 @@ where
     Ok(compare(keeper, objects, cluster).await?.0)
 }
 
+/// What would be done to the objects, and what would be refused. Nothing is written.
+pub async fn planned<K>(
+    keeper: &K,
+    objects: Comparison<'_>,
+    cluster: &dyn Cluster,
+) -> Result<Planned, ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match refused_secret(keeper, objects.children, &objects.live, cluster).await? {
+        Some(refused) => Ok(Planned { plan: Plan::empty(), refused: vec![refused] }),
+        None => Ok(compare(keeper, objects, cluster).await?.0),
+    }
+}
+
 /// Compares the objects that should be with those that are.
 async fn compare<K>(
     keeper: &K,

@@ -1,7 +1,7 @@
 //! A cluster in memory: objects with versions and uids, and a clock that tests put forward.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard},
 };
 
@@ -14,7 +14,10 @@ use engine::{
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::core::SelectorExt as _;
 use serde_json::{Value, json};
 
@@ -28,6 +31,10 @@ struct State {
     version: u64,
     /// How far the clock was put forward.
     later: SignedDuration,
+    /// Which objects cannot be created or replaced.
+    is_refused: Option<fn(&Value) -> bool>,
+    /// The kinds that cannot be listed in all namespaces or in one, with the code of the answer.
+    unlisted: Vec<(&'static str, Option<&'static str>, u16)>,
 }
 
 impl MemoryCluster {
@@ -37,6 +44,21 @@ impl MemoryCluster {
 
     pub(crate) fn advance(&self, by: SignedDuration) {
         self.lock().later += by;
+    }
+
+    /// How many writes there were.
+    pub(crate) fn writes(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Refuses to create or replace the objects for which that is true. `None` refuses none.
+    pub(crate) fn refuse_writes(&self, is_refused: Option<fn(&Value) -> bool>) {
+        self.lock().is_refused = is_refused;
+    }
+
+    /// Refuses lists of a kind in that namespace, or in all of them.
+    pub(crate) fn refuse_lists(&self, kind: &'static str, namespace: Option<&'static str>, code: u16) {
+        self.lock().unlisted.push((kind, namespace, code));
     }
 
     /// Puts an object there, whatever is there.
@@ -54,11 +76,6 @@ impl MemoryCluster {
         let state = self.lock();
         let found = state.objects.iter().find(|(key, _)| key.kind == kind && key.name == name);
         found.map(|(_, object)| object.clone())
-    }
-
-    /// How many writes there were.
-    pub(crate) fn writes(&self) -> u64 {
-        self.lock().version
     }
 
     /// Changes an object as another client would.
@@ -83,6 +100,11 @@ impl State {
     fn write(&mut self, write: Write<'_>) -> Result<Live, ClusterError> {
         let gone = |key: &Key| ClusterError::refusal(404, "NotFound", &format!("{key} not found"));
         let conflict = |key: &Key| ClusterError::refusal(409, "Conflict", &format!("{key} has changed"));
+        if let (Write::Create(object) | Write::Replace(object), Some(is_refused)) = (write, self.is_refused)
+            && is_refused(object)
+        {
+            return Err(ClusterError::refusal(403, "Forbidden", "it cannot be written"));
+        }
         match write {
             Write::Create(object) => {
                 let key = Key::of(object).unwrap();
@@ -101,15 +123,34 @@ impl State {
             }
             Write::Apply(object) => {
                 let key = Key::of(object).unwrap();
-                let mut applied = object.clone();
-                applied["metadata"]["managedFields"] = json!([{"manager": FIELD_MANAGER, "operation": "Apply",
-                    "fieldsType": "FieldsV1", "fieldsV1": managed(object)}]);
-                if let Some(now) = self.objects.get(&key) {
-                    applied["metadata"]["uid"] = now["metadata"]["uid"].clone();
+                let now = self.objects.get(&key).cloned();
+                let version = &object["metadata"]["resourceVersion"];
+                let is_version = |it: &Value| it["metadata"]["resourceVersion"] == *version;
+                if !version.is_null() && !now.as_ref().is_some_and(is_version) {
+                    return Err(conflict(&key));
                 }
-                Ok(self.put(key, applied))
+                let mut next = now.unwrap_or_else(|| json!({}));
+                merge(&mut next, object);
+                next["metadata"]["managedFields"] = json!([{"manager": FIELD_MANAGER, "operation": "Apply",
+                    "fieldsType": "FieldsV1", "fieldsV1": fields(object)}]);
+                Ok(self.put(key, next))
             }
-            Write::Merge { .. } => Err(ClusterError::refusal(405, "MethodNotAllowed", "no patches here")),
+            Write::Merge { key, patch } => {
+                let mut now = self.objects.get(key).cloned().ok_or_else(|| gone(key))?;
+                if now["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] {
+                    return Err(conflict(key));
+                }
+                for (field, value) in patch["metadata"].as_object().unwrap() {
+                    now["metadata"][field] = value.clone();
+                }
+                let written = self.put(key.clone(), now);
+                let metadata = written.metadata();
+                let is_free = metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+                if is_free && metadata.deletion_timestamp.is_some() {
+                    self.objects.remove(key);
+                }
+                Ok(written)
+            }
             Write::ReplaceStatus(object) => {
                 let key = Key::of(object).unwrap();
                 let mut now = self.objects.get(&key).cloned().ok_or_else(|| gone(&key))?;
@@ -147,18 +188,42 @@ impl State {
     }
 }
 
-/// The fields of an applied object, as the API server records their manager. Lists are atomic here.
-fn managed(object: &Value) -> Value {
+/// Applies an object over another one. Lists are replaced.
+fn merge(into: &mut Value, object: &Value) {
+    match (into, object) {
+        (Value::Object(into), Value::Object(fields)) => {
+            for (name, field) in fields {
+                merge(into.entry(name.clone()).or_insert(Value::Null), field);
+            }
+        }
+        (into, object) => *into = object.clone(),
+    }
+}
+
+/// The fields of an object that is applied, as the API server keeps them.
+fn fields(object: &Value) -> Value {
     let mut object = object.clone();
-    object.as_object_mut().unwrap().retain(|it, _| !["apiVersion", "kind"].contains(&it.as_str()));
-    let identity = ["name", "namespace", "resourceVersion", "uid"];
-    object["metadata"].as_object_mut().unwrap().retain(|it, _| !identity.contains(&it.as_str()));
+    object.as_object_mut().unwrap().retain(|name, _| !["apiVersion", "kind"].contains(&name.as_str()));
+    let identity = ["name", "namespace", "uid", "resourceVersion"];
+    object["metadata"].as_object_mut().unwrap().retain(|name, _| !identity.contains(&name.as_str()));
     tree(&object)
 }
 
 fn tree(value: &Value) -> Value {
-    let Value::Object(fields) = value else { return json!({}) };
-    fields.iter().map(|(key, value)| (format!("f:{key}"), tree(value))).collect()
+    match value {
+        Value::Object(fields) => {
+            fields.iter().map(|(name, field)| (format!("f:{name}"), tree(field))).collect()
+        }
+        Value::Array(items) => {
+            let names: BTreeSet<&str> = items.iter().filter_map(|it| it["name"].as_str()).collect();
+            if names.len() < items.len() {
+                return json!({});
+            }
+            let key = |it: &Value| format!("k:{}", json!({"name": it["name"]}));
+            items.iter().map(|it| (key(it), tree(it))).collect()
+        }
+        _ => json!({}),
+    }
 }
 
 impl Cluster for MemoryCluster {
@@ -176,8 +241,26 @@ impl Cluster for MemoryCluster {
         Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 
+    fn secrets<'a>(&'a self, namespace: &'a str) -> Answer<'a, Vec<ObjectMeta>> {
+        let state = self.lock();
+        let found =
+            state.objects.iter().filter(|(key, _)| key.kind == "Secret" && key.namespace == namespace);
+        let found = found.map(|(_, it)| serde_json::from_value(it["metadata"].clone()).unwrap()).collect();
+        Box::pin(async { Ok(found) })
+    }
+
+    fn namespace<'a>(&'a self, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+        let found = self.lock().objects.get(&Key::new("v1", "Namespace", "", name)).cloned();
+        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it["metadata"].clone()).unwrap())) })
+    }
+
     fn list<'a>(&'a self, list: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
         let state = self.lock();
+        let refused = state.unlisted.iter().find(|it| it.0 == list.kind && it.1 == list.namespace);
+        if let Some((kind, _, code)) = refused {
+            let refusal = ClusterError::refusal(*code, "", &format!("{kind} cannot be listed"));
+            return Box::pin(async { Err(refusal) });
+        }
         let is_listed = |(key, object): &(&Key, &Value)| {
             let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
             key.api_version == list.api_version

@@ -1,35 +1,28 @@
 //! Control planes, wherever they run: their objects if they are ours, their address, their credentials and their licences.
 
-mod access;
-mod admin_job;
 mod deletion;
 pub(super) mod departure;
 pub(super) mod given;
-pub(super) mod licensing;
 mod orphans;
-mod ours;
-mod vault;
-mod workload;
-mod workspace_roles;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{
-    CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, annotation, condition,
-    finalizer,
-};
+use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Blocked, Credentials, Trouble,
+    Blocked, Credentials,
     conditions::Truth,
     control_plane::{
-        access::Account,
-        address, operator_token_secret,
+        access::{Account, Acquired, account_token, own_token},
+        address,
+        identity::{Reached, check_identity, recorded_deployment},
+        license, operator_token_secret,
         references::{Reference, references},
         report::{self, Findings, Readiness},
+        workload,
     },
     endpoint::{DeclaredOrigin, declared, origin_secrets},
     held_back::Changes,
@@ -46,7 +39,6 @@ use kube::{
     runtime::{
         PredicateConfig, WatchStreamExt as _,
         controller::{self, Action, Controller},
-        events::EventType,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -56,11 +48,13 @@ use uuid::Uuid;
 
 use self::orphans::Orphans;
 use super::{
-    Shared, drive, no_error, owned,
+    Shared, drive,
+    kube_cluster::error_of,
+    no_error, owned,
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources, Versions},
-    record::{has_finalizer, note_written, publish, set_finalizer, writes},
+    record::{has_finalizer, note_written, set_finalizer, writes},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -196,12 +190,12 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     shared.planes.recall_deployment(&name, recorded_deployment(&plane));
     let started = Instant::now();
     let mut changes = Changes::default();
-    let workload = match &plane.spec.external {
-        Some(_) => {
-            name_unmanaged(&plane, shared).await?;
-            None
-        }
-        None => Some(workload::keep(&mut plane, &mut changes, shared).await?),
+    let workload = if plane.spec.external.is_some() {
+        workload::report_unmanaged(&plane, &*shared.cluster).await.map_err(error_of)?;
+        None
+    } else {
+        let kept = workload::keep(&mut plane, &mut changes, &shared.plane_context()).await;
+        Some(kept.map_err(error_of)?)
     };
     let proved = prove(&plane, shared).await;
     shared.metrics.tried(&name, proved.is_ok());
@@ -209,9 +203,10 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         block(&name, why, shared);
     }
     let licensing = match &proved {
-        Ok(it) => Some(
-            licensing::keep(&mut plane, &it.client, it.build.deployment_id, (&mut changes, shared)).await?,
-        ),
+        Ok(it) => {
+            let kept = license::keep(&mut plane, it.reached(), &mut changes, &*shared.cluster).await;
+            Some(kept.map_err(error_of)?)
+        }
         Err(_) => None,
     };
     if let Some(licensing) = &licensing {
@@ -241,13 +236,13 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     shared.passes.ended(&about, ending, started.elapsed());
     let delay = if proved.is_err() {
         // What is tried at a pace of its own is not looked at sooner, nor later.
-        let pause = shared.planes.pause(&name).filter(|it| Timestamp::now() < it.until);
+        let pause = shared.planes.tokens.pause(&name).filter(|it| Timestamp::now() < it.until);
         pause.map_or_else(|| shared.memory.after_failure(&about, None), |it| until(it.until))
     } else {
         shared.memory.succeeded(&about);
         let interval = spread(plane.spec.interval(), &about.uid);
         let interval = if is_retried_soon { interval.min(SOON) } else { interval };
-        shared.planes.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
+        shared.planes.tokens.minted(&name).map_or(interval, |it| interval.min(until(it.renewed_at)))
     };
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
@@ -272,26 +267,6 @@ async fn begin(mut plane: CoderControlPlane, shared: &Shared) -> Result<CoderCon
         plane = write_status(&plane, first, shared).await?;
     }
     Ok(plane)
-}
-
-/// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
-/// status that it writes the condition of a managed control plane is gone.
-async fn name_unmanaged(plane: &CoderControlPlane, shared: &Shared) -> Result<(), kube::Error> {
-    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
-    if !conditions.into_iter().any(|it| it.type_ == condition::COMPLETE) {
-        return Ok(());
-    }
-    let objects = workload::unmanaged(plane, shared).await?;
-    if !objects.is_empty() {
-        let note = format!(
-            "spec.external is set, so that these objects are not managed any more: {}. Delete them if nothing uses them; with \
-             their owner references they are deleted together with this manifest",
-            objects.join(", ")
-        );
-        tracing::warn!("{note}");
-        publish(plane, EventType::Warning, (Reason::NoLongerManaged, "Update"), &note, shared);
-    }
-    Ok(())
 }
 
 /// Blocks the dependents of a control plane that could not be proved.
@@ -353,15 +328,6 @@ fn versions_of(plane: &CoderControlPlane, shared: &Shared) -> Option<Versions> {
     Some(Versions { manifest: (plane.uid()?, plane.metadata.generation?), secrets })
 }
 
-/// Whether the deployment that we know still answers: nothing is taken away from another one.
-async fn same_deployment(client: &Client, known: Uuid) -> Result<(), Trouble> {
-    if client.build_info().await?.deployment_id == known {
-        return Ok(());
-    }
-    let message = "another deployment answers there now".to_owned();
-    Err(Blocked { reason: Reason::DeploymentChanged, message }.into())
-}
-
 /// Where the deployment is, for those who read the status.
 fn url(plane: &CoderControlPlane) -> String {
     plane.spec.external.as_ref().map_or_else(|| address::advertised(plane), |it| it.url.clone())
@@ -390,6 +356,10 @@ pub(super) struct Proved {
 }
 
 impl Proved {
+    fn reached(&self) -> Reached<'_> {
+        Reached { client: &self.client, deployment: self.build.deployment_id }
+    }
+
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
         let Self { declared, versions, place, origin, client, build, .. } = self;
         let made_from = Sources { declared, place, origin };
@@ -421,16 +391,17 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
     check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
-    let mut given = None;
-    let token = match &endpoint.credentials {
-        Credentials::Ours => Box::pin(ours::token(plane, &anonymous, build.deployment_id, shared)).await?,
-        Credentials::Token(token) => {
-            given = Some(token.clone());
-            token.clone()
+    let reached = Reached { client: &anonymous, deployment: build.deployment_id };
+    let (token, given) = match &endpoint.credentials {
+        Credentials::Ours => {
+            let acquired = Box::pin(own_token(plane, reached, &shared.access_context())).await?;
+            (with_warning(acquired), None)
         }
+        Credentials::Token(token) => (token.clone(), Some(token.clone())),
         Credentials::Account { email, password } => {
             let account = Account { email: email.clone(), password: password.clone() };
-            access::token(plane, &anonymous, build.deployment_id, &account, shared).await?
+            let acquired = account_token(plane, reached, &account, &shared.access_context()).await?;
+            (with_warning(acquired), None)
         }
     };
     let origin = place.with(token.expose_secret().as_bytes());
@@ -439,8 +410,8 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
         .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
     let user = client.current_user().await.map_err(|error| {
         if error.class() == Class::SignedOut {
-            // A token of ours that is not taken any more is replaced at the next pass.
-            shared.planes.set_minted(&name, None);
+            // A token of ours that is not taken any more is replaced at the next reconcile.
+            shared.planes.tokens.set_minted(&name, None);
         }
         remote(&error)
     })?;
@@ -451,6 +422,14 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let client = client.with_share(share).with_rate_limiter(limiter);
     let token_secret = given.is_none().then(|| operator_token_secret(plane));
     Ok(Proved { declared: origin_now, versions, place, origin, client, build, given, token_secret, account })
+}
+
+/// The token, once the log has what did not work.
+fn with_warning(acquired: Acquired) -> SecretString {
+    if let Some(Blocked { reason, message }) = acquired.warning {
+        tracing::warn!(%reason, "{message}");
+    }
+    acquired.token
 }
 
 /// What coderd said, as what has to come first.
@@ -500,25 +479,6 @@ fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
     waiting
 }
 
-/// The deployment that the status of a control plane names.
-fn recorded_deployment(plane: &CoderControlPlane) -> Option<Uuid> {
-    plane.status.as_ref()?.deployment_id.as_deref()?.parse().ok()
-}
-
-/// Another deployment under the same name stops everything until a person says that it may.
-fn check_identity(plane: &CoderControlPlane, known: Option<Uuid>, deployment: Uuid) -> Result<(), Blocked> {
-    let found = deployment.to_string();
-    let accepted = plane.annotations().get(annotation::ACCEPT_DEPLOYMENT);
-    if known.is_none_or(|it| it == deployment) || accepted == Some(&found) {
-        return Ok(());
-    }
-    let message = format!(
-        "another deployment answers: to let it take the place of the one known so far, annotate with {}: {found}",
-        annotation::ACCEPT_DEPLOYMENT,
-    );
-    Err(Blocked { reason: Reason::DeploymentChanged, message })
-}
-
 /// Writes the status, if it is another one, and gives back the control plane as it is then.
 async fn write_status(
     plane: &CoderControlPlane,
@@ -534,29 +494,4 @@ async fn write_status(
     let written = planes.replace_status(&plane.name_any(), &writes(), &written).await?;
     note_written(&written, shared);
     Ok(written)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn another_deployment_is_refused_whoever_remembers_the_one_before_until_a_person_names_it() {
-        let plane = |annotations: serde_json::Value| -> CoderControlPlane {
-            serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
-                "metadata": {"name": "main", "annotations": annotations}, "spec": {}}))
-            .unwrap()
-        };
-        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        assert_eq!(check_identity(&plane(json!({})), None, two), Ok(()), "a first contact");
-        assert_eq!(check_identity(&plane(json!({})), Some(two), two), Ok(()));
-        let refused = check_identity(&plane(json!({})), Some(one), two).unwrap_err();
-        assert_eq!(refused.reason, Reason::DeploymentChanged);
-        assert!(refused.message.ends_with(&two.to_string()), "{}", refused.message);
-        let accepted = |id: Uuid| plane(json!({annotation::ACCEPT_DEPLOYMENT: id.to_string()}));
-        assert_eq!(check_identity(&accepted(two), Some(one), two), Ok(()));
-        assert!(check_identity(&accepted(one), Some(one), two).is_err(), "it is that one and no other");
-    }
 }

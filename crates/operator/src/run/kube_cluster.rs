@@ -11,7 +11,7 @@ use engine::{
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{ObjectReference, Pod, Secret},
+    api::core::v1::{Namespace, ObjectReference, Pod, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -185,6 +185,26 @@ impl Cluster for KubeCluster {
         })
     }
 
+    fn secrets<'a>(&'a self, namespace: &'a str) -> Answer<'a, Vec<ObjectMeta>> {
+        Box::pin(async move {
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
+            let found = secrets.list_metadata(&ListParams::default()).await.map_err(failure)?;
+            Ok(found.into_iter().map(|it| it.metadata).collect())
+        })
+    }
+
+    fn namespace<'a>(&'a self, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+        Box::pin(async move {
+            let namespaces = Api::<Namespace>::all(self.client.clone());
+            let found = namespaces.get_metadata_opt(name).await.map_err(failure)?;
+            Ok(found.map(|it| it.metadata))
+        })
+    }
+
+    fn served_namespace(&self) -> Option<String> {
+        self.shared.upgrade()?.namespace.clone()
+    }
+
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move {
             if reading == Reading::Known
@@ -192,7 +212,7 @@ impl Cluster for KubeCluster {
             {
                 return Ok(known);
             }
-            let served = self.shared.upgrade().and_then(|it| it.namespace.clone());
+            let served = self.served_namespace();
             let namespace = list.namespace.or(served.as_deref());
             let (objects, resource) = self.api(list.api_version, list.kind, namespace);
             let params = ListParams::default().labels(&list.labels.to_string());

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use api::Reason;
 use engine::{Blocked, Lookup as _, Outcome};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Resource as _};
+use kube::Resource as _;
 
 use super::{
     Shared,
@@ -60,9 +59,9 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
 
 /// Whether the namespace itself is going: nothing may hold it up.
 pub(super) async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
-    let namespaces = Api::<Namespace>::all(shared.client.clone());
-    match namespaces.get_metadata_opt(namespace).await {
-        Ok(found) => found.is_none_or(|it| it.metadata.deletion_timestamp.is_some()),
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    match cluster.is_terminating(namespace).await {
+        Ok(is_terminating) => is_terminating,
         Err(error) => {
             tracing::warn!("cannot determine whether namespace {namespace} is being deleted: {error}");
             false

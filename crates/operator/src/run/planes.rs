@@ -11,40 +11,20 @@ use std::{
 use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
-    Blocked, Freshness, World,
+    Freshness, World,
+    control_plane::{access::TokenMemory, identity::Reached, token_secret::FingerprintKeys},
     endpoint::DeclaredOrigin,
     world::{Beside, Promises},
 };
-use jiff::Timestamp;
-use secrecy::{SecretSlice, SecretString};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use uuid::Uuid;
+
+pub(super) use engine::endpoint::Origin;
 
 use super::{control_plane::given::Heard, stream::received};
 
 /// Which control plane: its namespace and its name.
 pub(super) type PlaneName = (String, String);
-
-/// What a client was made from. As long as it is the same, so is the client, with its budget and its connections.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Origin([u8; 32]);
-
-impl Origin {
-    pub(super) fn new(parts: &[&[u8]]) -> Self {
-        let mut hash = Sha256::new();
-        for part in parts {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        Self(hash.finalize().into())
-    }
-
-    /// The same with one more part.
-    pub(super) fn with(&self, part: &[u8]) -> Self {
-        Self::new(&[&self.0, part])
-    }
-}
 
 /// Stops a client for good, also in the hands of a reconcile that is under way.
 #[derive(Debug, Default)]
@@ -103,6 +83,11 @@ impl Plane {
         self.deployment
     }
 
+    /// The deployment with the client.
+    pub(super) fn reached(&self) -> Reached<'_> {
+        Reached { client: self.client(), deployment: self.deployment }
+    }
+
     /// Lets nothing more be sent with the client, whoever holds it.
     pub(super) fn revoke(&self) {
         self.revocation.0.store(true, Ordering::Release);
@@ -143,33 +128,8 @@ struct Entry {
     blocked: Option<Reason>,
     /// Whether its object cannot be decoded, so that nobody knows what it declares.
     is_undecodable: bool,
-    /// The token that we minted, and when it is renewed.
-    minted: Option<Minted>,
     /// What was last heard of a token that we were given.
     heard: Option<Heard>,
-    /// Why no token could be minted a moment ago.
-    pause: Option<Pause>,
-    /// The key of fingerprints of what its pods read.
-    fingerprint_key: Option<SecretSlice<u8>>,
-}
-
-/// A token of our own.
-#[derive(Clone)]
-pub(super) struct Minted {
-    /// What it was minted with.
-    pub(super) from: Origin,
-    pub(super) token: SecretString,
-    pub(super) renewed_at: Timestamp,
-}
-
-/// A token that could not be minted. Writing down that one is about to be changes its Secret, and that brings us back at
-/// once: without a pause we would try without end.
-#[derive(Clone)]
-pub(super) struct Pause {
-    /// The name that the token was to have.
-    pub(super) minting: String,
-    pub(super) until: Timestamp,
-    pub(super) why: Blocked,
 }
 
 /// How a control plane stands to what belongs to it.
@@ -187,6 +147,10 @@ pub(super) struct Planes {
     released: broadcast::Sender<PlaneName>,
     /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
     rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
+    /// The keys of fingerprints of what pods read.
+    pub(super) fingerprints: FingerprintKeys,
+    /// The operator's own tokens.
+    pub(super) tokens: TokenMemory,
 }
 
 impl Default for Planes {
@@ -197,6 +161,8 @@ impl Default for Planes {
             changed: channel(),
             released: channel(),
             rate_limiters: Mutex::default(),
+            fingerprints: FingerprintKeys::default(),
+            tokens: TokenMemory::default(),
         }
     }
 }
@@ -244,42 +210,6 @@ impl Planes {
         let mut known = self.rate_limiters.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, it| Arc::strong_count(it) > 1 || !it.is_as_new());
         Arc::clone(known.entry((deployment, account)).or_default())
-    }
-
-    /// The token that we minted for a control plane.
-    pub(super) fn minted(&self, name: &PlaneName) -> Option<Minted> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.minted.clone()
-    }
-
-    pub(super) fn set_minted(&self, name: &PlaneName, minted: Option<Minted>) {
-        self.change(name, |entry| {
-            entry.minted = minted;
-            false
-        });
-    }
-
-    /// Why no token could be minted a moment ago.
-    pub(super) fn pause(&self, name: &PlaneName) -> Option<Pause> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.pause.clone()
-    }
-
-    pub(super) fn set_pause(&self, name: &PlaneName, pause: Option<Pause>) {
-        self.change(name, |entry| {
-            entry.pause = pause;
-            false
-        });
-    }
-
-    /// The key of fingerprints that was last in use.
-    pub(super) fn fingerprint_key(&self, name: &PlaneName) -> Option<SecretSlice<u8>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name)?.fingerprint_key.clone()
-    }
-
-    pub(super) fn set_fingerprint_key(&self, name: &PlaneName, key: SecretSlice<u8>) {
-        self.change(name, |entry| {
-            entry.fingerprint_key = Some(key);
-            false
-        });
     }
 
     /// What was last heard of the token that we were given for a control plane.
@@ -365,6 +295,8 @@ impl Planes {
 
     /// A control plane is not declared any more.
     pub(super) fn forget(&self, name: &PlaneName) {
+        self.fingerprints.forget(name);
+        self.tokens.forget(name);
         let known = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if known.is_some() {
             self.tell(name);

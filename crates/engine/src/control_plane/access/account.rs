@@ -11,10 +11,13 @@ use uuid::Uuid;
 
 use super::{
     desk::Desk,
-    record::{Record, Vault, id_of},
+    record::{Record, id_of},
     tokens::{self, Situation, TokenNames},
 };
-use crate::outcome::{Blocked, Trouble};
+use crate::{
+    control_plane::token_secret::TokenSecret,
+    outcome::{Blocked, Trouble},
+};
 
 /// What a person gave us.
 #[derive(Debug, Clone)]
@@ -59,16 +62,16 @@ struct SignedIn {
 }
 
 impl Entrance<'_> {
-    /// One pass: keeps a token that is good and mints one where that is due. `current` and `record` are what the vault
+    /// One pass: keeps a token that is good and mints one where that is due. `current` and `record` are what the Secret
     /// holds.
     pub async fn keep(
         &self,
         current: Option<&SecretString>,
         record: &mut Record,
-        vault: &impl Vault,
+        secret: &TokenSecret<'_>,
     ) -> Result<Granted, Trouble> {
         let signed_in = self.sign_in(current, record).await?;
-        let done = self.keep_signed_in(&signed_in, current, record, vault).await;
+        let done = self.keep_signed_in(&signed_in, current, record, secret).await;
         signed_in.leave(done.is_ok()).await;
         done
     }
@@ -94,13 +97,13 @@ impl Entrance<'_> {
         signed_in: &SignedIn,
         current: Option<&SecretString>,
         record: &mut Record,
-        vault: &impl Vault,
+        secret: &TokenSecret<'_>,
     ) -> Result<Granted, Trouble> {
         let SignedIn { desk, user, held, listed, .. } = signed_in;
         let held = held.as_deref();
         let plan = tokens::plan(&Situation { names: self.names, record, held, listed, now: self.now });
         record.deployment_id = Some(self.deployment);
-        let minted = desk.carry_out(&plan, record, vault, self.now).await?;
+        let minted = desk.carry_out(&plan, record, secret, self.now).await?;
         let granted = |token: &SecretString, user: &User| Granted {
             token: token.clone(),
             user: user.clone(),

@@ -18,10 +18,13 @@ use super::{
         full_name, recognise, username,
     },
     lent::{Lent, OWNER, refused},
-    record::{Former, OwnAccount, Record, Vault, id_of},
+    record::{Former, OwnAccount, Record, id_of},
     tokens::{self, Situation, TokenNames},
 };
-use crate::outcome::{Blocked, Trouble};
+use crate::{
+    control_plane::token_secret::TokenSecret,
+    outcome::{Blocked, Trouble},
+};
 
 /// The feature without which there are no accounts without a password.
 const SERVICE_ACCOUNTS: &str = "service_accounts";
@@ -97,12 +100,12 @@ pub enum Climbed {
 }
 
 impl Ladder<'_> {
-    /// One pass. `current` and `record` are what the vault holds.
+    /// One pass. `current` and `record` are what the Secret holds.
     pub async fn climb(
         &self,
         current: Option<&SecretString>,
         record: &mut Record,
-        vault: &impl Vault,
+        secret: &TokenSecret<'_>,
     ) -> Result<Climbed, Trouble> {
         // What belongs to another deployment is not shown to this one. Without a record it may be a token of coder-k8s.
         let is_elsewhere = record.deployment_id.is_some_and(|it| it != self.deployment);
@@ -111,7 +114,7 @@ impl Ladder<'_> {
         }
         record.deployment_id = Some(self.deployment);
         let current = current.filter(|_| !is_elsewhere);
-        let mut climber = Climber { ladder: self, record, vault, current, lent: Vec::new() };
+        let mut climber = Climber { ladder: self, record, secret, current, lent: Vec::new() };
         let climbed = climber.climb().await;
         for lent in climber.lent {
             lent.give_back().await;
@@ -130,16 +133,16 @@ impl Ladder<'_> {
 }
 
 /// The state of one pass.
-struct Climber<'a, V> {
+struct Climber<'a> {
     ladder: &'a Ladder<'a>,
     record: &'a mut Record,
-    vault: &'a V,
+    secret: &'a TokenSecret<'a>,
     current: Option<&'a SecretString>,
     /// The last one is in use.
     lent: Vec<Lent>,
 }
 
-impl<V: Vault> Climber<'_, V> {
+impl Climber<'_> {
     async fn climb(&mut self) -> Result<Climbed, Trouble> {
         let (mut observed, user) = self.observe().await?;
         if let Some(user) = user.as_ref().filter(|_| observed.held == Held::Others) {
@@ -233,7 +236,7 @@ impl<V: Vault> Climber<'_, V> {
             let username = user.username.clone();
             let account = OwnAccount { username, marker: String::new(), id: Some(user.id) };
             (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
-            self.vault.store(self.record, None).await?;
+            self.secret.store(self.record, None).await?;
         }
         let stays = self.take_away_former(&desk).await?;
         let mut granted = self.grant(&desk, id_of(current), user).await?;
@@ -249,7 +252,7 @@ impl<V: Vault> Climber<'_, V> {
         let (names, listed) = (self.ladder.names(), desk.tokens().await?);
         let situation = Situation { names: &names, record: self.record, held, listed: &listed, now };
         let plan = tokens::plan(&situation);
-        let minted = desk.carry_out(&plan, self.record, self.vault, now).await?;
+        let minted = desk.carry_out(&plan, self.record, self.secret, now).await?;
         let (token, user) = match (minted, self.current) {
             (Some(token), _) => {
                 let user = with(client, &token)?.current_user().await?;
@@ -270,7 +273,7 @@ impl<V: Vault> Climber<'_, V> {
             .unzip();
         if former != self.record.former {
             self.record.former = former;
-            self.vault.store(self.record, None).await?;
+            self.secret.store(self.record, None).await?;
         }
         Ok(words)
     }
@@ -320,7 +323,7 @@ impl<V: Vault> Climber<'_, V> {
         let marker = random_word();
         self.record.account =
             Some(OwnAccount { username: username.clone(), marker: marker.clone(), id: None });
-        self.vault.store(self.record, None).await?;
+        self.secret.store(self.record, None).await?;
         let entitlements = client.entitlements().await;
         let headless = entitlements.is_ok_and(|it| it.is_enabled(SERVICE_ACCOUNTS));
         let mut wanted = CreateUser {
@@ -342,7 +345,7 @@ impl<V: Vault> Climber<'_, V> {
         }
         let id = client.create_user(&wanted).await?.id;
         self.record.account = Some(OwnAccount { username, marker, id: Some(id) });
-        self.vault.store(self.record, None).await?;
+        self.secret.store(self.record, None).await?;
         Ok(id)
     }
 

@@ -9,10 +9,10 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    record::{Kept, Record, Vault, id_of},
+    record::{Kept, Record, id_of},
     tokens::{LIFETIME, TokenPlan, TokenStep},
 };
-use crate::outcome::Trouble;
+use crate::{control_plane::token_secret::TokenSecret, outcome::Trouble};
 
 /// A client that may manage the tokens of an account.
 #[derive(Debug, Clone)]
@@ -35,12 +35,12 @@ impl Desk {
         }
     }
 
-    /// Does the steps of a plan. Gives the token that was minted, if one was, when it is in the vault.
+    /// Does the steps of a plan. Gives the token that was minted, if one was, when it is in the Secret.
     pub async fn carry_out(
         &self,
         plan: &TokenPlan,
         record: &mut Record,
-        vault: &impl Vault,
+        secret: &TokenSecret<'_>,
         now: Timestamp,
     ) -> Result<Option<SecretString>, Trouble> {
         let mut minted = None;
@@ -48,10 +48,10 @@ impl Desk {
             match step {
                 TokenStep::Intend { name } => {
                     record.minting = Some(name.clone());
-                    vault.store(record, None).await?;
+                    secret.store(record, None).await?;
                 }
                 TokenStep::Revoke { id, name: _ } => self.revoke(id).await?,
-                TokenStep::Mint { name } => minted = Some(self.mint(name, record, vault, now).await?),
+                TokenStep::Mint { name } => minted = Some(self.mint(name, record, secret, now).await?),
             }
         }
         Ok(minted)
@@ -61,7 +61,7 @@ impl Desk {
         &self,
         name: &str,
         record: &mut Record,
-        vault: &impl Vault,
+        secret: &TokenSecret<'_>,
         now: Timestamp,
     ) -> Result<SecretString, Trouble> {
         let user = self.user.to_string();
@@ -76,12 +76,12 @@ impl Desk {
             expires_at: now.checked_add(life).unwrap_or(Timestamp::MAX),
         };
         let written = Record { user_id: Some(self.user), token: Some(kept), minting: None, ..record.clone() };
-        if let Err(trouble) = vault.store(&written, Some(&token)).await {
+        if let Err(blocked) = secret.store(&written, Some(&token)).await {
             // Nobody holds it now. If this fails too, the record still names it.
             if let Some(id) = id_of(&token) {
                 self.revoke(id).await.ok();
             }
-            return Err(trouble);
+            return Err(blocked.into());
         }
         *record = written;
         Ok(token)

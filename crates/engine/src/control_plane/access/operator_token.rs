@@ -1,13 +1,12 @@
 //! The operator's own token for a control plane that it runs, as the Secret of that control plane has it.
 
-use api::{CoderControlPlane, Reason, annotation};
+use api::{CoderControlPlane, Reason};
 use kube::{Resource as _, ResourceExt as _};
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::record::Record;
 use crate::{
-    control_plane::{names::operator_token_secret, report::TOKEN_KEY},
+    control_plane::{names::operator_token_secret, token_secret},
     objects::Key,
     outcome::Blocked,
     ports::{Cluster, Reading},
@@ -49,12 +48,8 @@ impl OperatorToken {
         };
         let found =
             found.filter(|it| it.owner_references().iter().any(|it| it.uid == uid)).ok_or_else(missing)?;
-        let record = found.annotations().get(annotation::OPERATOR_ACCESS);
-        let record = record.and_then(|it| serde_json::from_str::<Record>(it).ok());
-        let record = record.filter(|it| it.is_for(None)).ok_or_else(missing)?;
-        let deployment = record.deployment_id.ok_or_else(missing)?;
-        let value = found.data.as_ref().and_then(|it| it.get(TOKEN_KEY)).ok_or_else(missing)?;
-        let text = str::from_utf8(&value.0).ok().map(str::trim).filter(|it| !it.is_empty());
-        Ok(Self { token: SecretString::from(text.ok_or_else(missing)?), deployment })
+        let record = token_secret::record(&found);
+        let deployment = record.deployment_id.filter(|_| record.is_for(None)).ok_or_else(missing)?;
+        Ok(Self { token: token_secret::token(&found).ok_or_else(missing)?, deployment })
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::ladder::username;
-use crate::outcome::Trouble;
 
 /// What is written down beside the token, in the same Secret. Nothing of it is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,17 +87,6 @@ impl Record {
     pub fn is_for(&self, external_url: Option<&str>) -> bool {
         self.external_url.as_deref() == external_url
     }
-}
-
-/// Where a token and its record are kept.
-pub trait Vault: Sync {
-    /// Writes the record, and the token where there is a new one, at once. It must fail when somebody else has written
-    /// since the record was read: whoever comes second has decided on what is no longer so.
-    fn store(
-        &self,
-        record: &Record,
-        token: Option<&SecretString>,
-    ) -> impl Future<Output = Result<(), Trouble>> + Send;
 }
 
 /// The half of a token that is no secret, and by which coderd finds it.

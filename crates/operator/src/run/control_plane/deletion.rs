@@ -6,96 +6,34 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{CoderControlPlane, Reason, annotation, finalizer};
-use engine::{Blocked, Outcome, Trouble, conditions::Truth, control_plane::report, status};
+use engine::{
+    Blocked, Outcome,
+    conditions::Truth,
+    control_plane::{
+        access::{admin_job, revoke_all},
+        cleanup::{Cleanup, CleanupFailure, Remainder},
+        license, report,
+        token_secret::{Contents, TokenSecret, release_all},
+        workspace_roles,
+    },
+    status,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, ResourceExt as _, runtime::controller::Action};
 use tokio::time::Instant;
 
 use super::{
-    access,
     departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
-    forget, licensing, name_of,
-    vault::{self, Contents, TokenSecret},
-    workspace_roles, write_status,
+    forget, name_of, write_status,
 };
 use crate::run::{
     Shared,
     letting_go::{Obstacle, answer, is_terminating, plane as reach},
     pass::{About, Ending},
     planes::Plane,
-    record::{has_finalizer, leave_behind, set_finalizer},
+    record::{has_finalizer, set_finalizer},
 };
-
-/// Why something was not taken back.
-#[derive(Debug, Clone)]
-pub(super) struct Failure {
-    pub(super) waiting: Blocked,
-    /// Whether a retry cannot help.
-    is_final: bool,
-}
-
-impl From<Blocked> for Failure {
-    fn from(waiting: Blocked) -> Self {
-        Self { is_final: waiting.reason.is_final_for_deletion(), waiting }
-    }
-}
-
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        trouble.into_blocked().into()
-    }
-}
-
-/// Something of ours that a cleanup did not take back.
-#[derive(Debug)]
-struct Remainder {
-    /// Its name, as the subject of a sentence.
-    name: String,
-    failure: Failure,
-}
-
-/// What a cleanup did not take back.
-#[derive(Debug, Default)]
-pub(super) struct Cleanup {
-    remainders: Vec<Remainder>,
-    /// What stays on purpose and has to be named.
-    stays: Vec<String>,
-}
-
-impl Cleanup {
-    /// Adds what was not taken back.
-    pub(super) fn fail(&mut self, name: impl Into<String>, failure: impl Into<Failure>) {
-        self.remainders.push(Remainder { name: name.into(), failure: failure.into() });
-    }
-
-    /// Adds what stays on purpose, as a sentence.
-    pub(super) fn stays(&mut self, note: String) {
-        self.stays.push(note);
-    }
-
-    /// Says whether a deployment that did not do what was asked may do it later.
-    fn settle(&mut self, may_answer: bool, from: usize) {
-        for remainder in self.remainders.iter_mut().skip(from).filter(|_| !may_answer) {
-            remainder.failure.is_final = true;
-        }
-    }
-
-    /// What a retry may take back.
-    fn pending(&self) -> Option<&Remainder> {
-        self.remainders.iter().find(|it| !it.failure.is_final)
-    }
-
-    async fn name(&self, plane: &CoderControlPlane, shared: &Shared) {
-        for note in &self.stays {
-            leave_behind(plane, Reason::Deleting, note, shared).await;
-        }
-        for Remainder { name, failure: Failure { waiting, .. } } in &self.remainders {
-            let note = format!("{name} is left behind: {}", waiting.message);
-            leave_behind(plane, waiting.reason, &note, shared).await;
-        }
-    }
-}
 
 pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
     let (name, about) = (name_of(plane), About::of(plane));
@@ -143,7 +81,7 @@ pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result
     if let Some(pending) = cleanup.pending().filter(|_| !is_last) {
         return retry(plane, pending, shared).await;
     }
-    cleanup.name(plane, shared).await;
+    cleanup.name(plane, &*shared.cluster).await;
     set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
     shared.passes.forget(&about);
     forget(&name, shared);
@@ -160,11 +98,11 @@ fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
 /// Takes back what the operator made: Roles in other namespaces, the licences, then the tokens that are needed for that, then the
 /// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
 async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
-    let licenses = licensing::owed(plane);
-    if let Some(note) = licensing::observed(plane) {
+    let licenses = license::owed(plane);
+    if let Some(note) = license::left_by_observe(plane) {
         cleanup.stays(note);
     }
-    let contents = match TokenSecret::open(plane, shared).await {
+    let contents = match TokenSecret::open(plane, &*shared.cluster).await {
         Ok((_, contents)) => contents,
         // There is nothing of ours in it.
         Err(waiting) if waiting.reason == Reason::NotOurs => Contents::default(),
@@ -175,23 +113,25 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     };
     if plane.spec.external.is_none() {
         let account = contents.record.account.as_ref().map(|it| it.username.as_str());
-        match super::admin_job::left(plane, account, shared).await {
+        match admin_job::left(plane, account, &*shared.cluster).await {
             Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
             Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
         }
     }
-    workspace_roles::withdraw(plane, cleanup, shared).await;
+    workspace_roles::withdraw(plane, cleanup, &*shared.cluster).await;
     let about = About::of(plane);
     let is_taken_back = shared.memory.with(&about, |it| it.is_taken_back);
     if !is_taken_back && (licenses.is_some() || contents.token.is_some()) {
         let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
-        let from = cleanup.remainders.len();
+        let from = cleanup.count();
         if let Some(record) = licenses {
-            licensing::end(record, reached.as_deref(), cleanup).await;
+            let reached = reached.as_deref().map(Plane::reached);
+            license::delete(record, reached, cleanup, Timestamp::now()).await;
             cleanup.settle(may_answer, from);
         }
         if is_last || cleanup.pending().is_none() {
-            access::end(plane, &contents, reached.as_deref(), cleanup).await;
+            let reached = reached.as_deref().map(Plane::reached);
+            revoke_all(plane, &contents, reached, cleanup, Timestamp::now()).await;
             cleanup.settle(may_answer, from);
             // A retry for another remainder has no token any more and needs none.
             let is_done = cleanup.pending().is_none();
@@ -200,18 +140,18 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     }
     if is_last || cleanup.pending().is_none() {
         // The finalizers of the Secrets go last: with the token in them a retry gets in.
-        if let Err(error) = vault::release_all(plane, shared).await {
-            let message = format!("its finalizer cannot be removed: {}", answer(&error));
+        if let Err(error) = release_all(plane, &*shared.cluster).await {
+            let message = format!("its finalizer cannot be removed: {error}");
             cleanup.fail("the token Secret", Blocked { reason: Reason::SecretNotWritten, message });
         }
     }
 }
 
 /// The deployment, with credentials that it takes.
-async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Plane>, Failure> {
+async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Plane>, CleanupFailure> {
     match reach(&name_of(plane), shared).await {
         Ok(reached) => Ok(reached),
-        Err(Obstacle::Gone(waiting)) => Err(Failure { waiting, is_final: true }),
+        Err(Obstacle::Gone(waiting)) => Err(CleanupFailure { blocked: waiting, is_final: true }),
         Err(Obstacle::NotNow(outcome)) => {
             let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
             let waiting = match outcome {
@@ -249,7 +189,7 @@ async fn retry(
     pending: &Remainder,
     shared: &Shared,
 ) -> Result<Action, kube::Error> {
-    let (about, Blocked { reason, message }) = (About::of(plane), &pending.failure.waiting);
+    let (about, Blocked { reason, message }) = (About::of(plane), &pending.failure.blocked);
     if *reason == Reason::Unauthorized {
         // What is declared may have other credentials by now.
         shared.planes.drop_client(&name_of(plane));

@@ -1,5 +1,4 @@
-//! Releases token Secrets whose control plane is gone. A control plane whose finalizer was removed by hand is deleted without a
-//! cleanup, and no other controller removes the finalizer of its Secret.
+//! Schedules the release of token Secrets whose control plane is gone.
 
 use std::{
     collections::BTreeMap,
@@ -7,16 +6,14 @@ use std::{
     time::Duration,
 };
 
-use api::{CoderControlPlane, Reason, annotation, finalizer};
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
+use engine::{
+    control_plane::token_secret::{is_deleted_and_held, release_orphans},
+    ports::ClusterError,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::Notify;
 
-use crate::run::{
-    Shared,
-    letting_go::answer,
-    record::{leave_behind, set_finalizer},
-};
+use crate::run::Shared;
 
 /// How soon a namespace whose Secrets could not be released is tried again.
 const RETRY: Duration = Duration::from_secs(30);
@@ -34,7 +31,7 @@ pub(super) struct Orphans {
 impl Orphans {
     /// A Secret was seen. One that is being deleted and has our finalizer may be an orphan.
     pub(super) fn seen(&self, secret: &ObjectMeta) {
-        if is_held(secret) {
+        if is_deleted_and_held(secret) {
             self.look_in(secret.namespace.clone().unwrap_or_default());
         }
     }
@@ -55,8 +52,14 @@ impl Orphans {
             self.asked.notified().await;
             let namespaces = std::mem::take(&mut *self.lock());
             for (namespace, failures) in namespaces {
-                if let Err(error) = release_in(&namespace, shared).await {
-                    self.failed(namespace, failures + 1, &error);
+                match release_orphans(&namespace, &*shared.cluster).await {
+                    Ok(released) if released.is_empty() => {}
+                    Ok(released) => tracing::info!(
+                        namespace,
+                        secrets = released.join(", "),
+                        "token Secrets without a control plane were released"
+                    ),
+                    Err(error) => self.failed(namespace, failures + 1, &error),
                 }
             }
             if !self.lock().is_empty() {
@@ -66,77 +69,18 @@ impl Orphans {
         }
     }
 
-    fn failed(&self, namespace: String, failures: u32, error: &kube::Error) {
+    fn failed(&self, namespace: String, failures: u32, error: &ClusterError) {
         let is_over = failures >= MOST_TRIES;
         if is_over || failures == 1 {
-            let (why, again) = (answer(error), if is_over { "not retried" } else { "retried" });
+            let again = if is_over { "not retried" } else { "retried" };
             tracing::warn!(
                 namespace,
-                "token Secrets without a control plane are not released, {again}: {why}"
+                "token Secrets without a control plane are not released, {again}: {error}"
             );
         }
         if !is_over {
             // An event that came meanwhile begins anew.
             self.lock().entry(namespace).or_insert(failures);
         }
-    }
-}
-
-/// Whether only our finalizer may keep a Secret.
-fn is_held(secret: &ObjectMeta) -> bool {
-    let has_ours = secret.finalizers.iter().flatten().any(|it| it == finalizer::TOKEN);
-    has_ours && secret.deletion_timestamp.is_some()
-}
-
-async fn release_in(namespace: &str, shared: &Shared) -> Result<(), kube::Error> {
-    let secrets = Api::<Secret>::namespaced(shared.client.clone(), namespace);
-    for found in secrets.list_metadata(&ListParams::default()).await? {
-        if !is_held(&found.metadata) || has_owner(&found.metadata, namespace, shared).await? {
-            continue;
-        }
-        let secret = Secret { metadata: found.metadata, ..Secret::default() };
-        if secret.annotations().contains_key(annotation::OPERATOR_ACCESS) {
-            let note = format!(
-                "the operator's token in Secret {}, which expires within a day, is left behind: its control plane is gone",
-                secret.name_any()
-            );
-            leave_behind(&secret, Reason::ControlPlaneNotFound, &note, shared).await;
-        }
-        set_finalizer(&secret, finalizer::TOKEN, false, shared).await?;
-        tracing::info!(
-            namespace,
-            secret = secret.name_any(),
-            "a token Secret without a control plane was released"
-        );
-    }
-    Ok(())
-}
-
-/// Whether a control plane that owns the Secret is there and still releases it by itself.
-async fn has_owner(secret: &ObjectMeta, namespace: &str, shared: &Shared) -> Result<bool, kube::Error> {
-    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), namespace);
-    let kind = CoderControlPlane::kind(&());
-    for owner in secret.owner_references.iter().flatten().filter(|it| it.kind == kind) {
-        let found = planes.get_metadata_opt(&owner.name).await?;
-        if found.is_some_and(|it| it.uid().as_ref() == Some(&owner.uid)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn only_a_secret_that_goes_and_has_our_finalizer_is_held() {
-        let is = |metadata: Value| is_held(&serde_json::from_value(metadata).unwrap());
-        let gone = "2026-01-01T00:00:00Z";
-        assert!(is(json!({"finalizers": [finalizer::TOKEN], "deletionTimestamp": gone})));
-        assert!(!is(json!({"finalizers": [finalizer::TOKEN]})), "Kubernetes has not deleted it");
-        assert!(!is(json!({"finalizers": ["other"], "deletionTimestamp": gone})));
     }
 }

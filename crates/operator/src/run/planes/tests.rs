@@ -8,6 +8,7 @@ use engine::{
     lookup::{Answer, Values},
 };
 use futures::FutureExt as _;
+use secrecy::SecretString;
 use serde_json::json;
 
 use super::*;

@@ -3,7 +3,10 @@
 use client::{Client, users::ME};
 use engine::{
     Trouble,
-    control_plane::access::{Account, Entrance, Granted, Record},
+    control_plane::{
+        access::{Account, Entrance, Granted, Record},
+        token_secret::Contents,
+    },
 };
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -15,7 +18,7 @@ struct Stage {
     coderd: Coderd,
     client: Client,
     account: Account,
-    vault: Kept,
+    secret: Kept,
 }
 
 impl Stage {
@@ -24,15 +27,15 @@ impl Stage {
         let client = anonymous(&coderd.owner.url);
         let password = SecretString::from(coderd.password.clone());
         let account = Account { email: FIRST_USER_EMAIL.to_owned(), password };
-        Self { coderd, client, account, vault: Kept::default() }
+        Self { coderd, client, account, secret: Kept::default() }
     }
 
     async fn pass(&self, now: Timestamp) -> Result<Granted, Trouble> {
         let deployment = self.client.build_info().await.unwrap().deployment_id;
         let entrance =
             Entrance { client: &self.client, deployment, account: &self.account, names: &names(), now };
-        let mut record = self.vault.record();
-        entrance.keep(self.vault.token().as_ref(), &mut record, &self.vault).await
+        let (secret, Contents { token, mut record }) = self.secret.open().await;
+        entrance.keep(token.as_ref(), &mut record, &secret).await
     }
 
     /// The names of all tokens that the account has.
@@ -51,11 +54,11 @@ async fn a_password_becomes_a_token_that_is_kept_until_half_of_its_life() {
     let now = Timestamp::now();
     let granted = stage.pass(now).await.unwrap();
     assert_eq!(granted.user.email, FIRST_USER_EMAIL);
-    let first = stage.vault.id();
+    let first = stage.secret.id();
     stage.pass(later(now, 11)).await.unwrap();
-    assert_eq!(stage.vault.id(), first);
+    assert_eq!(stage.secret.id(), first);
     assert_eq!(stage.tokens().await, ["coder-operator-0f0e0d0c-1"]);
-    assert_eq!(stage.vault.record().minting, None);
+    assert_eq!(stage.secret.record().minting, None);
 }
 
 #[tokio::test]
@@ -63,9 +66,9 @@ async fn a_renewal_revokes_the_token_before_once_the_new_one_is_proved() {
     let stage = Stage::set().await;
     let now = Timestamp::now();
     stage.pass(now).await.unwrap();
-    let first = stage.vault.token().unwrap();
+    let first = stage.secret.token().unwrap();
     let granted = stage.pass(later(now, 12)).await.unwrap();
-    assert_ne!(stage.vault.id(), None);
+    assert_ne!(stage.secret.id(), None);
     let first = stage.client.with_token(first).unwrap();
     first.current_user().await.unwrap();
     assert!(granted.next <= later(now, 13), "it is looked at again soon");
@@ -78,11 +81,11 @@ async fn a_renewal_revokes_the_token_before_once_the_new_one_is_proved() {
 async fn a_token_that_could_not_be_stored_leaves_none_behind() {
     let stage = Stage::set().await;
     let now = Timestamp::now();
-    stage.vault.refuse_tokens(true);
+    stage.secret.refuse_tokens(true);
     stage.pass(now).await.unwrap_err();
     assert_eq!(stage.tokens().await, [] as [String; 0]);
-    assert_eq!(stage.vault.record().minting.as_deref(), Some("coder-operator-0f0e0d0c-1"));
-    stage.vault.refuse_tokens(false);
+    assert_eq!(stage.secret.record().minting.as_deref(), Some("coder-operator-0f0e0d0c-1"));
+    stage.secret.refuse_tokens(false);
     stage.pass(now).await.unwrap();
     assert_eq!(stage.tokens().await, ["coder-operator-0f0e0d0c-2"]);
 }
@@ -102,11 +105,11 @@ async fn a_token_of_another_deployment_is_not_sent_and_another_one_is_minted() {
     let (stage, other) = tokio::join!(Stage::set(), Stage::set());
     let now = Timestamp::now();
     other.pass(now).await.unwrap();
-    let Record { deployment_id, token, .. } = other.vault.record();
-    *stage.vault.token.lock().unwrap() = other.vault.token();
-    *stage.vault.record.lock().unwrap() = Record { deployment_id, token, ..Record::default() };
+    let Record { deployment_id, token, .. } = other.secret.record();
+    stage.secret.set_token(other.secret.token());
+    stage.secret.set_record(&Record { deployment_id, token, ..Record::default() });
     stage.pass(now).await.unwrap();
-    assert_ne!(stage.vault.id(), other.vault.id());
+    assert_ne!(stage.secret.id(), other.secret.id());
     assert_eq!(stage.tokens().await, ["coder-operator-0f0e0d0c-2"]);
 }
 
@@ -121,6 +124,6 @@ async fn giving_up_access_revokes_what_we_minted_and_nothing_else() {
     let deployment = stage.client.build_info().await.unwrap().deployment_id;
     let (client, account) = (&stage.client, &stage.account);
     let entrance = Entrance { client, deployment, account, names: &names(), now };
-    entrance.end(stage.vault.token().as_ref(), &stage.vault.record()).await.unwrap();
+    entrance.end(stage.secret.token().as_ref(), &stage.secret.record()).await.unwrap();
     assert_eq!(stage.tokens().await, ["ci"]);
 }

@@ -10,8 +10,12 @@ use client::{
 };
 use engine::{
     Trouble,
-    control_plane::access::{
-        Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount, Record,
+    control_plane::{
+        access::{
+            Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount,
+            Record,
+        },
+        token_secret::Contents,
     },
 };
 use jiff::Timestamp;
@@ -20,20 +24,19 @@ use secrecy::{ExposeSecret as _, SecretString};
 use testbed::{Coderd, Flavour, coderd::FIRST_USER_EMAIL};
 use uuid::Uuid;
 
-use super::{Kept, anonymous, later};
+use super::{Kept, UID, anonymous, later};
 use crate::{
     bed::deployment::license,
     coder_k8s::{token, write_into_tables},
     examples::request,
 };
 
-const UID: &str = "0f0e0d0c-0000-4000-8000-000000000000";
 const NAME: &str = "coder-operator-0f0e0d0c";
 
 /// A deployment, and what we are given for it.
 struct Stage {
     client: Client,
-    vault: Kept,
+    secret: Kept,
     first_user: Given<FirstUser>,
     admin: Given<AdminCredentials>,
     job: Job,
@@ -44,7 +47,7 @@ impl Stage {
     fn at(url: &str) -> Self {
         Self {
             client: anonymous(url),
-            vault: Kept::default(),
+            secret: Kept::default(),
             first_user: Given::NotDeclared,
             admin: Given::NotDeclared,
             job: Job::NotPossible,
@@ -75,8 +78,13 @@ impl Stage {
     }
 
     async fn pass(&self, now: Timestamp) -> Result<Climbed, Trouble> {
-        let mut record = self.vault.record();
-        self.ladder(now).await.climb(self.vault.token().as_ref(), &mut record, &self.vault).await
+        let (secret, Contents { token, mut record }) = self.secret.open().await;
+        let ladder = self.ladder(now).await;
+        if token.is_some() && record.deployment_id.is_none() {
+            record.deployment_id = Some(ladder.deployment);
+            secret.adopt(&record).await.unwrap();
+        }
+        ladder.climb(token.as_ref(), &mut record, &secret).await
     }
 
     async fn granted(&self, now: Timestamp) -> Granted {
@@ -95,7 +103,7 @@ impl Stage {
 
     async fn end(&self) -> Left {
         let ladder = self.ladder(Timestamp::now()).await;
-        ladder.end(self.vault.token().as_ref(), &self.vault.record()).await.unwrap()
+        ladder.end(self.secret.token().as_ref(), &self.secret.record()).await.unwrap()
     }
 
     /// Why the token of coder-k8s is not taken; nothing when it is.
@@ -106,7 +114,7 @@ impl Stage {
 
     /// The names of all tokens of our account, as an owner sees them.
     async fn tokens(&self, owner: &Client) -> Vec<String> {
-        let id = self.vault.record().account.unwrap().id.unwrap();
+        let id = self.secret.record().account.unwrap().id.unwrap();
         let listed = owner.list_tokens(&id.to_string()).await.unwrap();
         let mut names: Vec<_> = listed.into_iter().map(|it| it.token_name).collect();
         names.sort();
@@ -144,7 +152,7 @@ async fn admin_credentials_are_used_once() {
     let now = Timestamp::now();
     stage.granted(now).await;
     stage.admin = Given::Missing("there is no Secret coder-break-glass".to_owned());
-    let first = stage.vault.token().unwrap();
+    let first = stage.secret.token().unwrap();
     stage.granted(later(now, 12)).await;
     stage.granted(later(now, 13)).await;
     let old = stage.client.with_token(first).unwrap();
@@ -180,13 +188,13 @@ async fn an_account_that_was_made_just_before_a_crash_is_known_again() {
     let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     let owner = owner(&stage.client, &coderd);
     stage.granted(Timestamp::now()).await;
-    let made = stage.vault.record().account.unwrap();
+    let made = stage.secret.record().account.unwrap();
     // As it was when the account had just been asked for.
-    let mut before = stage.vault.record();
+    let mut before = stage.secret.record();
     before.account = Some(OwnAccount { id: None, ..made.clone() });
     (before.token, before.user_id) = (None, None);
-    *stage.vault.record.lock().unwrap() = before;
-    *stage.vault.token.lock().unwrap() = None;
+    stage.secret.set_record(&before);
+    stage.secret.set_token(None);
     let granted = stage.granted(Timestamp::now()).await;
     assert_eq!(Some(granted.user.id), made.id);
     assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-2"], "the lost token is gone");
@@ -199,15 +207,15 @@ async fn a_token_that_was_minted_and_never_stored_is_gone_in_the_end() {
     let now = Timestamp::now();
     stage.granted(now).await;
     // What a crash between minting and storing leaves behind.
-    let id = stage.vault.record().account.unwrap().id.unwrap();
+    let id = stage.secret.record().account.unwrap().id.unwrap();
     let name = "coder-operator-0f0e0d0c-2".to_owned();
     let lost = CreateToken { token_name: Some(name.clone()), ..CreateToken::default() };
     owner.create_token(&id.to_string(), &lost).await.unwrap();
-    stage.vault.record.lock().unwrap().minting = Some(name);
+    stage.secret.set_record(&Record { minting: Some(name), ..stage.secret.record() });
     stage.granted(later(now, 12)).await;
     stage.granted(later(now, 13)).await;
     assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-3"]);
-    assert_eq!(stage.vault.record().minting, None);
+    assert_eq!(stage.secret.record().minting, None);
 }
 
 #[tokio::test]
@@ -215,7 +223,7 @@ async fn a_token_that_died_while_nobody_looked_is_minted_again_for_the_same_acco
     let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     let owner = owner(&stage.client, &coderd);
     let first = stage.granted(Timestamp::now()).await;
-    owner.delete_token(&first.user.id.to_string(), &stage.vault.id().unwrap()).await.unwrap();
+    owner.delete_token(&first.user.id.to_string(), &stage.secret.id().unwrap()).await.unwrap();
     let second = stage.granted(Timestamp::now()).await;
     assert_eq!(second.user.id, first.user.id);
 }
@@ -224,10 +232,10 @@ async fn a_token_that_died_while_nobody_looked_is_minted_again_for_the_same_acco
 async fn a_lost_record_is_found_again_through_the_token() {
     let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     let id = stage.granted(Timestamp::now()).await.user.id;
-    let before = stage.vault.id();
-    *stage.vault.record.lock().unwrap() = Record::default();
+    let before = stage.secret.id();
+    stage.secret.set_record(&Record::default());
     assert_eq!(stage.granted(Timestamp::now()).await.user.id, id);
-    assert_eq!(stage.vault.id(), before, "nothing had to be minted");
+    assert_eq!(stage.secret.id(), before, "nothing had to be minted");
     assert_eq!(stage.end().await, Left::default());
     assert_eq!(owner(&stage.client, &coderd).user_named(NAME).await.unwrap(), None);
 }
@@ -246,13 +254,13 @@ async fn with_premium_our_account_has_no_password_and_no_mail() {
 async fn a_token_of_another_account_is_used_once_and_coder_k8s_one_is_revoked() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     write_into_tables(&coderd.database).await;
-    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    stage.secret.set_token(Some(SecretString::from(token())));
     stage.admin = Given::NotDeclared;
     let granted = stage.granted(Timestamp::now()).await;
     assert_eq!(granted.user.username, NAME);
     stage.granted(Timestamp::now()).await;
     assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
-    assert_eq!(stage.vault.record().former, []);
+    assert_eq!(stage.secret.record().former, []);
 }
 
 #[tokio::test]
@@ -260,7 +268,7 @@ async fn the_token_of_coder_k8s_lets_us_in_where_coder_counts_no_user_and_goes_w
     let coderd = testbed::shared().unwrap().fresh_coderd(Flavour::Shipped).await.unwrap();
     write_into_tables(&coderd.database).await;
     let mut stage = Stage::at(&coderd.url);
-    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    stage.secret.set_token(Some(SecretString::from(token())));
     stage.may_be_first = true;
     assert!(!stage.client.has_users().await.unwrap());
     assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
@@ -270,7 +278,7 @@ async fn the_token_of_coder_k8s_lets_us_in_where_coder_counts_no_user_and_goes_w
     let coderd = testbed::shared().unwrap().fresh_coderd(Flavour::Shipped).await.unwrap();
     write_into_tables(&coderd.database).await;
     let stage = Stage::at(&coderd.url);
-    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    stage.secret.set_token(Some(SecretString::from(token())));
     assert_eq!(stage.coder_k8s().await, None, "it is good");
     assert_eq!(stage.end().await, Left::default());
     assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut), "no use was made of it");
@@ -284,7 +292,7 @@ async fn the_token_of_coder_k8s_goes_also_when_another_way_let_us_in() {
     // It may not make accounts any more, so the administrator does.
     let roles = serde_json::json!({"roles": []});
     request(&coderd.owner, Method::PUT, "/api/v2/users/coder-k8s-operator/roles", Some(&roles)).await;
-    *stage.vault.token.lock().unwrap() = Some(SecretString::from(token()));
+    stage.secret.set_token(Some(SecretString::from(token())));
     assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
     stage.granted(Timestamp::now()).await;
     assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
@@ -307,9 +315,9 @@ async fn a_job_that_failed_after_it_made_our_account_lets_us_in_and_a_crash_leav
 
     create_admin_user(&coderd.database, NAME, &account.email, &password).await;
     stage.job = Job::Failed("the node went away".to_owned(), account);
-    stage.vault.refuse_tokens(true);
+    stage.secret.refuse_tokens(true);
     stage.pass(Timestamp::now()).await.unwrap_err();
-    stage.vault.refuse_tokens(false);
+    stage.secret.refuse_tokens(false);
     assert_eq!(stage.granted(Timestamp::now()).await.user.username, NAME);
     let owner = owner(&stage.client, &coderd);
     assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-2"]);
@@ -334,7 +342,7 @@ async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
         stage.granted(Timestamp::now()).await;
         // Nobody was there for more than a day.
         let owner = owner(&stage.client, &coderd);
-        owner.delete_token(&username, &stage.vault.id().unwrap()).await.unwrap();
+        owner.delete_token(&username, &stage.secret.id().unwrap()).await.unwrap();
     }
     let owner = owner(&stage.client, &coderd);
     assert_eq!(owner.user_named(NAME).await.unwrap(), None, "the account before is gone");
@@ -359,13 +367,13 @@ async fn create_admin_user(database: &str, username: &str, email: &str, password
 async fn giving_up_access_deletes_our_account_where_somebody_lends_us_the_right() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     stage.granted(Timestamp::now()).await;
-    let token = stage.client.with_token(stage.vault.token().unwrap()).unwrap();
+    let token = stage.client.with_token(stage.secret.token().unwrap()).unwrap();
     assert_eq!(stage.end().await, Left::default());
     assert_eq!(token.current_user().await.unwrap_err().class(), Class::SignedOut);
     assert_eq!(owner(&stage.client, &coderd).user_named(NAME).await.unwrap(), None);
     assert_eq!(stage.end().await, Left::default(), "a second time finds nothing to do");
 
-    *stage.vault.token.lock().unwrap() = None;
+    stage.secret.set_token(None);
     stage.granted(Timestamp::now()).await;
     stage.admin = Given::NotDeclared;
     let left = stage.end().await;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use client::{Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError};
-use engine::control_plane::access::{Account, Climbed, Former, Given, Job, Left};
+use engine::control_plane::access::{Account, Climbed, Former, Given, Job, Left, Record};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -60,16 +60,17 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
     let admin = std::mem::replace(&mut stage.admin, Given::NotDeclared);
     enter_by_job(&mut stage, &coderd.database).await;
     let first = owner.user(NAME).await.unwrap();
-    owner.delete_token(NAME, &stage.vault.id().unwrap()).await.unwrap();
+    owner.delete_token(NAME, &stage.secret.id().unwrap()).await.unwrap();
     enter_by_job(&mut stage, &coderd.database).await;
     let before = Former { user_id: first.id, token: None };
-    assert_eq!(stage.vault.record().former, std::slice::from_ref(&before));
+    assert_eq!(stage.secret.record().former, std::slice::from_ref(&before));
 
     for status in [400, 403, 409, 500] {
         refusing.1.store(status, Ordering::Relaxed);
         // A token that is gone does not wait for it.
         let token = Former { token: Some("0123456789".to_owned()), ..before.clone() };
-        stage.vault.record.lock().unwrap().former.push(token);
+        let former = [stage.secret.record().former, vec![token]].concat();
+        stage.secret.set_record(&Record { former, ..stage.secret.record() });
         let now = Timestamp::now();
         let granted = stage.granted(now).await;
         assert_eq!(granted.user.username, format!("{NAME}-2"), "{status}");
@@ -77,25 +78,25 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
         assert!(said.contains(&first.id.to_string()) && said.contains("not now"), "{said}");
         assert!(granted.next < later(now, 2), "it is tried again soon, and not when the token is renewed");
         assert!(granted.next > now, "and not at once");
-        assert_eq!(stage.vault.record().former, std::slice::from_ref(&before), "{status}");
+        assert_eq!(stage.secret.record().former, std::slice::from_ref(&before), "{status}");
     }
     assert_eq!(owner.user_named(NAME).await.unwrap().map(|it| it.id), Some(first.id));
 
     // Access is given up all the same, and the account is named, whether somebody lends us rights for it or not.
     for lent in [admin, Given::NotDeclared] {
         refusing.1.store(409, Ordering::Relaxed);
-        let kept = stage.vault.record();
+        let kept = stage.secret.record();
         stage.admin = lent;
         let Left { items } = stage.end().await;
         assert!(items.iter().any(|it| it.contains(&first.id.to_string())), "{items:?}");
 
         stage.admin = Given::NotDeclared;
-        *stage.vault.record.lock().unwrap() = kept;
-        *stage.vault.token.lock().unwrap() = None;
+        stage.secret.set_record(&kept);
+        stage.secret.set_token(None);
         enter_by_job(&mut stage, &coderd.database).await;
     }
     refusing.1.store(0, Ordering::Relaxed);
     assert_eq!(stage.granted(Timestamp::now()).await.stays, [""; 0]);
-    assert_eq!(stage.vault.record().former, []);
+    assert_eq!(stage.secret.record().former, []);
     assert_eq!(owner.user_named(NAME).await.unwrap(), None, "it is gone");
 }

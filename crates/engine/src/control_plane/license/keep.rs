@@ -1,36 +1,33 @@
-//! Licences and entitlements of a control plane: read by every reconcile, kept as declared, told when they end.
+//! Licences and entitlements of a control plane: read by every reconcile, kept as declared, and announced before they expire.
 
 use api::{CoderControlPlane, LicenseDeletionPolicy, Mode, Reason};
-use client::{Client, licenses::License};
-use engine::{
-    Blocked, Plan, Step, Trouble,
-    control_plane::{
-        entitlements::Summary,
-        license::{
-            self, Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Verdict,
-            apply::intend, record::Uploaded,
-        },
-        report::{self, Licensing, Unread},
-    },
-    held_back::Changes,
-    status,
-};
+use client::licenses::License;
 use jiff::Timestamp;
-use kube::{ResourceExt as _, runtime::events::EventType};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
 use super::{
-    deletion::{Cleanup, Failure},
-    workload::check,
+    Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Uploaded, Verdict,
+    applied::applied,
+    apply::{apply, intend},
+    plan::{plan, plan_end},
+    subject::declared,
+    verdict::verdict,
 };
 use crate::{
-    cluster::Cluster,
-    run::{
-        Shared,
-        planes::Plane,
-        record::{mark_with, publish},
+    control_plane::{
+        cleanup::{Cleanup, CleanupFailure},
+        entitlements::Summary,
+        identity::Reached,
+        report::{self, Licensing, Unread},
+        workload::check,
     },
+    held_back::Changes,
+    lookup::InCluster,
+    outcome::{Blocked, Trouble},
+    plan::{Plan, Step},
+    ports::{Cluster, ClusterError, Event},
+    status,
 };
 
 /// A renewal is two rounds: the new one comes, the old one goes.
@@ -42,49 +39,48 @@ struct Read {
     summary: Summary,
 }
 
-/// One deployment, as far as licences are concerned.
-struct Desk<'a> {
+/// The licences of one deployment in one reconcile.
+struct Reconcile<'a> {
     plane: &'a mut CoderControlPlane,
-    client: &'a Client,
-    deployment: Uuid,
+    reached: Reached<'a>,
     declared: Vec<Declared>,
     changes: &'a mut Changes,
-    shared: &'a Shared,
+    cluster: &'a dyn Cluster,
     now: Timestamp,
 }
 
-/// Keeps the licences as declared, and says how it stands with them. The manifest is the one of the last write.
-pub(super) async fn keep(
+/// Keeps the licences as declared, and returns what became of them. The manifest is the one of the last write.
+pub async fn keep(
     plane: &mut CoderControlPlane,
-    client: &Client,
-    deployment: Uuid,
-    (changes, shared): (&mut Changes, &Shared),
-) -> Result<Licensing, kube::Error> {
-    let now = Timestamp::now();
+    reached: Reached<'_>,
+    changes: &mut Changes,
+    cluster: &dyn Cluster,
+) -> Result<Licensing, ClusterError> {
+    let now = cluster.now();
     let before = recorded(plane);
-    let declared = match license::declared(plane, &Cluster(shared.client.clone())).await {
+    let declared = match declared(plane, &InCluster(cluster)).await {
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
     };
-    let mut desk = Desk { plane, client, deployment, declared, changes, shared, now };
-    match desk.read().await {
-        Ok(read) => desk.keep(before, read).await,
+    let mut reconcile = Reconcile { plane, reached, declared, changes, cluster, now };
+    match reconcile.read().await {
+        Ok(read) => reconcile.keep(before, read).await,
         Err(error) => {
-            let verdict = Verdict::unread_licences(&error, !desk.declared.is_empty());
+            let verdict = Verdict::unread_licences(&error, !reconcile.declared.is_empty());
             Ok(stopped(verdict, before, Some(Unread::of(&error))))
         }
     }
 }
 
 /// The record of licences that the deletion of a control plane has to take back. `None` where it takes back none.
-pub(super) fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
+pub fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
     let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
     let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete && !is_observed;
     Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
 }
 
 /// Names the licences that stay although they would be deleted, because the control plane is only observed.
-pub(super) fn observed(plane: &CoderControlPlane) -> Option<String> {
+pub fn left_by_observe(plane: &CoderControlPlane) -> Option<String> {
     let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
     let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
     let record = recorded(plane);
@@ -95,18 +91,23 @@ pub(super) fn observed(plane: &CoderControlPlane) -> Option<String> {
 }
 
 /// Deletes the licences that we installed, each by itself.
-pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>, cleanup: &mut Cleanup) {
-    let known = match reached {
-        Ok(known) => known,
+pub async fn delete(
+    record: LicenseRecord,
+    reached: Result<Reached<'_>, &CleanupFailure>,
+    cleanup: &mut Cleanup,
+    now: Timestamp,
+) {
+    let reached = match reached {
+        Ok(reached) => reached,
         Err(failure) => return cleanup.fail(named(&record), failure.clone()),
     };
-    let (client, deployment, now) = (known.client(), known.deployment(), Timestamp::now());
+    let Reached { client, deployment } = reached;
     if record.deployment_id.is_some_and(|it| it != deployment) {
         let message = "another deployment answers there now".to_owned();
         return cleanup.fail(named(&record), Blocked { reason: Reason::DeploymentChanged, message });
     }
     let read = async {
-        super::same_deployment(client, deployment).await?;
+        reached.check_same().await?;
         Ok::<_, Trouble>(client.list_licenses().await?)
     };
     let live = match read.await {
@@ -115,8 +116,8 @@ pub(super) async fn end(record: LicenseRecord, reached: Result<&Plane, &Failure>
     };
     let mut record = record.settled(deployment, &[], &live, true);
     let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
-    for step in license::plan_end(&observed, true).steps {
-        if let Err(trouble) = license::apply(&step.effect, &[], client, &mut record).await
+    for step in plan_end(&observed, true).steps {
+        if let Err(trouble) = apply(&step.effect, &[], client, &mut record).await
             && let LicenseEffect::Delete { id, .. } = &step.effect
         {
             cleanup.fail(format!("licence {id}"), trouble);
@@ -141,19 +142,19 @@ fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<Unread>) -> L
     Licensing { verdict, licenses: None, entitlements: None, unread, record, applied: None }
 }
 
-impl Desk<'_> {
+impl Reconcile<'_> {
     async fn read(&self) -> Result<Read, client::Error> {
-        let entitlements = self.client.entitlements().await?;
-        let live = self.client.list_licenses().await?;
+        let entitlements = self.reached.client.entitlements().await?;
+        let live = self.reached.client.list_licenses().await?;
         Ok(Read { live, summary: Summary::of(&entitlements) })
     }
 
-    async fn keep(&mut self, before: LicenseRecord, mut read: Read) -> Result<Licensing, kube::Error> {
+    async fn keep(&mut self, before: LicenseRecord, mut read: Read) -> Result<Licensing, ClusterError> {
         let deletes = self.plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
-        let mut record = before.settled(self.deployment, &self.declared, &read.live, deletes);
+        let mut record = before.settled(self.reached.deployment, &self.declared, &read.live, deletes);
         let mut failed = None;
         for _ in 0..MOST_ROUNDS {
-            let plan = license::plan(&self.declared, &self.observed(&read, &record), deletes);
+            let plan = plan(&self.declared, &self.observed(&read, &record), deletes);
             if plan.is_empty() || failed.is_some() {
                 break;
             }
@@ -164,11 +165,11 @@ impl Desk<'_> {
             self.changes.changed = true;
             self.intend(&plan, &mut record).await?;
             for step in &plan.steps {
-                match license::apply(&step.effect, &self.declared, self.client, &mut record).await {
+                match apply(&step.effect, &self.declared, self.reached.client, &mut record).await {
                     Ok(done) => {
-                        self.tell(step, &done);
+                        self.report(step, &done).await;
                         if done == Done::Refused {
-                            // It is not sent again, also where the manifest has changed since and this pass is for nothing.
+                            // It is not sent again, also where the manifest has changed since and this reconcile is for nothing.
                             record = record.following(&recorded(self.plane));
                             self.write_down(&record).await?;
                         }
@@ -184,30 +185,29 @@ impl Desk<'_> {
                 Ok(now) => read = now,
                 Err(error) => failed = failed.or_else(|| Some(error.into())),
             }
-            record = record.settled(self.deployment, &self.declared, &read.live, deletes);
+            record = record.settled(self.reached.deployment, &self.declared, &read.live, deletes);
         }
         let Read { live, summary } = &read;
         let verdict = match &failed {
             Some(Trouble::Remote(error)) => Verdict::failed(error),
             Some(Trouble::Blocked(_) | Trouble::Stale) | None => {
-                license::verdict(&self.declared, &self.observed(&read, &record), Some(summary))
+                verdict(&self.declared, &self.observed(&read, &record), Some(summary))
             }
         };
         for announcement in record.announce(&self.declared, live, self.now) {
-            let words = (Reason::LicenseExpires, "Announce");
             let note = announcement.message("the licence");
-            publish(&*self.plane, EventType::Warning, words, &note, self.shared);
+            self.event(true, (Reason::LicenseExpires, "Announce"), &note).await;
         }
         let record = record.following(&recorded(self.plane));
         let licenses = Some(live.iter().map(|it| LicenseView::of(it, self.now)).collect());
-        let applied = license::applied(&self.declared, live);
+        let applied = applied(&self.declared, live);
         let entitlements = Some(summary.clone());
         Ok(Licensing { verdict, licenses, entitlements, unread: None, record, applied })
     }
 
     fn observed<'b>(&'b self, read: &'b Read, record: &'b LicenseRecord) -> Observed<'b> {
         let (live, errors) = (&read.live, &read.summary.errors);
-        Observed { deployment: self.deployment, live, record, errors, now: self.now }
+        Observed { deployment: self.reached.deployment, live, record, errors, now: self.now }
     }
 
     /// Writes down what is about to be done, before it is: after a crash that says whose a licence is. It is written also where
@@ -216,7 +216,7 @@ impl Desk<'_> {
         &mut self,
         plan: &Plan<LicenseEffect>,
         record: &mut LicenseRecord,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), ClusterError> {
         intend(&plan.steps, record);
         record.epoch = recorded(self.plane).epoch + 1;
         self.write_down(record).await
@@ -224,22 +224,22 @@ impl Desk<'_> {
 
     /// Writes the record into the status, whatever else happens to the manifest meanwhile. Fails with a conflict where another
     /// operator has written a record since this one was read.
-    async fn write_down(&mut self, record: &LicenseRecord) -> Result<(), kube::Error> {
+    async fn write_down(&mut self, record: &LicenseRecord) -> Result<(), ClusterError> {
         let before = recorded(self.plane);
         if *record != before {
             let text = serde_json::to_string(record).unwrap_or_default();
             let fields = Map::from_iter([("licenseRecord".to_owned(), Value::from(text))]);
             let is_unchanged = |now: &CoderControlPlane| recorded(now) == before;
             let fields = |now: &CoderControlPlane| is_unchanged(now).then(|| fields.clone());
-            let marked = mark_with(&*self.plane, &self.shared.client, fields).await?;
-            // Everything else stays as it was looked at.
+            let marked = self.cluster.mark(&*self.plane, fields).await?;
+            // Everything else stays as it was read.
             self.plane.metadata.resource_version = marked.resource_version();
             self.plane.status = marked.status;
         }
         Ok(())
     }
 
-    fn tell(&self, step: &Step<LicenseEffect>, done: &Done) {
+    async fn report(&self, step: &Step<LicenseEffect>, done: &Done) {
         let words = match done {
             Done::Uploaded => (Reason::LicenseInstalled, "Create"),
             // The condition says so, with coderd's words.
@@ -248,7 +248,11 @@ impl Desk<'_> {
         };
         let changes: Vec<String> = step.changes.iter().map(status::line).collect();
         let note = format!("{}: {}", step.reason, changes.join(", "));
-        tracing::info!(action = words.1, "{note}");
-        publish(&*self.plane, EventType::Normal, words, &note, self.shared);
+        self.event(false, words, &note).await;
+    }
+
+    async fn event(&self, is_warning: bool, (reason, action): (Reason, &'static str), note: &str) {
+        let event = Event { is_warning, reason, action, note, must_be_written: false };
+        self.cluster.event(&self.plane.object_ref(&()), event).await;
     }
 }

@@ -4,37 +4,31 @@
 use std::collections::BTreeSet;
 
 use api::{CoderControlPlane, Reason};
-use engine::{
-    Blocked,
-    control_plane::{KINDS, children::WORKSPACES_ROLE, workspace_selector},
-    objects::{ChildEffect, Key, Live, Situation, plan},
-};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Preconditions},
-};
+use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::deletion::Cleanup;
-use crate::run::{Shared, labelled::labelled, letting_go::answer, record::mark_with};
+use super::{KINDS, children::WORKSPACES_ROLE, cleanup::Cleanup, names::workspace_selector};
+use crate::{
+    objects::{ChildEffect, Key, Live, Situation, plan},
+    outcome::Blocked,
+    ports::{Cluster, ClusterError, Only},
+};
 
-/// What was found in the namespaces that may have some.
-#[derive(Default)]
-pub(super) struct Found {
+/// The Roles that were found in the namespaces that may have some.
+#[derive(Debug, Default)]
+pub(super) struct FoundRoles {
     pub(super) live: Vec<Live>,
     /// The namespaces that could not be listed, with the API server's answer.
-    pub(super) unlisted: Vec<(String, kube::Error)>,
+    unlisted: Vec<(String, ClusterError)>,
 }
 
-impl Found {
+impl FoundRoles {
     /// Reports the namespaces that could not be listed.
     pub(super) fn notices(&self) -> impl Iterator<Item = Blocked> {
         self.unlisted.iter().map(|(namespace, error)| Blocked {
             reason: Reason::NotPermitted,
             message: format!(
-                "Roles for workspaces in namespace {namespace} cannot be listed: {}. Apply {WORKSPACES_ROLE} in that namespace",
-                answer(error)
+                "Roles for workspaces in namespace {namespace} cannot be listed: {error}. Apply {WORKSPACES_ROLE} in that namespace"
             ),
         })
     }
@@ -47,7 +41,7 @@ impl Found {
 }
 
 /// The namespaces that have some by the status.
-pub(super) fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
+fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
     plane.status.iter().flat_map(|it| it.workspace_namespaces.iter().cloned()).collect()
 }
 
@@ -55,8 +49,8 @@ pub(super) fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
 pub(super) async fn record(
     plane: &mut CoderControlPlane,
     namespaces: &BTreeSet<String>,
-    shared: &Shared,
-) -> Result<(), kube::Error> {
+    cluster: &dyn Cluster,
+) -> Result<(), ClusterError> {
     if namespaces.is_subset(&recorded(plane)) {
         return Ok(());
     }
@@ -64,7 +58,7 @@ pub(super) async fn record(
         let all: BTreeSet<String> = recorded(now).union(namespaces).cloned().collect();
         json!({"workspaceNamespaces": all}).as_object().cloned()
     };
-    let marked = mark_with(plane, &shared.client, fields).await?;
+    let marked = cluster.mark(plane, fields).await?;
     // Everything else stays as it was read.
     plane.metadata.resource_version = marked.resource_version();
     plane.status = marked.status;
@@ -72,18 +66,28 @@ pub(super) async fn record(
 }
 
 /// Lists them in all namespaces, or for an operator of one namespace in that one and in those of the status.
-pub(super) async fn list(plane: &CoderControlPlane, shared: &Shared) -> Result<Found, kube::Error> {
-    let roles: Vec<_> = KINDS.into_iter().filter(|(_, _, kind)| kind.starts_with("Role")).collect();
-    let selector = workspace_selector(plane);
-    let mut found = Found::default();
-    if shared.namespace.is_none() {
-        found.live = labelled(&roles, None, &selector, shared).await?;
-        return Ok(found);
+pub(super) async fn list(
+    plane: &CoderControlPlane,
+    cluster: &dyn Cluster,
+) -> Result<FoundRoles, ClusterError> {
+    if cluster.served_namespace().is_some() {
+        return list_recorded(plane, cluster).await;
     }
+    let live = cluster.labelled(&role_kinds(), None, &workspace_selector(plane)).await?;
+    Ok(FoundRoles { live, unlisted: Vec::new() })
+}
+
+/// Lists them in the namespace of the control plane and in those of the status.
+pub(super) async fn list_recorded(
+    plane: &CoderControlPlane,
+    cluster: &dyn Cluster,
+) -> Result<FoundRoles, ClusterError> {
+    let (kinds, selector) = (role_kinds(), workspace_selector(plane));
     let own = plane.namespace().unwrap_or_default();
-    found.live = labelled(&roles, Some(&own), &selector, shared).await?;
+    let live = cluster.labelled(&kinds, Some(&own), &selector).await?;
+    let mut found = FoundRoles { live, unlisted: Vec::new() };
     for namespace in recorded(plane) {
-        match labelled(&roles, Some(&namespace), &selector, shared).await {
+        match cluster.labelled(&kinds, Some(&namespace), &selector).await {
             Ok(live) => found.live.extend(live),
             Err(error) => found.unlisted.push((namespace, error)),
         }
@@ -91,24 +95,31 @@ pub(super) async fn list(plane: &CoderControlPlane, shared: &Shared) -> Result<F
     Ok(found)
 }
 
+fn role_kinds() -> Vec<(&'static str, &'static str, &'static str)> {
+    KINDS.into_iter().filter(|(_, _, kind)| kind.starts_with("Role")).collect()
+}
+
 /// Deletes them.
-pub(super) async fn withdraw(plane: &CoderControlPlane, cleanup: &mut Cleanup, shared: &Shared) {
+pub async fn withdraw(plane: &CoderControlPlane, cleanup: &mut Cleanup, cluster: &dyn Cluster) {
     let is_managed = plane.spec.external.is_none();
     if !is_managed && recorded(plane).is_empty() {
         return;
     }
-    let found = match list(plane, shared).await {
+    let found = match list(plane, cluster).await {
         Ok(found) => found,
         Err(error) => return cleanup.fail("a Role for workspaces in another namespace", refused(&error)),
     };
     for (namespace, error) in &found.unlisted {
-        let mut waiting = refused(error);
-        waiting.message = format!("{}. Apply {WORKSPACES_ROLE} in that namespace", waiting.message);
-        cleanup.fail(format!("a Role for workspaces in namespace {namespace}"), waiting);
+        let mut blocked = refused(error);
+        blocked.message = format!("{}. Apply {WORKSPACES_ROLE} in that namespace", blocked.message);
+        cleanup.fail(format!("a Role for workspaces in namespace {namespace}"), blocked);
     }
     for (key, uid) in held(plane, &found.live) {
-        if let Err(error) = delete(&key, uid, shared).await {
-            cleanup.fail(key.to_string(), refused(&error));
+        match cluster.delete(&key, Only { uid: &uid, version: None }).await {
+            // Another object of that name has come since.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => cleanup.fail(key.to_string(), refused(&error)),
+            Ok(()) => {}
         }
     }
 }
@@ -123,23 +134,6 @@ pub(super) fn held(plane: &CoderControlPlane, live: &[Live]) -> Vec<(Key, String
     planned.plan.steps.into_iter().filter_map(|it| deleted(it.effect)).collect()
 }
 
-async fn delete(key: &Key, uid: String, shared: &Shared) -> Result<(), kube::Error> {
-    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    let deleted = if key.kind == "Role" {
-        let roles = Api::<Role>::namespaced(shared.client.clone(), &key.namespace);
-        roles.delete(&key.name, &params).await.map(drop)
-    } else {
-        let bindings = Api::<RoleBinding>::namespaced(shared.client.clone(), &key.namespace);
-        bindings.delete(&key.name, &params).await.map(drop)
-    };
-    match deleted {
-        // It is gone, or another object of that name has come since.
-        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-        done => done,
-    }
-}
-
-fn refused(error: &kube::Error) -> Blocked {
-    Blocked { reason: Reason::NotPermitted, message: answer(error) }
+fn refused(error: &ClusterError) -> Blocked {
+    Blocked { reason: Reason::NotPermitted, message: error.to_string() }
 }

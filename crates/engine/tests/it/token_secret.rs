@@ -1,0 +1,121 @@
+//! The token Secret of a control plane, in a cluster.
+
+use api::{CoderControlPlane, annotation, finalizer};
+use engine::control_plane::token_secret::{
+    Contents, FingerprintKeys, TokenSecret, fingerprint_key, release_all, release_orphans,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use crate::cluster::MemoryCluster;
+
+const NAME: &str = "main-operator-token";
+
+fn plane() -> CoderControlPlane {
+    let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "spec": {},
+        "metadata": {"name": "main", "namespace": "platform", "uid": "u"}});
+    serde_json::from_value(plane).unwrap()
+}
+
+fn found(cluster: &MemoryCluster) -> Value {
+    cluster.find("Secret", NAME).unwrap()
+}
+
+/// A cluster with the token Secret of a control plane that is not deleted.
+async fn stored() -> MemoryCluster {
+    let cluster = MemoryCluster::default();
+    cluster.set(
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "platform", "namespace": ""}}),
+    );
+    let (secret, Contents { mut record, .. }) = TokenSecret::open(&plane(), &cluster).await.unwrap();
+    record.token = serde_json::from_value(json!({"name": "first", "mintedAt": "2026-01-01T00:00:00Z",
+        "expiresAt": "2026-01-02T00:00:00Z"}))
+    .unwrap();
+    secret.store(&record, Some(&SecretString::from("id-hunter2"))).await.unwrap();
+    assert!(!format!("{secret:?}").contains("hunter2"));
+    cluster
+}
+
+fn delete(cluster: &MemoryCluster) {
+    cluster.edit("Secret", NAME, |it| it["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z".into());
+}
+
+#[tokio::test]
+async fn deleted_secret_is_replaced_and_its_token_counts_as_lost() {
+    let cluster = stored().await;
+    let before = found(&cluster);
+    delete(&cluster);
+    let (_, Contents { token, record }) = TokenSecret::open(&plane(), &cluster).await.unwrap();
+    assert_eq!(token.unwrap().expose_secret(), "id-hunter2");
+    assert_eq!(record.minting.as_deref(), Some("first"));
+    let after = found(&cluster);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["metadata"]["finalizers"], json!([finalizer::TOKEN]));
+}
+
+#[tokio::test]
+async fn deleted_secret_is_not_replaced_in_a_namespace_that_goes() {
+    let cluster = stored().await;
+    cluster.edit("Namespace", "platform", |it| {
+        it["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z".into();
+    });
+    delete(&cluster);
+    let before = found(&cluster);
+    TokenSecret::open(&plane(), &cluster).await.unwrap();
+    assert_eq!(found(&cluster), before);
+}
+
+#[tokio::test]
+async fn secret_of_another_owner_is_refused() {
+    let cluster = stored().await;
+    cluster.edit("Secret", NAME, |it| it["metadata"]["ownerReferences"] = json!([]));
+    let refused = TokenSecret::open(&plane(), &cluster).await.unwrap_err();
+    assert_eq!(refused.reason, api::Reason::NotOurs);
+}
+
+#[tokio::test]
+async fn removed_fingerprint_key_is_put_back_while_it_is_known() {
+    let (cluster, known) = (MemoryCluster::default(), FingerprintKeys::default());
+    fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let first = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let stored = found(&cluster)["data"].clone();
+    cluster.remove("Secret", NAME);
+    let second = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    assert_eq!(first.expose_secret(), second.expose_secret());
+    assert_eq!(found(&cluster)["data"], stored);
+    cluster.remove("Secret", NAME);
+    known.forget(&("platform".to_owned(), "main".to_owned()));
+    let third = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    assert_ne!(first.expose_secret(), third.expose_secret());
+}
+
+#[tokio::test]
+async fn emptied_secret_keeps_the_fingerprint_key() {
+    let cluster = stored().await;
+    fingerprint_key(&plane(), &FingerprintKeys::default(), &cluster).await.unwrap();
+    let (secret, _) = TokenSecret::open(&plane(), &cluster).await.unwrap();
+    secret.empty_out().await.unwrap();
+    let found = found(&cluster);
+    assert!(found["data"]["token"].is_null() && !found["data"]["fingerprint-key"].is_null());
+    assert!(found["metadata"]["annotations"].get(annotation::OPERATOR_ACCESS).is_none());
+}
+
+#[tokio::test]
+async fn secrets_of_a_deleted_control_plane_are_released() {
+    let cluster = stored().await;
+    delete(&cluster);
+    release_all(&plane(), &cluster).await.unwrap();
+    assert_eq!(cluster.find("Secret", NAME), None);
+}
+
+#[tokio::test]
+async fn orphan_is_released_only_when_its_control_plane_is_gone() {
+    let cluster = stored().await;
+    cluster.set(&serde_json::to_value(plane()).unwrap());
+    assert_eq!(release_orphans("platform", &cluster).await.unwrap(), [""; 0], "it is not deleted");
+    delete(&cluster);
+    assert_eq!(release_orphans("platform", &cluster).await.unwrap(), [""; 0], "its owner releases it");
+    cluster.remove("CoderControlPlane", "main");
+    assert_eq!(release_orphans("platform", &cluster).await.unwrap(), [NAME]);
+    assert_eq!(cluster.find("Secret", NAME), None);
+}
