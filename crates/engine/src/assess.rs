@@ -366,6 +366,17 @@ impl Assessment {
         Self { contact, id: None, rest: None, plan, aside, verdict }
     }
 
+    /// What is reported of a manifest that only the controllers apply.
+    pub(crate) fn not_carried_out(&self) -> Report {
+        let outcome = match &self.verdict {
+            Verdict::Stopped(outcome) => outcome.clone(),
+            Verdict::Decided(Decision::Nothing) => Outcome::Equal,
+            Verdict::Decided(Decision::Apply | Decision::Observe) => Outcome::Observed,
+            Verdict::Decided(Decision::Refuse(refusal)) => Outcome::Refused(*refusal),
+        };
+        Report { outcome, id: None, done: 0 }
+    }
+
     pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));

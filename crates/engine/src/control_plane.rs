@@ -19,6 +19,7 @@ pub mod license;
 mod names;
 pub mod references;
 pub mod report;
+pub mod subject;
 pub mod token_secret;
 pub mod version;
 pub mod workload;

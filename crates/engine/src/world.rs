@@ -156,9 +156,9 @@ impl World {
     pub(crate) fn needed_cluster(&self) -> Result<&Beside, Blocked> {
         self.beside.as_ref().ok_or_else(|| Blocked {
             reason: Reason::NeedsCluster,
-            message: "the key is written into a Secret, and here is no cluster to keep it in: apply the manifest to a cluster \
-                      in which the operator runs"
-                .to_owned(),
+            message:
+                "the manifest has objects in a cluster, and there is no Kubernetes context: set KUBECONFIG"
+                    .to_owned(),
         })
     }
 

@@ -19,7 +19,11 @@ use std::{
 
 use anyhow::{Result, ensure};
 use api::CoderControlPlane;
-use engine::{Subject, control_plane::license::Licenses, kinds};
+use engine::{
+    Subject,
+    control_plane::{license::Licenses, subject::PlaneObjects},
+    kinds,
+};
 use jiff::Timestamp;
 use kube::Resource as _;
 use serde_json::Value;
@@ -69,9 +73,29 @@ impl FilePlanes {
         })
     }
 
+    /// The objects of each managed control plane. Without a cluster there is nothing to compare them with: then only those of
+    /// control planes that no other of these manifests is about, so that their plans say so.
+    pub(crate) fn objects(&self, subjects: &[Placed], has_cluster: bool) -> Vec<Placed> {
+        let used: BTreeSet<Named> = subjects.iter().map(Placed::plane).collect();
+        let compared = self.0.iter().filter(|(named, _)| has_cluster || !used.contains(named));
+        let objects = compared.filter_map(|(_, (plane, place))| {
+            let subject = PlaneObjects::of(plane)?;
+            Some(Placed { subject: Box::new(subject), place: place.clone() })
+        });
+        objects.collect()
+    }
+
+    /// Whether one of them is run by the operator.
+    pub(crate) fn has_managed(&self) -> bool {
+        self.0.values().any(|(plane, _)| plane.spec.external.is_none())
+    }
+
     /// A note for each control plane with fields that only the controllers reconcile.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
-        self.0.iter().filter_map(|(named, (plane, place))| {
+    pub(crate) fn notes(&self, has_cluster: bool) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(move |(named, (plane, place))| {
+            if has_cluster && plane.spec.external.is_none() {
+                return None;
+            }
             let spec = serde_json::to_value(&plane.spec).unwrap_or_default();
             let fields = spec.as_object()?.keys().map(String::as_str);
             let fields: Vec<&str> = fields.filter(|it| !OF_THE_ADDRESS.contains(it) && !OF_LICENSES.contains(it)).collect();
@@ -185,7 +209,9 @@ impl Manifests {
     fn set_unreferenced_planes_apart(&mut self) {
         let referenced: BTreeSet<Named> = self.subjects.iter().map(Placed::plane).collect();
         let is_used = |named: &Named, plane: &CoderControlPlane| {
-            referenced.contains(named) || plane.spec.licenses().next().is_some()
+            referenced.contains(named)
+                || plane.spec.licenses().next().is_some()
+                || plane.spec.external.is_none()
         };
         for (named, (_, place)) in self.planes.0.extract_if(.., |it, (plane, _)| !is_used(it, plane)) {
             let kind = CoderControlPlane::kind(&());

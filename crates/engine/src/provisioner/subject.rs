@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     assess::{Assessment, Reference, Report, Runner, Subject, Verdict, settle_in},
-    decide::{Contact, Decision, Door, Situation, decide},
+    decide::{Contact, Door, Situation, decide},
     held_back::masked,
     kind::Aside,
     objects::{Live, Planned, refused_secret},
@@ -248,12 +248,6 @@ impl Subject for Provisioner {
 
     /// Nothing is ever done: see [`Runner::Controller`].
     fn carry_out<'a>(&'a self, assessment: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
-        let outcome = match &assessment.verdict {
-            Verdict::Stopped(outcome) => outcome.clone(),
-            Verdict::Decided(Decision::Nothing) => Outcome::Equal,
-            Verdict::Decided(Decision::Apply | Decision::Observe) => Outcome::Observed,
-            Verdict::Decided(Decision::Refuse(refusal)) => Outcome::Refused(*refusal),
-        };
-        Box::pin(async { Report { outcome, id: None, done: 0 } })
+        Box::pin(async { assessment.not_carried_out() })
     }
 }

@@ -58,11 +58,14 @@ pub fn cli() -> Vec<Need> {
             "create update delete",
             "the Secret of a CoderProvisionerKey that is applied",
         ),
-        row(by, "", &["serviceaccounts"], "get list", OBJECTS),
+        row(by, "", &["serviceaccounts", "services"], "get list", OBJECTS),
+        row(by, "", &["configmaps"], "get", "ConfigMaps that a managed control plane reads"),
         row(by, "", &["pods"], "list", "which key the daemons' pods carry"),
         row(by, "apps", &["deployments"], "get list", OBJECTS),
         row(by, "apps", &["replicasets"], "list", ROLLOUT),
         row(by, RBAC, &["roles", "rolebindings"], "get list", OBJECTS),
+        row(by, "networking.k8s.io", &["ingresses"], "get list", OBJECTS),
+        row(by, "gateway.networking.k8s.io", &["httproutes"], "get list", OBJECTS),
     ]
 }
 

@@ -78,5 +78,5 @@ const CONTROLLER_ONLY: &str =
     "only `coder-operator run` reconciles this kind: apply the manifest with kubectl";
 /// Why `apply` skips a manifest that `plan` and `verify` compare.
 pub(crate) const NOT_APPLIED: &str = "applied by the controllers (`coder-operator run`), not by `apply`";
-pub(super) const UNREFERENCED: &str = "it names no licence and no other manifest refers to it; only `coder-operator run` reconciles \
-                                       the control plane itself: apply the manifest with kubectl";
+pub(super) const UNREFERENCED: &str = "it is external, names no licence, and no other manifest refers to it: there is nothing to \
+                                       compare; apply the manifest with kubectl";

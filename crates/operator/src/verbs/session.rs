@@ -65,6 +65,8 @@ impl Session {
         let sources = Sources { given: secrets_given, secrets, planes: file_planes, ..Sources::default() };
         let sources = Arc::new(sources);
         subjects.extend(planes.licenses(&sources));
+        let has_cluster = planes.has_managed() && sources.cluster().await.is_ok();
+        subjects.extend(planes.objects(&subjects, has_cluster));
         in_order(&mut subjects);
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
             skipped.push(suspended.skipped(SkipReason::Suspended, "suspended"));
@@ -77,7 +79,7 @@ impl Session {
         for skipped in &skipped {
             self.note(&format!("skipped {skipped}"));
         }
-        for note in planes.notes() {
+        for note in planes.notes(has_cluster) {
             self.note(&note);
         }
         let mut targets = Vec::new();

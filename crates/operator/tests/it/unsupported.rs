@@ -24,7 +24,11 @@ fn organization() -> String {
 
 /// A control plane that no manifest refers to.
 fn spare() -> String {
-    manifest("CoderControlPlane", "spare", "{replicas: 2}")
+    manifest(
+        "CoderControlPlane",
+        "spare",
+        "{external: {url: \"https://spare.example.com\", credentialsSecretRef: {name: t}}}",
+    )
 }
 
 fn plane() -> String {
@@ -40,14 +44,28 @@ fn run(args: &[&str], expected: i32) -> String {
 #[test]
 fn manifest_that_no_verb_can_handle_is_a_usage_error() {
     let folder = Folder::new("unsupported-alone");
-    let file = folder.write("plane.yaml", &plane());
+    let file = folder.write("plane.yaml", &spare());
     for verb in VERBS {
         for flags in [&[][..], &["--skip-unsupported"]] {
             let told = run(&[verb, flags, &["-f", &file]].concat(), 2);
-            assert!(told.contains(&format!("{file}:2: CoderControlPlane platform/main: ")), "{told}");
+            assert!(told.contains(&format!("{file}:2: CoderControlPlane platform/spare: ")), "{told}");
             assert!(told.contains("nothing was changed") && told.contains("no other manifest"), "{told}");
         }
     }
+}
+
+#[test]
+fn objects_of_a_managed_control_plane_are_compared_in_a_cluster_and_skipped_by_apply() {
+    let folder = Folder::new("unsupported-managed");
+    let file = folder.write("a.yaml", &plane());
+    for verb in ["plan", "verify"] {
+        let told = run(&[verb, "-f", &file], 5);
+        assert!(told.contains("CoderControlPlane platform/main: control plane main"), "{told}");
+        assert!(told.contains("NeedsCluster: "), "{told}");
+    }
+    let told = run(&["apply", "--yes", "-f", &file], 0);
+    let note = "applied by the controllers (`coder-operator run`), not by `apply`";
+    assert!(told.contains(&format!("skipped {file}:2: CoderControlPlane platform/main: {note}")), "{told}");
 }
 
 #[test]
@@ -74,7 +92,10 @@ fn mixed_set_is_a_usage_error_until_the_rest_is_skipped_on_request() {
     let file = folder.write("a.yaml", &(spare() + &organization()));
     for verb in VERBS {
         let told = run(&[verb, &["-f", &file]].concat(), 2);
-        assert!(told.contains("a.yaml:2: CoderControlPlane platform/spare: it names no licence"), "{told}");
+        assert!(
+            told.contains("a.yaml:2: CoderControlPlane platform/spare: it is external, names no licence"),
+            "{told}"
+        );
         assert!(told.contains("give --skip-unsupported to skip them"), "{told}");
         let told = run(&[verb, &["--skip-unsupported", "-f", &file]].concat(), 1);
         assert!(
