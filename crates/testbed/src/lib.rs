@@ -9,6 +9,8 @@
 //!
 //! Entry points: [`shared`] for a test, [`Bed::start`] for a program that owns a bed.
 
+#![allow(clippy::disallowed_methods, reason = "the bed has no port")]
+
 pub mod bed;
 pub mod cache;
 pub mod coderd;

@@ -2,6 +2,7 @@
 //!
 //! Those that need the bed are in the module `bed`, so that a run without it can leave them out by that word.
 
+#![allow(clippy::disallowed_methods, reason = "tests act as other clients")]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -34,7 +34,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Resource as _, ResourceExt as _,
     api::PartialObjectMeta,
     runtime::{
         PredicateConfig, WatchStreamExt as _,
@@ -54,7 +54,7 @@ use super::{
     pace::spread,
     pass::{self, About, Ending, Target},
     planes::{Origin, Plane, PlaneName, Sources, Versions},
-    record::{has_finalizer, note_written, set_finalizer, writes},
+    record::{has_finalizer, set_finalizer},
     secret_cache, trigger,
     wake::requested,
     watch::{self, Decoding},
@@ -489,9 +489,6 @@ async fn write_status(
         return Ok(plane.clone());
     }
     let written = CoderControlPlane { status: Some(next), ..plane.clone() };
-    let planes =
-        Api::<CoderControlPlane>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    let written = planes.replace_status(&plane.name_any(), &writes(), &written).await?;
-    note_written(&written, shared);
-    Ok(written)
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    cluster.put_status(&written).await.map_err(error_of)
 }

@@ -1,5 +1,7 @@
 //! The engine's port to Kubernetes: requests with the operator's client, and what its watches have shown.
 
+#![expect(clippy::disallowed_methods, reason = "what the port does is done here")]
+
 use std::sync::{Arc, Weak};
 
 use api::{CoderControlPlane, Reason};

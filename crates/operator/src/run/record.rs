@@ -1,11 +1,15 @@
 //! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
 
 use api::Reason;
-use engine::{Action, objects::FIELD_MANAGER};
+use engine::{
+    Action, Cluster as _,
+    objects::{FIELD_MANAGER, Key},
+    ports::Write,
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Api, Resource, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    Resource, ResourceExt as _,
+    api::{PatchParams, PostParams},
     runtime::events::EventType,
 };
 use serde::de::DeserializeOwned;
@@ -83,15 +87,11 @@ where
         finalizers.push(finalizer.to_owned());
     }
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    let objects = Api::<K>::namespaced(shared.client.clone(), &object.namespace().unwrap_or_default());
-    let written = objects.patch(&object.name_any(), &patches(), &Patch::Merge(patch)).await?;
-    note_written(&written, shared);
-    Ok(written)
-}
-
-/// Remembers the version of an object that we wrote: the next reconcile waits until the watch has shown it.
-pub(super) fn note_written(object: &impl Resource<DynamicType = ()>, shared: &Shared) {
-    shared.memory.wrote(&About::of(object), object.meta().resource_version.as_deref());
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let key = Key::new(&K::api_version(&()), &K::kind(&()), &namespace, &name);
+    let written =
+        shared.cluster.write(Write::Merge { key: &key, patch: &patch }, "").await.map_err(error_of)?;
+    serde_json::from_value(written.object).map_err(kube::Error::SerdeError)
 }
 
 /// Removes the finalizer of an object whose deletion is done, so that the object goes. One that is gone already is no error.

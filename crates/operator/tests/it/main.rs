@@ -1,5 +1,6 @@
 //! Tests of the binary, as a person or a script runs it.
 
+#![allow(clippy::disallowed_methods, reason = "tests act as other clients")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of tests fails as a test does")]
 
 mod address;

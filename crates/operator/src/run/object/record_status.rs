@@ -4,10 +4,7 @@ use api::{AppState, Status};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
-use crate::run::{
-    Shared,
-    record::{mark_where, note_written, writes},
-};
+use crate::run::{Shared, kube_cluster::error_of, record::mark_where};
 
 /// Writes the status if it changed, and returns the object that has it. Fails when the object changed since it was read; the id
 /// of a remote object is recorded all the same.
@@ -32,11 +29,8 @@ pub(super) async fn write_status<M: AppState>(
     let deployment = next.remote_deployment_id.clone();
     written.set_status(next);
     // With the version that was read: of two writers one is refused and compares again.
-    let objects = Api::<M>::namespaced(shared.client.clone(), &written.namespace().unwrap_or_default());
-    let result = objects.replace_status(&written.name_any(), &writes(), &written).await;
-    if let Ok(written) = &result {
-        note_written(written, shared);
-    }
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    let result = cluster.put_status(&written).await.map_err(error_of);
     if let (Err(_), Some(id)) = (&result, new_id) {
         // The remote object was created or adopted: whatever happened to the manifest, its id must not be lost.
         let (read, id) = (manifest.status().and_then(|it| it.id.clone()), Some(id));
