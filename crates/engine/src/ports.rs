@@ -3,7 +3,7 @@
 //! Every write names what it rests on: the uid and the version of the object that was read stand in the object or the patch
 //! that is written, and a creation fails where the name is taken.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use api::Reason;
 use futures::future::{BoxFuture, try_join_all};
@@ -97,7 +97,7 @@ pub struct Log<'a> {
 }
 
 /// One write.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum Write<'a> {
     Create(&'a Value),
     /// Of the version that stands in the object.
@@ -116,6 +116,24 @@ pub enum Write<'a> {
         key: &'a Key,
         patch: &'a Value,
     },
+}
+
+/// Names the object and nothing of what is written, which may be a Secret.
+impl fmt::Debug for Write<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, key) = match *self {
+            Self::Create(object) => ("create", Key::of(object)),
+            Self::Replace(object) => ("replace", Key::of(object)),
+            Self::Apply(object) => ("apply", Key::of(object)),
+            Self::Merge { key, .. } => ("merge", Some(key.clone())),
+            Self::ReplaceStatus(object) => ("replace the status of", Key::of(object)),
+            Self::MergeStatus { key, .. } => ("merge the status of", Some(key.clone())),
+        };
+        match key {
+            Some(key) => write!(formatter, "{verb} {key}"),
+            None => write!(formatter, "{verb} an object without a name"),
+        }
+    }
 }
 
 /// Which object is deleted: this very one, in this version, and no later one of its name.
@@ -324,4 +342,22 @@ fn value_of<K: kube::Resource<DynamicType = ()> + Serialize>(object: &K) -> Valu
 
 fn typed<K: DeserializeOwned>(found: Live) -> Result<K, ClusterError> {
     serde_json::from_value(found.object).map_err(|error| ClusterError::undecodable(&found.key, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_is_shown_without_what_is_written() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "b"},
+            "stringData": {"token": "hunter2"}});
+        let key = Key::of(&secret).unwrap();
+        for write in
+            [Write::Create(&secret), Write::Apply(&secret), Write::Merge { key: &key, patch: &secret }]
+        {
+            let shown = format!("{write:?}");
+            assert!(shown.ends_with("Secret b/a") && !shown.contains("hunter2"), "{shown}");
+        }
+    }
 }

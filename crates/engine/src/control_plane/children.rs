@@ -41,6 +41,9 @@ pub(super) use service_account::name as service_account_name;
 pub struct Facts {
     /// What was found of [`references`](super::references::references). What is missing there is missing here.
     pub sources: BTreeMap<Reference, Source>,
+    /// Whether the sources are without fingerprints, as in a preview before there is a key for them. Then nothing is said of
+    /// changes in them.
+    pub lacks_fingerprints: bool,
     /// Whether the cluster has `HTTPRoute`s.
     pub gateway_api: bool,
     /// The namespaces that consent to take workspaces from this control plane.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{CoderControlPlane, Reason};
 use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::PolicyRule};
 use kube::ResourceExt as _;
-use secrecy::{ExposeSecret as _, SecretSlice};
+use secrecy::{ExposeSecret, SecretSlice};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -32,9 +32,10 @@ pub struct PlaneContext<'a> {
 }
 
 impl PlaneContext<'_> {
-    async fn fingerprint_key(&self, plane: &CoderControlPlane) -> Result<SecretSlice<u8>, Blocked> {
+    /// `None` for a preview where there is no key yet.
+    async fn fingerprint_key(&self, plane: &CoderControlPlane) -> Result<Option<SecretSlice<u8>>, Blocked> {
         match self.fingerprints {
-            Some(known) => fingerprint_key(plane, known, self.cluster).await,
+            Some(known) => fingerprint_key(plane, known, self.cluster).await.map(Some),
             None => read_fingerprint_key(plane, self.cluster).await,
         }
     }
@@ -52,11 +53,13 @@ pub async fn facts(
     let mut wanted = references(&plane.spec);
     wanted.extend(deployed.iter().flat_map(|it| sources_of_deployment(&it.object)));
     let mut sources = BTreeMap::new();
+    let mut has_fingerprints = true;
     if !wanted.is_empty() {
         let key = context.fingerprint_key(plane).await?;
+        has_fingerprints = key.is_some();
         for reference in wanted {
             if let Some(values) = values(&reference, &namespace, context.cluster).await? {
-                sources.insert(reference, source(&values, key.expose_secret()));
+                sources.insert(reference, source(&values, key.as_ref().map(ExposeSecret::expose_secret)));
             }
         }
     }
@@ -64,6 +67,7 @@ pub async fn facts(
     Ok(Facts {
         deployed: deployed.map(|it| Deployed::of(&it.object, &sources)),
         sources,
+        lacks_fingerprints: !has_fingerprints,
         gateway_api,
         consenting: consent.given,
         unreadable: consent.unreadable,
@@ -97,21 +101,25 @@ async fn values(
 }
 
 /// What a Secret or a `ConfigMap` holds, as far as pods care. The fingerprint is made with a key that only the operator has,
-/// because it ends in an annotation that more people may read than the Secret.
-fn source(values: &[(String, Vec<u8>)], key: &[u8]) -> Source {
-    let mut hash = Sha256::new();
+/// because it ends in an annotation that more people may read than the Secret. Without that key the fingerprint is empty.
+fn source(values: &[(String, Vec<u8>)], key: Option<&[u8]>) -> Source {
     let sorted: BTreeMap<&String, &Vec<u8>> = values.iter().map(|(key, value)| (key, value)).collect();
+    let fingerprint = key.map(|key| fingerprint(&sorted, key)).unwrap_or_default();
+    let is_blank = |value: &[u8]| value.iter().all(u8::is_ascii_whitespace);
+    let blank = sorted.iter().filter(|(_, value)| is_blank(value)).map(|(key, _)| (*key).clone()).collect();
+    Source { keys: sorted.into_keys().cloned().collect(), blank, fingerprint }
+}
+
+fn fingerprint(values: &BTreeMap<&String, &Vec<u8>>, key: &[u8]) -> String {
+    let mut hash = Sha256::new();
     hash.update(key);
-    for (name, value) in &sorted {
+    for (name, value) in values {
         for part in [name.as_bytes(), value] {
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
     }
-    let fingerprint = base16ct::lower::encode_string(&hash.finalize());
-    let is_blank = |value: &[u8]| value.iter().all(u8::is_ascii_whitespace);
-    let blank = sorted.iter().filter(|(_, value)| is_blank(value)).map(|(key, _)| (*key).clone()).collect();
-    Source { keys: sorted.into_keys().cloned().collect(), blank, fingerprint }
+    base16ct::lower::encode_string(&hash.finalize())
 }
 
 /// What is known of the declared namespaces.

@@ -177,12 +177,12 @@ pub async fn fingerprint_key(
     Ok(key)
 }
 
-/// The same without a write: empty where there is none yet.
+/// The same without a write. `None` where there is no key yet.
 pub async fn read_fingerprint_key(
     plane: &CoderControlPlane,
     cluster: &dyn Cluster,
-) -> Result<SecretSlice<u8>, Blocked> {
-    Ok(find(plane, cluster).await?.and_then(stored_key).unwrap_or_default())
+) -> Result<Option<SecretSlice<u8>>, Blocked> {
+    Ok(find(plane, cluster).await?.and_then(stored_key))
 }
 
 fn stored_key(secret: Secret) -> Option<SecretSlice<u8>> {

@@ -58,7 +58,7 @@ pub(super) fn wanted(provisioner: &CoderProvisioner, home: &Home) -> Wanted {
         tags: spec.tags.clone().unwrap_or_default(),
         place: Place {
             control_plane: spec.control_plane_ref.name.clone(),
-            url: home.reached.url_for_daemons(),
+            url: home.reached.url_for_daemons.clone(),
             deployment_id: Some(home.reached.deployment_id),
         },
         secret: secret(provisioner),

@@ -1,7 +1,6 @@
 //! The way to the organization of a provisioner: control plane, credentials, licence, organization.
 
 use api::{CoderControlPlane, CoderProvisioner, Reason};
-use url::Url;
 use uuid::Uuid;
 
 use super::{
@@ -21,6 +20,8 @@ pub struct Reached {
     /// The deployment, read as recently as the reconcile needs it.
     pub world: World,
     pub deployment_id: Uuid,
+    /// The address that daemons connect to: that of the deployment which was asked, and not one that nobody has tried yet.
+    pub url_for_daemons: String,
 }
 
 /// Why the control plane of a provisioner cannot be used.
@@ -49,13 +50,13 @@ pub(super) struct Search {
 }
 
 impl Reached {
-    /// The address that daemons connect to.
-    pub(super) fn url_for_daemons(&self) -> String {
-        let Some(external) = &self.declared.spec.external else {
-            return address::for_daemons(&self.declared);
+    /// `asked` is the address by which the deployment was reached.
+    pub fn new(declared: CoderControlPlane, asked: &str, world: World, deployment_id: Uuid) -> Self {
+        let url_for_daemons = match &declared.spec.external {
+            Some(_) => asked.trim_end_matches('/').to_owned(),
+            None => address::for_daemons(&declared),
         };
-        let url = external.url.parse::<Url>().map_or_else(|_| external.url.clone(), String::from);
-        url.trim_end_matches('/').to_owned()
+        Self { declared, world, deployment_id, url_for_daemons }
     }
 }
 
@@ -97,6 +98,7 @@ pub(super) async fn find(
     }
     match reached.world.home(provisioner.spec.organization()).await {
         Ok(organization) => {
+            // Only a command has manifests that create one first, and a command creates no key for it.
             let organization_id = organization.map_or(Uuid::nil(), |it| it.id);
             search.home = Some(Home { reached, organization_id });
             search

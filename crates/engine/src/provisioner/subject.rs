@@ -5,6 +5,7 @@ use client::deployment::BuildInfo;
 use futures::future::BoxFuture;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::Value;
+use url::Url;
 
 use super::{
     changes, children, holder, image,
@@ -110,9 +111,21 @@ impl Provisioner {
             }
         };
         let build = build(world).await.map_err(Unreached::Access)?;
+        let known = declared.status.as_ref().and_then(|it| it.deployment_id.clone());
+        if let Some(known) = known.filter(|it| *it != build.deployment_id.to_string()) {
+            // The value of the key is shown to no other deployment.
+            let message = format!(
+                "control plane {name} is deployment {known}, and {} answers: give the address of that deployment",
+                build.deployment_id
+            );
+            return Err(Unreached::ControlPlane(Blocked { reason: Reason::DeploymentChanged, message }));
+        }
         declared.status.get_or_insert_default().version.get_or_insert(build.version);
         self.place(&mut declared);
-        Ok(Reached { declared, world: world.clone(), deployment_id: build.deployment_id })
+        // People may reach a deployment by another address than its daemons do.
+        let external = declared.spec.external.as_ref().map(|it| it.url.clone());
+        let asked = external.map(|it| it.parse::<Url>().map_or(it, String::from)).unwrap_or_default();
+        Ok(Reached::new(declared, &asked, world.clone(), build.deployment_id))
     }
 
     /// Gives a managed control plane the namespace of the provisioner, where its manifest names none: the name of its Service has the
@@ -144,7 +157,7 @@ impl Provisioner {
         beside: &Beside,
     ) -> Result<Option<Compared>, Outcome> {
         let (manifest, cluster) = (&self.manifest, &*beside.cluster);
-        let url = reached.url_for_daemons();
+        let url = &reached.url_for_daemons;
         let mints = foreseen.acts.iter().any(|it| matches!(it, Act::Mint { .. }));
         let key = match (&foreseen.known.current, &foreseen.rest.key) {
             (None, _) if mints => (url.as_str(), ""),

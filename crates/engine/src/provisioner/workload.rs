@@ -88,7 +88,7 @@ pub(super) async fn preview_first(
     else {
         return Ok(Plan::empty());
     };
-    let facts = facts(provisioner, (&reached.url_for_daemons(), ""), image, authority);
+    let facts = facts(provisioner, (&reached.url_for_daemons, ""), image, authority);
     let Ok(desired) = children::desire(provisioner, &facts) else { return Ok(Plan::empty()) };
     let planned = preview(provisioner, &desired, live(provisioner, cluster).await?, cluster).await?;
     Ok(changes::of_objects(&planned.plan))

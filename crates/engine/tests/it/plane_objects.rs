@@ -113,6 +113,18 @@ async fn preview_shows_the_field_that_another_client_changed() {
 }
 
 #[tokio::test]
+async fn preview_without_the_key_of_fingerprints_says_nothing_of_values() {
+    let cluster = cluster();
+    cluster.set(&manifest());
+    kept(&cluster).await;
+    // Another Secret for the token has no key yet, and a digest without one would tell of the database's password.
+    let mut moved = manifest();
+    moved["spec"]["operatorAccess"] = json!({"generatedTokenSecretName": "elsewhere"});
+    let preview = previewed(&moved, &cluster).await;
+    assert!(preview.plan.is_empty(), "{preview:?}");
+}
+
+#[tokio::test]
 async fn preview_reports_a_secret_that_pods_wait_for() {
     let cluster = cluster();
     cluster.remove("Secret", "database");

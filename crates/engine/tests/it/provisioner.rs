@@ -89,11 +89,8 @@ impl Scene {
     fn reached(&self) -> Reached {
         let mut declared = self.cluster.find("CoderControlPlane", "main").unwrap();
         declared["status"] = json!({"version": "v2.36.0"});
-        Reached {
-            declared: serde_json::from_value(declared).unwrap(),
-            world: self.world(),
-            deployment_id: DEPLOYMENT.parse().unwrap(),
-        }
+        let declared = serde_json::from_value(declared).unwrap();
+        Reached::new(declared, "https://coder.test/", self.world(), DEPLOYMENT.parse().unwrap())
     }
 
     /// What the command line shows of the manifest. Nothing is written by it.
@@ -139,6 +136,20 @@ async fn reconcile_creates_key_and_objects_and_the_second_one_writes_nothing() {
     let second = scene.reconcile(Ok(scene.reached())).await;
     assert!(!second.findings.changed, "{:?}", second.findings);
     assert_eq!((scene.sheet.writes().len(), scene.cluster.writes()), before);
+}
+
+#[tokio::test]
+async fn daemons_connect_to_the_deployment_that_was_asked_whatever_is_declared_by_now() {
+    let scene = Scene::new(&json!({}));
+    scene.cluster.edit("CoderControlPlane", "main", |it| {
+        it["spec"]["external"]["url"] = json!("https://another.test");
+    });
+    scene.reconcile(Ok(scene.reached())).await;
+    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap().to_string();
+    assert!(
+        deployment.contains("https://coder.test") && !deployment.contains("another.test"),
+        "{deployment}"
+    );
 }
 
 #[tokio::test]
@@ -210,6 +221,13 @@ async fn plan_reports_a_missing_cluster_control_plane_or_licence() {
     let scene = Scene::new(&json!({}));
     let apart = World::new(scene.sheet.client(), Promises::default());
     assert_eq!(scene.stopped(&apart).await.0, Reason::NeedsCluster);
+
+    let other = "00000000-0000-4000-8000-00000000eeee";
+    scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({"deploymentID": other}));
+    let (reason, message) = scene.stopped(&scene.world()).await;
+    assert_eq!(reason, Reason::DeploymentChanged);
+    assert!(message.contains(other) && message.contains(DEPLOYMENT), "{message}");
+    scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({}));
 
     scene.sheet.set("features", json!([]));
     let (reason, message) = scene.stopped(&scene.world()).await;

@@ -24,8 +24,14 @@ use crate::{
 
 pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, Invalid> {
     let labels = names::labels(&plane.name_any());
-    let configuration =
-        Configuration::of(facts.deployed.as_ref(), references::configuration(&plane.spec, &facts.sources));
+    let configuration = match &facts.deployed {
+        Some(Deployed { pods, found, .. }) if facts.lacks_fingerprints => {
+            Configuration { pods: pods.clone(), found: found.clone() }
+        }
+        deployed => {
+            Configuration::of(deployed.as_ref(), references::configuration(&plane.spec, &facts.sources))
+        }
+    };
     let mut pod_labels = plane.spec.pod_labels.clone().unwrap_or_default();
     // The selector finds pods by these, so nobody else's value may stand there.
     pod_labels.extend(labels.clone());

@@ -78,7 +78,7 @@ pub(super) async fn reach(
 ) -> Result<Reached, Unreached> {
     let declared = control_plane(provisioner, &context.shared).await.map_err(Unreached::ControlPlane)?;
     let plane = access(provisioner, &declared, context).await.map_err(Unreached::Access)?;
-    Ok(Reached { declared, world: plane.world(need), deployment_id: plane.deployment() })
+    Ok(Reached::new(declared, plane.client().url().as_str(), plane.world(need), plane.deployment()))
 }
 
 /// Whether the control plane is declared, and nobody has looked at it since we started.

@@ -228,11 +228,11 @@ async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daem
     let keys: Vec<Key> = keys.collect();
     let labels = names::wide_selector(provisioner);
     let list = List { api_version: "apps/v1", kind: "Deployment", namespace: Some(&namespace), labels };
-    let (seen, mut refusals) = match cluster.list(&list, Reading::Known).await {
-        Ok(found) => (found, Vec::new()),
-        Err(error) => (Vec::new(), vec![Refusal::new(&named(&keys[0]), "read", false, &error)]),
-    };
-    let seen: Vec<Live> = seen.into_iter().filter(|it| keys.contains(&it.key)).collect();
+    let mut refusals = Vec::new();
+    let listed = cluster.list(&list, Reading::Known).await;
+    let is_listed = listed.is_ok();
+    let listed = listed.unwrap_or_default().into_iter();
+    let seen: Vec<Live> = listed.filter(|it| keys.contains(&it.key)).collect();
     for deployment in &seen {
         refusals.extend(delete_deployment(deployment, provisioner, shared).await.err());
     }
@@ -241,8 +241,9 @@ async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daem
         refusals.push(Refusal::new("the daemons' pods", "listed", false, &error));
         Vec::new()
     });
-    // The watch shows no Deployment that has lost its labels.
-    if seen.is_empty() && pods.iter().any(|it| it.metadata.deletion_timestamp.is_none()) {
+    // A Deployment that has lost its labels is in no list.
+    let has_pods = pods.iter().any(|it| it.metadata.deletion_timestamp.is_none());
+    if !is_listed || seen.is_empty() && has_pods {
         for key in &keys {
             let done = match cluster.get(key, Reading::Now).await {
                 Ok(Some(deployment)) => delete_deployment(&deployment, provisioner, shared).await,
