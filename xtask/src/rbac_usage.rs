@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use engine::rbac::{Evidence, Need, Place, needs};
+use engine::rbac::{Evidence, Need, RuleScope, needs};
 use serde_json::Value;
 
 use crate::terminal::say;
@@ -36,19 +36,19 @@ struct Usage {
 
 impl Usage {
     /// The rights that were used where a row of the table holds.
-    fn used_in(&self, place: Place) -> &BTreeSet<Right> {
+    fn used_in(&self, place: RuleScope) -> &BTreeSet<Right> {
         match place {
-            Place::Own => &self.used_in_own,
-            Place::Workspaces => &self.used_in_workspaces,
-            Place::Watched => &self.used,
+            RuleScope::Own => &self.used_in_own,
+            RuleScope::Workspaces => &self.used_in_workspaces,
+            RuleScope::Watched => &self.used,
         }
     }
 
-    fn add_used(&mut self, right: Right, place: Place) {
+    fn add_used(&mut self, right: Right, place: RuleScope) {
         match place {
-            Place::Own => drop(self.used_in_own.insert(right.clone())),
-            Place::Workspaces => drop(self.used_in_workspaces.insert(right.clone())),
-            Place::Watched => {}
+            RuleScope::Own => drop(self.used_in_own.insert(right.clone())),
+            RuleScope::Workspaces => drop(self.used_in_workspaces.insert(right.clone())),
+            RuleScope::Watched => {}
         }
         self.used.insert(right);
     }
@@ -125,11 +125,11 @@ fn add(usage: &mut Usage, entry: &Value) {
 
 /// Where a request in a namespace went, by the namespace of the operator's account. An operator of the shared bed runs in the
 /// namespace that it watches, or in one that is called like it with [`OWN`] at the end.
-fn place_of(namespace: Option<&str>, own: &str) -> Place {
+fn place_of(namespace: Option<&str>, own: &str) -> RuleScope {
     match namespace {
-        Some(namespace) if namespace == own => Place::Own,
-        Some(namespace) if own.strip_suffix(OWN) != Some(namespace) => Place::Workspaces,
-        _ => Place::Watched,
+        Some(namespace) if namespace == own => RuleScope::Own,
+        Some(namespace) if own.strip_suffix(OWN) != Some(namespace) => RuleScope::Workspaces,
+        _ => RuleScope::Watched,
     }
 }
 
@@ -164,11 +164,11 @@ fn unused(table: &[Need], usage: &Usage) -> Vec<String> {
     found.into_iter().collect()
 }
 
-fn where_needed(place: Place) -> &'static str {
+fn where_needed(place: RuleScope) -> &'static str {
     match place {
-        Place::Own => " in the operator's own namespace",
-        Place::Workspaces => " in a namespace that takes workspaces",
-        Place::Watched => "",
+        RuleScope::Own => " in the operator's own namespace",
+        RuleScope::Workspaces => " in a namespace that takes workspaces",
+        RuleScope::Watched => "",
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
             resources: vec!["deployments".to_owned()],
             ..need(&["get"], Evidence::Requests)
         };
-        let table = [row(Place::Watched), row(Place::Own), row(Place::Workspaces)];
+        let table = [row(RuleScope::Watched), row(RuleScope::Own), row(RuleScope::Workspaces)];
         let at_home = entry(OPERATOR, "get", "deployments", 200, "allow");
         let mut elsewhere = at_home.clone();
         elsewhere["objectRef"]["namespace"] = json!("workspaces");

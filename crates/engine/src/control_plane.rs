@@ -25,7 +25,7 @@ pub mod version;
 pub mod workload;
 pub mod workspace_roles;
 
-pub use children::{Desired, Facts, check_rule, consents, desire};
+pub use children::{Desired, PlaneFacts, check_rule, consents, desire};
 pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.

@@ -50,7 +50,7 @@ pub enum Credentials {
 
 /// What a manifest and the Secrets behind it say of a deployment, part by part. A part that cannot be read says why.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredEndpoint {
     url: Result<Url, Blocked>,
     authority: Result<Option<SecretSlice<u8>>, Blocked>,
     credentials: Result<Credentials, Blocked>,
@@ -59,7 +59,7 @@ pub struct Declared {
     credentials_ref: Option<String>,
 }
 
-impl Declared {
+impl DeclaredEndpoint {
     /// All parts, or what is wrong with the first of them.
     pub fn endpoint(self) -> Result<Endpoint, Blocked> {
         let Self { url, authority, credentials, .. } = self;
@@ -172,14 +172,14 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Reads what a control plane declares of its deployment.
-pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declared {
+pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> DeclaredEndpoint {
     let credentials = match &plane.spec.external {
         Some(external) => credentials_of(plane, external, lookup).await,
         None => Ok(Credentials::Ours),
     };
     let named = plane.spec.external.as_ref();
     let credentials_ref = named.map(|it| format!("{}/{}", it.credentials_secret_ref.name, it.token_key()));
-    Declared { credentials, credentials_ref, ..declared_place(plane, lookup).await }
+    DeclaredEndpoint { credentials, credentials_ref, ..declared_place(plane, lookup).await }
 }
 
 /// The names of the Secrets that `declared` reads for a control plane.
@@ -197,7 +197,7 @@ pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<
 }
 
 /// The same without the credentials, for whoever brings their own.
-pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Declared {
+pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> DeclaredEndpoint {
     let (declared, field) = match &plane.spec.external {
         Some(external) => (external.url.clone(), "spec.external.url"),
         None => (address::internal(plane), "its Service"),
@@ -209,7 +209,7 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
         Some(external) => external.ca().map(|(name, key)| format!("{name}/{key}")),
         None => Some(plane.spec.tls_secrets().join(",")).filter(|it| !it.is_empty()),
     };
-    Declared {
+    DeclaredEndpoint {
         url,
         authority: authority_of(plane, lookup).await,
         credentials: Ok(Credentials::Ours),
@@ -277,14 +277,14 @@ fn credentials(external: &External, values: &Values) -> Option<Credentials> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::{Answer, Unreadable};
+    use crate::lookup::{LookupAnswer, Unreadable};
     use futures::FutureExt as _;
 
     /// A namespace with one Secret, or with none that can be read.
     struct Namespace(Result<Vec<(&'static str, &'static str)>, &'static str>);
 
     impl Lookup for Namespace {
-        fn secret<'a>(&'a self, _: &'a str, name: &'a str) -> Answer<'a, Values> {
+        fn secret<'a>(&'a self, _: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
             let values = |it: &Vec<(&str, &str)>| {
                 Values::new(it.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())))
             };
@@ -293,7 +293,7 @@ mod tests {
             std::future::ready(found).boxed()
         }
 
-        fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, CoderControlPlane> {
+        fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
             std::future::ready(Ok(None)).boxed()
         }
     }

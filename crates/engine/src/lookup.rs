@@ -15,12 +15,12 @@ use crate::{
 
 /// Where references are followed. Two of them are all that a door needs to be the same engine.
 pub trait Lookup: Send + Sync {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values>;
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane>;
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values>;
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane>;
 }
 
 /// What was found; nothing when it does not exist.
-pub type Answer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
+pub type LookupAnswer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
 
 /// Why something that may exist was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl InCluster<'_> {
 }
 
 impl Lookup for InCluster<'_> {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
         async {
             let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
             Ok(self.read(namespace, name).await?.map(|it| Values::new(values(it))))
@@ -90,7 +90,7 @@ impl Lookup for InCluster<'_> {
         .boxed()
     }
 
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
         async { Ok(self.0.read(namespace, name, Reading::Now).await?) }.boxed()
     }
 }

@@ -28,7 +28,7 @@ use serde_json::Value;
 pub use keep::{
     Comparison, Kept, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
 };
-pub use plan::{ChildEffect, Live, Planned, Situation, plan};
+pub use plan::{ChildEffect, Live, ObjectsSituation, Planned, plan};
 
 /// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay
 /// when they are no longer declared.

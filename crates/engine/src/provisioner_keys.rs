@@ -37,7 +37,7 @@ pub use drive::{Drive, Driven, KeySecret, SecretRead, Surroundings, Told, Why, W
 pub use ending::{Ending, end};
 pub use foresee::{Act, Before, Foreseen, foresee};
 pub use holder::Holder;
-pub use machine::{Need, Next, Rest, next};
+pub use machine::{KeyNeed, Next, Rest, next};
 pub use memory::{KeyMemory, KeyStore};
 pub use names::{Names, checksum, tags_hash};
 pub use own::OwnIntents;

@@ -47,7 +47,7 @@ impl Consumer {
 
 /// In which namespaces a rule has to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RuleScope {
     /// The namespaces whose manifests are reconciled.
     Watched,
     /// The same, and the namespaces that take workspaces from them (`spec.rbac.workspaceNamespaces`).
@@ -71,7 +71,7 @@ pub enum Evidence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     pub by: Consumer,
-    pub place: Place,
+    pub place: RuleScope,
     /// The API group; the core group is empty.
     pub group: String,
     pub resources: Vec<String>,
@@ -133,15 +133,15 @@ impl Rule {
 /// The rules of a Role: the rows that hold there, with each resource in one rule, or in two where some verbs are only granted.
 pub fn rules(form: Form) -> Vec<Rule> {
     let rows = match form {
-        Form::Watched => in_places(&[Place::Watched, Place::Workspaces]),
-        Form::Workspaces => in_places(&[Place::Workspaces]),
-        Form::Own => in_places(&[Place::Own]),
+        Form::Watched => in_places(&[RuleScope::Watched, RuleScope::Workspaces]),
+        Form::Workspaces => in_places(&[RuleScope::Workspaces]),
+        Form::Own => in_places(&[RuleScope::Own]),
         Form::Cli => cli(),
     };
     together(one_per_resource(rows))
 }
 
-fn in_places(places: &[Place]) -> Vec<Need> {
+fn in_places(places: &[RuleScope]) -> Vec<Need> {
     needs().into_iter().filter(|it| places.contains(&it.place)).collect()
 }
 

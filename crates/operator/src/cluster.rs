@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
-use engine::lookup::{Answer, InCluster, Lookup, Values};
+use engine::lookup::{InCluster, Lookup, LookupAnswer, Values};
 use futures::FutureExt as _;
 use kube::{
     Client, Config,
@@ -90,11 +90,11 @@ async fn config() -> Result<Config> {
 pub(crate) struct Cluster(pub(crate) Client);
 
 impl Lookup for Cluster {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
         async { InCluster(&self.port()).secret(namespace, name).await }.boxed()
     }
 
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
         async { InCluster(&self.port()).control_plane(namespace, name).await }.boxed()
     }
 }

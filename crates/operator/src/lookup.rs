@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use api::CoderControlPlane;
-use engine::lookup::{Answer, Lookup, Unreadable, Values};
+use engine::lookup::{Lookup, LookupAnswer, Unreadable, Values};
 use futures::FutureExt as _;
 use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
@@ -61,7 +61,7 @@ impl Sources {
 }
 
 impl Lookup for Sources {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Values> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
         async move {
             if let Some(values) = self.values(namespace, name) {
                 return Ok(Some(values));
@@ -72,7 +72,7 @@ impl Lookup for Sources {
         .boxed()
     }
 
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, CoderControlPlane> {
+    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
         async move {
             if let Some(plane) = self.planes.get(&Named::new(namespace, name)) {
                 return Ok(Some(plane.clone()));

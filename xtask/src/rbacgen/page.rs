@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use engine::rbac::{Evidence, Form, Need, Place, Rule, cli, kinds, needs, rules};
+use engine::rbac::{Evidence, Form, Need, Rule, RuleScope, cli, kinds, needs, rules};
 
 use crate::generated::File;
 
@@ -83,7 +83,7 @@ fn write_page(text: &mut String) -> std::fmt::Result {
         if evidence == Evidence::Granted {
             why.insert_str(0, "held only to grant: ");
         }
-        if place == Place::Own {
+        if place == RuleScope::Own {
             why.push_str(" (own namespace)");
         }
         writeln!(

@@ -25,12 +25,12 @@ pub mod tokens;
 
 pub use account::{Account, Entrance, Granted};
 pub use acquire::{AccessContext, Acquired, account_token, own_token};
-pub use climb::{AdminCredentials, Climbed, FirstUser, Given, Job, Ladder};
+pub use climb::{AdminCredentials, Climbed, FirstUser, FromSecret, Job, Ladder};
 pub use desk::Desk;
 pub use end::Left;
 pub use given::Lifetime;
-pub use memory::{Minted, Pause, TokenMemory};
+pub use memory::{OwnToken, Pause, TokenMemory};
 pub use operator_token::OperatorToken;
-pub use record::{Former, Kept, OwnAccount, Record};
+pub use record::{Former, OwnAccount, TokenKept, TokenRecord};
 pub use revoke::revoke_all;
 pub use tokens::{TokenNames, TokenPlan, TokenStep};

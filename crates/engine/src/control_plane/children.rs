@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{
     names,
-    references::{self, Reference, Source},
+    references::{self, Source, SourceRef},
     version,
 };
 use crate::{
@@ -38,9 +38,9 @@ pub(super) use service_account::name as service_account_name;
 
 /// What is known of the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct PlaneFacts {
     /// What was found of [`references`](super::references::references). What is missing there is missing here.
-    pub sources: BTreeMap<Reference, Source>,
+    pub sources: BTreeMap<SourceRef, Source>,
     /// Whether the sources are without fingerprints, as in a preview before there is a key for them. Then nothing is said of
     /// changes in them.
     pub lacks_fingerprints: bool,
@@ -68,7 +68,7 @@ pub struct Deployed {
     /// Where the pods take their database from, in words; `None` where no database is known.
     pub database: Option<String>,
     /// A source of `envFrom` that is missing and may have held the database; `None` where the Deployment records its database.
-    pub missing_source: Option<Reference>,
+    pub missing_source: Option<SourceRef>,
 }
 
 /// What should be.
@@ -81,7 +81,7 @@ pub struct Desired {
 }
 
 /// The objects of a control plane that we run.
-pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Invalid> {
+pub fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Desired, Invalid> {
     let mut notices = Vec::new();
     let mut children = Vec::new();
     children.extend(service_account::desire(plane));
@@ -111,7 +111,7 @@ pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Desired, Inval
 
 /// Whether everything is there that the pods read. One that went away may come back as it was: pods that run are not
 /// replaced by others that cannot.
-fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Blocked> {
+fn check_sources(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<(), Blocked> {
     let missing = references::missing(&plane.spec, &facts.sources);
     if missing.is_empty() {
         return Ok(());
@@ -123,7 +123,7 @@ fn check_sources(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Blocked
 
 impl Deployed {
     /// What a Deployment says. `sources` has to hold [`sources_of_deployment`].
-    pub fn of(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Self {
+    pub fn of(deployment: &Value, sources: &BTreeMap<SourceRef, Source>) -> Self {
         let text = |at: &str, key: &str| {
             deployment.pointer(at).and_then(|it| it.get(key)).and_then(Value::as_str).map(str::to_owned)
         };

@@ -65,7 +65,7 @@ pub struct Summary {
 
 /// The condition `Entitlements`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct EntitlementVerdict {
     pub status: bool,
     pub reason: Reason,
     pub message: String,
@@ -164,31 +164,31 @@ impl Summary {
         Self { users: None, ..self.clone() } != Self { users: None, ..other.clone() }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> EntitlementVerdict {
         let in_grace = self.features.iter().filter(|(_, it)| it.entitlement == Entitlement::GracePeriod);
         let in_grace: Vec<&str> = in_grace.map(|(name, _)| name.as_str()).collect();
         let enabled = self.features.values().filter(|it| it.enabled).count();
         let what = format!("{}: {enabled} features enabled", self.tier.as_str());
         if !self.errors.is_empty() {
             let message = format!("the deployment reports: {}", self.errors.join(" "));
-            Verdict { status: false, reason: Reason::Errors, message }
+            EntitlementVerdict { status: false, reason: Reason::Errors, message }
         } else if let (Some(users), Some(limit)) = (self.users, self.user_limit.filter(|it| *it > 0))
             && users > limit
         {
             // How many they are is in the status; here it would change with every user who comes.
             let message = format!("more users are active than the {limit} that the licence is for");
-            Verdict { status: false, reason: Reason::UserLimitExceeded, message }
+            EntitlementVerdict { status: false, reason: Reason::UserLimitExceeded, message }
         } else if !in_grace.is_empty() {
             let message = format!("{what}; in the grace period: {}", in_grace.join(", "));
-            Verdict { status: true, reason: Reason::GracePeriod, message }
+            EntitlementVerdict { status: true, reason: Reason::GracePeriod, message }
         } else if !self.has_license {
             let message = "the deployment has no licence that counts: features that need one are off";
-            Verdict { status: true, reason: Reason::Unlicensed, message: message.to_owned() }
+            EntitlementVerdict { status: true, reason: Reason::Unlicensed, message: message.to_owned() }
         } else if !self.warnings.is_empty() {
             let message = format!("{what}; the deployment warns: {}", self.warnings.join(" "));
-            Verdict { status: true, reason: Reason::Warnings, message }
+            EntitlementVerdict { status: true, reason: Reason::Warnings, message }
         } else {
-            Verdict { status: true, reason: Reason::Licensed, message: what }
+            EntitlementVerdict { status: true, reason: Reason::Licensed, message: what }
         }
     }
 }

@@ -10,8 +10,8 @@ use secrecy::{ExposeSecret, SecretSlice};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    children::{Deployed, Facts, consents, sources_of_deployment},
-    references::{Reference, Source, references},
+    children::{Deployed, PlaneFacts, consents, sources_of_deployment},
+    references::{Source, SourceRef, references},
     token_secret::{FingerprintKeys, fingerprint_key, read_fingerprint_key},
 };
 use crate::{
@@ -47,7 +47,7 @@ pub async fn facts(
     live: &[Live],
     gateway_api: bool,
     context: &PlaneContext<'_>,
-) -> Result<Facts, Blocked> {
+) -> Result<PlaneFacts, Blocked> {
     let namespace = plane.namespace().unwrap_or_default();
     let deployed = live.iter().find(|it| it.key.kind == "Deployment" && it.key.name == plane.name_any());
     let mut wanted = references(&plane.spec);
@@ -64,7 +64,7 @@ pub async fn facts(
         }
     }
     let consent = consent(plane, context.cluster).await.map_err(|error| unreadable("a namespace", &error))?;
-    Ok(Facts {
+    Ok(PlaneFacts {
         deployed: deployed.map(|it| Deployed::of(&it.object, &sources)),
         sources,
         lacks_fingerprints: !has_fingerprints,
@@ -82,16 +82,16 @@ fn unreadable(what: &str, error: &ClusterError) -> Blocked {
 
 /// The values of a Secret or a `ConfigMap`. `None` where it does not exist.
 async fn values(
-    reference: &Reference,
+    reference: &SourceRef,
     namespace: &str,
     cluster: &dyn Cluster,
 ) -> Result<Option<Vec<(String, Vec<u8>)>>, Blocked> {
     match reference {
-        Reference::Secret(name) => {
+        SourceRef::Secret(name) => {
             let found = InCluster(cluster).read(namespace, name).await.map_err(|it| it.of_secret(name))?;
             Ok(found.map(|it| it.data.into_iter().flatten().map(|(key, it)| (key, it.0)).collect()))
         }
-        Reference::ConfigMap(name) => {
+        SourceRef::ConfigMap(name) => {
             let found = cluster.read::<ConfigMap>(namespace, name, Reading::Now).await;
             let found = found.map_err(|error| unreadable(&reference.to_string(), &error))?;
             Ok(found

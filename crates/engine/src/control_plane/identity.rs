@@ -9,13 +9,13 @@ use crate::outcome::{Blocked, Trouble};
 
 /// A deployment that answers, with a client of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Reached<'a> {
+pub struct ReachedDeployment<'a> {
     pub client: &'a Client,
     /// The id that the deployment had when the client was made.
     pub deployment: Uuid,
 }
 
-impl Reached<'_> {
+impl ReachedDeployment<'_> {
     /// Fails where another deployment answers by now: nothing is deleted in that one.
     pub async fn check_same(&self) -> Result<(), Trouble> {
         if self.client.build_info().await?.deployment_id == self.deployment {

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Something that the pods read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reference {
+pub enum SourceRef {
     ConfigMap(String),
     Secret(String),
 }
@@ -29,7 +29,7 @@ pub struct Source {
 
 /// One place where the pods read something.
 struct Read {
-    reference: Reference,
+    reference: SourceRef,
     /// Nothing where all of it is read.
     key: Option<String>,
     /// Whether a pod starts without it.
@@ -38,14 +38,14 @@ struct Read {
     needs_value: bool,
 }
 
-/// Everything that the pods read. Each is to be found for [`Facts`](super::Facts), and watched.
-pub fn references(spec: &CoderControlPlaneSpec) -> BTreeSet<Reference> {
+/// Everything that the pods read. Each is to be found for [`PlaneFacts`](super::PlaneFacts), and watched.
+pub fn references(spec: &CoderControlPlaneSpec) -> BTreeSet<SourceRef> {
     reads(spec).into_iter().map(|it| it.reference).collect()
 }
 
 /// What no pod may start without and is not there, in words. The address of the database is never optional: Coder would
 /// start an empty database.
-pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Source>) -> BTreeSet<String> {
+pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<SourceRef, Source>) -> BTreeSet<String> {
     let required = reads(spec).into_iter().filter(|it| !it.is_optional || it.needs_value);
     required
         .filter_map(|Read { reference, key, needs_value, .. }| match (sources.get(&reference), key) {
@@ -63,8 +63,8 @@ pub fn missing(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Sourc
 
 /// Everything that the pods read, as if it were there.
 #[cfg(test)]
-pub(super) fn all_there(spec: &CoderControlPlaneSpec) -> BTreeMap<Reference, Source> {
-    let mut sources = BTreeMap::<Reference, Source>::new();
+pub(super) fn all_there(spec: &CoderControlPlaneSpec) -> BTreeMap<SourceRef, Source> {
+    let mut sources = BTreeMap::<SourceRef, Source>::new();
     for Read { reference, key, .. } in reads(spec) {
         sources.entry(reference).or_default().keys.extend(key);
     }
@@ -76,7 +76,7 @@ fn reads(spec: &CoderControlPlaneSpec) -> Vec<Read> {
     let mut found = Vec::new();
     found.extend(spec.extra_env.iter().flatten().filter_map(read_by_variable));
     found.extend(spec.database.iter().map(|it| Read {
-        reference: Reference::Secret(it.connection_secret_ref.name.clone()),
+        reference: SourceRef::Secret(it.connection_secret_ref.name.clone()),
         key: Some(it.connection_secret_ref.key.clone()),
         is_optional: false,
         needs_value: true,
@@ -86,20 +86,20 @@ fn reads(spec: &CoderControlPlaneSpec) -> Vec<Read> {
         let is_optional = map.or_else(|| it.secret_ref.as_ref()?.optional).unwrap_or_default();
         Some(Read { reference: of_source(it)?, key: None, is_optional, needs_value: false })
     }));
-    found.extend(spec.tls_secrets().into_iter().map(|it| whole(Reference::Secret(it.to_owned()))));
+    found.extend(spec.tls_secrets().into_iter().map(|it| whole(SourceRef::Secret(it.to_owned()))));
     let certificates = spec.certs.iter().flat_map(|it| it.secrets.iter().flatten());
-    found.extend(certificates.map(|it| whole(Reference::Secret(it.name.trim().to_owned()))));
+    found.extend(certificates.map(|it| whole(SourceRef::Secret(it.name.trim().to_owned()))));
     found.extend(spec.volumes.iter().flatten().flat_map(read_by_volume));
     found
 }
 
 /// Changes with anything that the pods read, and with nothing else.
-pub fn configuration(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference, Source>) -> String {
+pub fn configuration(spec: &CoderControlPlaneSpec, sources: &BTreeMap<SourceRef, Source>) -> String {
     let mut hash = Sha256::new();
     for reference in references(spec) {
         let (kind, name) = match &reference {
-            Reference::ConfigMap(name) => ("ConfigMap", name),
-            Reference::Secret(name) => ("Secret", name),
+            SourceRef::ConfigMap(name) => ("ConfigMap", name),
+            SourceRef::Secret(name) => ("Secret", name),
         };
         let fingerprint = sources.get(&reference).map_or("", |it| it.fingerprint.as_str());
         for part in [kind, name, fingerprint] {
@@ -114,23 +114,23 @@ pub fn configuration(spec: &CoderControlPlaneSpec, sources: &BTreeMap<Reference,
 pub(crate) fn found_in<'a>(
     source: &EnvFromSource,
     name: &'a str,
-    sources: &'a BTreeMap<Reference, Source>,
+    sources: &'a BTreeMap<SourceRef, Source>,
 ) -> Option<(&'a str, &'a Source)> {
     let key = name.strip_prefix(source.prefix.as_deref().unwrap_or_default())?;
     let found = sources.get(&of_source(source)?)?;
     (!key.is_empty() && found.keys.contains(key)).then_some((key, found))
 }
 
-pub(crate) fn of_source(source: &EnvFromSource) -> Option<Reference> {
-    let map = source.config_map_ref.as_ref().map(|it| Reference::ConfigMap(it.name.clone()));
-    map.or_else(|| source.secret_ref.as_ref().map(|it| Reference::Secret(it.name.clone())))
+pub(crate) fn of_source(source: &EnvFromSource) -> Option<SourceRef> {
+    let map = source.config_map_ref.as_ref().map(|it| SourceRef::ConfigMap(it.name.clone()));
+    map.or_else(|| source.secret_ref.as_ref().map(|it| SourceRef::Secret(it.name.clone())))
 }
 
-pub(crate) fn of_variable(variable: &EnvVar) -> Option<Reference> {
+pub(crate) fn of_variable(variable: &EnvVar) -> Option<SourceRef> {
     read_by_variable(variable).map(|it| it.reference)
 }
 
-pub(crate) fn of_volume(volume: &Volume) -> Vec<Reference> {
+pub(crate) fn of_volume(volume: &Volume) -> Vec<SourceRef> {
     read_by_volume(volume).into_iter().map(|it| it.reference).collect()
 }
 
@@ -138,11 +138,11 @@ fn read_by_variable(variable: &EnvVar) -> Option<Read> {
     let from = variable.value_from.as_ref()?;
     let needs_value = variable.name == DATABASE_URL;
     if let Some(it) = &from.config_map_key_ref {
-        let (reference, key) = (Reference::ConfigMap(it.name.clone()), Some(it.key.clone()));
+        let (reference, key) = (SourceRef::ConfigMap(it.name.clone()), Some(it.key.clone()));
         return Some(Read { reference, key, is_optional: it.optional.unwrap_or_default(), needs_value });
     }
     let it = from.secret_key_ref.as_ref()?;
-    let (reference, key) = (Reference::Secret(it.name.clone()), Some(it.key.clone()));
+    let (reference, key) = (SourceRef::Secret(it.name.clone()), Some(it.key.clone()));
     Some(Read { reference, key, is_optional: it.optional.unwrap_or_default(), needs_value })
 }
 
@@ -156,17 +156,17 @@ fn read_by_volume(volume: &Volume) -> Vec<Read> {
     let secret = volume
         .secret
         .iter()
-        .filter_map(|it| it.secret_name.clone().map(|name| read(Reference::Secret(name), it.optional)));
-    let map = volume.config_map.iter().map(|it| read(Reference::ConfigMap(it.name.clone()), it.optional));
+        .filter_map(|it| it.secret_name.clone().map(|name| read(SourceRef::Secret(name), it.optional)));
+    let map = volume.config_map.iter().map(|it| read(SourceRef::ConfigMap(it.name.clone()), it.optional));
     let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten()).filter_map(|source| {
-        let secret = source.secret.as_ref().map(|it| read(Reference::Secret(it.name.clone()), it.optional));
+        let secret = source.secret.as_ref().map(|it| read(SourceRef::Secret(it.name.clone()), it.optional));
         let map = source.config_map.as_ref();
-        secret.or_else(|| map.map(|it| read(Reference::ConfigMap(it.name.clone()), it.optional)))
+        secret.or_else(|| map.map(|it| read(SourceRef::ConfigMap(it.name.clone()), it.optional)))
     });
     secret.chain(map).chain(projected).collect()
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for SourceRef {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ConfigMap(name) => write!(formatter, "ConfigMap {name}"),
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn everything_that_pods_read_is_found_and_nothing_else() {
         let secrets = ["all", "ca", "database", "env", "file", "part", "tls"]
-            .map(|it| Reference::Secret(it.to_owned()));
-        let maps = ["files", "map"].map(|it| Reference::ConfigMap(it.to_owned()));
+            .map(|it| SourceRef::Secret(it.to_owned()));
+        let maps = ["files", "map"].map(|it| SourceRef::ConfigMap(it.to_owned()));
         assert_eq!(references(&spec()).into_iter().collect::<Vec<_>>(), [&maps[..], &secrets[..]].concat());
     }
 
@@ -211,9 +211,9 @@ mod tests {
         };
         let mut there = all_there(&spec());
         assert_eq!(missing(&spec(), &there), BTreeSet::new());
-        there.insert(Reference::Secret("env".to_owned()), source(&["other"]));
-        there.remove(&Reference::Secret("tls".to_owned()));
-        there.remove(&Reference::ConfigMap("files".to_owned()));
+        there.insert(SourceRef::Secret("env".to_owned()), source(&["other"]));
+        there.remove(&SourceRef::Secret("tls".to_owned()));
+        there.remove(&SourceRef::ConfigMap("files".to_owned()));
         let found: Vec<String> = missing(&spec(), &there).into_iter().collect();
         assert_eq!(found, ["ConfigMap files", "Secret env (its key k)", "Secret tls"]);
         let optional = json!({
@@ -228,7 +228,7 @@ mod tests {
     fn the_configuration_changes_with_what_pods_read() {
         let source = |fingerprint: &str| Source { fingerprint: fingerprint.to_owned(), ..Source::default() };
         let of = |name: &str, fingerprint: &str| {
-            configuration(&spec(), &[(Reference::Secret(name.to_owned()), source(fingerprint))].into())
+            configuration(&spec(), &[(SourceRef::Secret(name.to_owned()), source(fingerprint))].into())
         };
         assert_eq!(of("tls", "1"), of("tls", "1"));
         assert_ne!(of("tls", "1"), of("tls", "2"));

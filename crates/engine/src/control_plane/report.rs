@@ -37,11 +37,11 @@ const WITHOUT_DATABASE: [Reason; 2] = [Reason::DatabaseRemovalRefused, Reason::N
 
 /// What a pass found out.
 #[derive(Debug)]
-pub struct Findings<'a> {
+pub struct PlaneFindings<'a> {
     /// Who answered and took our credentials, or why nobody did.
     pub access: Result<&'a BuildInfo, &'a Blocked>,
     /// How long the token lives that we were given; nothing where it is one of our own.
-    pub given: Option<&'a Given>,
+    pub given: Option<&'a SuppliedToken>,
     /// The Secret into which the operator writes its own token; `None` where the token is a supplied one.
     pub token_secret: Option<&'a str>,
     /// The account that we made for ourselves, where it is us who run it.
@@ -61,7 +61,7 @@ pub struct Findings<'a> {
 
 /// A token that we were given.
 #[derive(Debug)]
-pub struct Given {
+pub struct SuppliedToken {
     pub lifetime: Lifetime,
     /// What is kept of that.
     pub credential: Option<CredentialStatus>,
@@ -97,7 +97,7 @@ impl Workload {
 /// How it stands with licences, and with what they cover.
 #[derive(Debug)]
 pub struct Licensing {
-    pub verdict: license::Verdict,
+    pub verdict: license::LicenseVerdict,
     /// `None` where they could not be read: those that were found before stay in the status.
     pub licenses: Option<Vec<LicenseView>>,
     /// Nothing where it could not be read.
@@ -126,7 +126,7 @@ impl Unread {
 
 /// How a pass ended in the words of its condition `Ready`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Readiness {
+pub struct PlaneReadiness {
     pub is_ready: bool,
     pub reason: Reason,
     pub message: String,
@@ -136,7 +136,7 @@ pub struct Readiness {
     pub is_retried_soon: bool,
 }
 
-impl Findings<'_> {
+impl PlaneFindings<'_> {
     fn works(&self) -> String {
         let notices = self.workload.and_then(|it| it.notices.as_deref()).unwrap_or_default();
         if notices.is_empty() { WORKS.to_owned() } else { format!("{WORKS}. But {}", joined(notices)) }
@@ -148,15 +148,15 @@ impl Findings<'_> {
     }
 
     /// Ready is who can be used, and has the licence that is declared.
-    pub fn readiness(&self) -> Readiness {
+    pub fn readiness(&self) -> PlaneReadiness {
         if let Some(held) = &self.changes.held_back {
             let Blocked { reason, message } = held.blocked();
             let is_stalled = held.outcome.is_stalled();
-            return Readiness { is_ready: false, reason, message, is_stalled, is_retried_soon: false };
+            return PlaneReadiness { is_ready: false, reason, message, is_stalled, is_retried_soon: false };
         }
         let workload = self.workload.and_then(|it| it.standing.as_ref().err());
         if let Some(waiting) = workload.or_else(|| self.access.err()) {
-            return Readiness {
+            return PlaneReadiness {
                 is_ready: false,
                 reason: waiting.reason,
                 message: waiting.message.clone(),
@@ -165,14 +165,14 @@ impl Findings<'_> {
             };
         }
         match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
-            Some(verdict) => Readiness {
+            Some(verdict) => PlaneReadiness {
                 is_ready: false,
                 reason: Reason::LicenseNotApplied,
                 message: verdict.message.clone(),
                 is_stalled: !is_retried(verdict.reason),
                 is_retried_soon: is_retried(verdict.reason),
             },
-            None => Readiness {
+            None => PlaneReadiness {
                 is_ready: true,
                 reason: Reason::UpToDate,
                 message: self.works(),
@@ -189,9 +189,19 @@ pub fn target(plane: &CoderControlPlane) -> String {
 }
 
 /// The status after a pass.
-pub fn status(plane: &CoderControlPlane, findings: &Findings<'_>) -> CoderControlPlaneStatus {
-    let Findings { access, given, token_secret, account, workload, url, licensing, changes, requested, now } =
-        findings;
+pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderControlPlaneStatus {
+    let PlaneFindings {
+        access,
+        given,
+        token_secret,
+        account,
+        workload,
+        url,
+        licensing,
+        changes,
+        requested,
+        now,
+    } = findings;
     let in_secret = |name: String| SecretKeyRef { name, key: Some(TOKEN_KEY.to_owned()) };
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
@@ -312,9 +322,9 @@ fn database<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
 fn conditions(
     plane: &CoderControlPlane,
     before: &CoderControlPlaneStatus,
-    findings: &Findings<'_>,
+    findings: &PlaneFindings<'_>,
 ) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-    let Readiness { is_ready, reason, message, is_stalled, .. } = findings.readiness();
+    let PlaneReadiness { is_ready, reason, message, is_stalled, .. } = findings.readiness();
     let made = Conditions::new(&before.conditions, plane.metadata.generation, findings.now);
     let made = made.with(READY, is_ready.into(), reason, &message);
     let made = match findings.access {
@@ -335,7 +345,7 @@ fn conditions(
     let is_declared = plane.spec.licenses().next().is_some();
     let without = || {
         let obstacle = if is_declared { Obstacle::NoAccess } else { Obstacle::NotDeclared };
-        license::Verdict::obstacle(&obstacle)
+        license::LicenseVerdict::obstacle(&obstacle)
     };
     let verdict = findings.licensing.map_or_else(without, |it| it.verdict.clone());
     let truth = verdict.status.map_or(Truth::Unknown, Truth::from);

@@ -15,7 +15,7 @@ use kube::{Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use uuid::Uuid;
 
-use super::{access::Record, names::operator_token_secret, report::TOKEN_KEY as TOKEN};
+use super::{access::TokenRecord, names::operator_token_secret, report::TOKEN_KEY as TOKEN};
 use crate::{
     objects::Key,
     outcome::Blocked,
@@ -42,7 +42,7 @@ impl fmt::Debug for TokenSecret<'_> {
 #[derive(Debug, Default)]
 pub struct Contents {
     pub token: Option<SecretString>,
-    pub record: Record,
+    pub record: TokenRecord,
 }
 
 /// The keys of fingerprints that were last in use, by the namespace and the name of the control plane.
@@ -84,7 +84,7 @@ impl<'a> TokenSecret<'a> {
 
     /// Records the deployment of a token that has no record yet, as coder-k8s leaves it. From then on it is shown to no
     /// other one, and stays until there is one of ours.
-    pub async fn adopt(&self, record: &Record) -> Result<(), Blocked> {
+    pub async fn adopt(&self, record: &TokenRecord) -> Result<(), Blocked> {
         let text = serde_json::to_string(record).unwrap_or_default();
         self.write(|secret| {
             secret.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
@@ -94,7 +94,7 @@ impl<'a> TokenSecret<'a> {
 
     /// Writes the record, and the token where there is a new one, at once. Fails when another client has written since the
     /// Secret was read: the second writer has decided on outdated reads.
-    pub async fn store(&self, record: &Record, token: Option<&SecretString>) -> Result<(), Blocked> {
+    pub async fn store(&self, record: &TokenRecord, token: Option<&SecretString>) -> Result<(), Blocked> {
         let text = serde_json::to_string(record).unwrap_or_default();
         let last = self.last().map(|it| self::record(&it));
         let is_elsewhere = last.is_some_and(|it| {
@@ -312,7 +312,7 @@ pub(super) fn token(secret: &Secret) -> Option<SecretString> {
 }
 
 /// The record beside the token. One that cannot be read is empty.
-pub(super) fn record(secret: &Secret) -> Record {
+pub(super) fn record(secret: &Secret) -> TokenRecord {
     let text = secret.annotations().get(annotation::OPERATOR_ACCESS);
     text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{KINDS, children::WORKSPACES_ROLE, cleanup::Cleanup, names::workspace_selector};
 use crate::{
-    objects::{ChildEffect, Key, Live, Situation, plan},
+    objects::{ChildEffect, Key, Live, ObjectsSituation, plan},
     outcome::Blocked,
     ports::{Cluster, ClusterError, Only},
 };
@@ -128,7 +128,8 @@ pub async fn withdraw(plane: &CoderControlPlane, cleanup: &mut Cleanup, cluster:
 pub(super) fn held(plane: &CoderControlPlane, live: &[Live]) -> Vec<(Key, String)> {
     let own = plane.namespace().unwrap_or_default();
     let elsewhere: Vec<Live> = live.iter().filter(|it| it.key.namespace != own).cloned().collect();
-    let planned = plan(&Situation { keeper: plane, children: &[], live: &elsewhere, rolled_out: true });
+    let planned =
+        plan(&ObjectsSituation { keeper: plane, children: &[], live: &elsewhere, rolled_out: true });
     let deleted =
         |effect| if let ChildEffect::Delete { key, uid, .. } = effect { Some((key, uid)) } else { None };
     planned.plan.steps.into_iter().filter_map(|it| deleted(it.effect)).collect()

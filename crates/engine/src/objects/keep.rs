@@ -15,8 +15,8 @@ use kube::{Resource, ResourceExt as _, core::Selector};
 use serde_json::json;
 
 use super::{
-    Child, ChildEffect, Keeper, Key, Live, Planned, Situation, plan, pod_logs,
-    rollout::{Rollout, Seen, rollout},
+    Child, ChildEffect, Keeper, Key, Live, ObjectsSituation, Planned, plan, pod_logs,
+    rollout::{Rollout, RolloutSeen, rollout},
 };
 use crate::{
     control_plane::children::WORKSPACES_ROLE,
@@ -118,7 +118,7 @@ where
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
     let run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
-    let mut planned = plan(&Situation { keeper, children: &children, live: &live, rolled_out });
+    let mut planned = plan(&ObjectsSituation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
     Ok((planned, run))
 }
@@ -265,7 +265,7 @@ impl Run {
     pub fn rollout(&self) -> Option<Rollout> {
         let deployment = self.deployment.as_ref()?;
         let (replica_sets, pods, last_lines) = (&self.replica_sets, &self.pods, &self.last_lines);
-        Some(rollout(&Seen { deployment, replica_sets, pods, last_lines }))
+        Some(rollout(&RolloutSeen { deployment, replica_sets, pods, last_lines }))
     }
 
     pub fn ready(&self) -> Option<i32> {

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use url::form_urlencoded;
 
 use super::crash::{crash, lives};
-use crate::control_plane::references::{Reference, of_source, of_variable, of_volume};
+use crate::control_plane::references::{SourceRef, of_source, of_variable, of_volume};
 
 /// How many lines are asked for: the very last ones may be empty.
 pub const LINES: i64 = 10;
@@ -56,7 +56,7 @@ pub fn secrets_read(pod: &Pod) -> BTreeSet<String> {
     let sources = containers().flat_map(|it| it.env_from.iter().flatten()).filter_map(of_source);
     let volumes = spec.volumes.iter().flatten().flat_map(of_volume);
     let all = variables.chain(sources).chain(volumes);
-    all.filter_map(|it| if let Reference::Secret(name) = it { Some(name) } else { None }).collect()
+    all.filter_map(|it| if let SourceRef::Secret(name) = it { Some(name) } else { None }).collect()
 }
 
 /// The plain values in a pod's own manifest that have a password in them: not secret, and still nobody's business.

@@ -6,7 +6,7 @@ use super::{Keeper, Key, migrate};
 
 /// Whose an object is, seen from one manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum Ownership {
     /// Nobody's: it does not exist.
     Free,
     /// This manifest's, and we keep it.
@@ -20,24 +20,24 @@ pub enum Holder {
 }
 
 /// Whose an object is. An owner reference decides where there is one, and the labels where there is none.
-pub fn holder(keeper: &impl Keeper, key: &Key, live: Option<&ObjectMeta>) -> Holder {
-    let Some(live) = live else { return Holder::Free };
+pub fn holder(keeper: &impl Keeper, key: &Key, live: Option<&ObjectMeta>) -> Ownership {
+    let Some(live) = live else { return Ownership::Free };
     if live.deletion_timestamp.is_some() {
-        return Holder::Leaving;
+        return Ownership::Leaving;
     }
     if let Some(owner) = controller(live)
         && owner.uid != keeper.owner().uid
     {
-        return Holder::Foreign(belongs_to(keeper, key, owner));
+        return Ownership::Foreign(belongs_to(keeper, key, owner));
     }
     if !is_held(keeper, key, live) && !has_labels(keeper, key, live) {
-        return Holder::Foreign(format!(
+        return Ownership::Foreign(format!(
             "{key} exists and is not ours: nothing of it was changed. Delete it, or {}",
             keeper.instead(key)
         ));
     }
     let entries = live.managed_fields.as_deref().unwrap_or_default();
-    if entries.iter().any(migrate::is_predecessors) { Holder::Predecessors } else { Holder::Ours }
+    if entries.iter().any(migrate::is_predecessors) { Ownership::Predecessors } else { Ownership::Ours }
 }
 
 /// Whether an object is recorded as this very manifest's. Labels prove nothing here: anybody can set them, and what

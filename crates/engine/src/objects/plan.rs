@@ -11,7 +11,7 @@ use super::{
     Child, Keeper, Key,
     compare::differences,
     fields, migrate,
-    ownership::{Holder, holder},
+    ownership::{Ownership, holder},
     prune::{Going, going},
 };
 use crate::outcome::Blocked;
@@ -44,7 +44,7 @@ pub struct Live {
 
 /// What a plan is made of.
 #[derive(Debug)]
-pub struct Situation<'a, K> {
+pub struct ObjectsSituation<'a, K> {
     pub keeper: &'a K,
     /// The objects that should be, in the order in which they are applied.
     pub children: &'a [Child],
@@ -108,8 +108,8 @@ impl Live {
 }
 
 /// The steps from what is to what should be.
-pub fn plan<K: Keeper>(situation: &Situation<'_, K>) -> Planned {
-    let Situation { keeper, children, live, rolled_out } = situation;
+pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
+    let ObjectsSituation { keeper, children, live, rolled_out } = situation;
     let mut planned = Planned { plan: Plan::empty(), refused: Vec::new() };
     let mut account_refused = false;
     for child in *children {
@@ -119,15 +119,15 @@ pub fn plan<K: Keeper>(situation: &Situation<'_, K>) -> Planned {
         }
         let found = live.iter().find(|it| it.key == child.key);
         match holder(*keeper, &child.key, found.map(|it| &it.metadata)) {
-            Holder::Free => planned.plan.steps.push(creation(child)),
-            Holder::Ours | Holder::Predecessors => {
+            Ownership::Free => planned.plan.steps.push(creation(child)),
+            Ownership::Ours | Ownership::Predecessors => {
                 planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
             }
-            Holder::Leaving => planned.refused.push(Blocked {
+            Ownership::Leaving => planned.refused.push(Blocked {
                 reason: Reason::Deleting,
                 message: format!("{} is being deleted: it is made again once it is gone", child.key),
             }),
-            Holder::Foreign(message) => {
+            Ownership::Foreign(message) => {
                 account_refused |= child.key.kind == "ServiceAccount";
                 planned.refused.push(Blocked { reason: Reason::NotOurs, message });
             }

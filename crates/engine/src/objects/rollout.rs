@@ -41,7 +41,7 @@ pub enum Rollout {
 
 /// What was seen.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct RolloutSeen<'a> {
     pub deployment: &'a Deployment,
     pub replica_sets: &'a [ReplicaSet],
     pub pods: &'a [Pod],
@@ -49,7 +49,7 @@ pub struct Seen<'a> {
     pub last_lines: &'a BTreeMap<String, String>,
 }
 
-pub fn rollout(seen: &Seen<'_>) -> Rollout {
+pub fn rollout(seen: &RolloutSeen<'_>) -> Rollout {
     let status = seen.deployment.status.clone().unwrap_or_default();
     if status.observed_generation < seen.deployment.metadata.generation {
         return Rollout::Progressing("the Deployment was changed and not yet looked at".to_owned());
@@ -71,7 +71,7 @@ pub fn rollout(seen: &Seen<'_>) -> Rollout {
 }
 
 /// The first thing that is wrong, with the pod that shows it.
-fn trouble(seen: &Seen<'_>, status: &DeploymentStatus) -> Option<String> {
+fn trouble(seen: &RolloutSeen<'_>, status: &DeploymentStatus) -> Option<String> {
     let pods = current_pods(seen);
     if let Some(trouble) = pods.iter().find_map(|pod| of_pod(pod, seen.last_lines)) {
         return Some(trouble);
@@ -91,7 +91,7 @@ fn trouble(seen: &Seen<'_>, status: &DeploymentStatus) -> Option<String> {
     Some(format!("pod {} runs and is not ready: its readiness probe fails{line}", pod.name_any()))
 }
 
-fn current_pods<'a>(seen: &Seen<'a>) -> Vec<&'a Pod> {
+fn current_pods<'a>(seen: &RolloutSeen<'a>) -> Vec<&'a Pod> {
     let revision = seen.deployment.annotations().get(REVISION);
     let is_current = |it: &&ReplicaSet| {
         is_controlled_by(*it, seen.deployment.metadata.uid.as_deref())

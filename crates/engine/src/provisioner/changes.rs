@@ -5,7 +5,7 @@ use api::annotation::PROVISIONER_KEY_CHECKSUM;
 use crate::{
     objects::ChildEffect,
     plan::{Action, Change, Impact, Plan, PlanView},
-    provisioner_keys::{Act, Foreseen, Held, Need, Wanted, describe},
+    provisioner_keys::{Act, Foreseen, Held, KeyNeed, Wanted, describe},
 };
 
 /// What a plan is about.
@@ -43,7 +43,7 @@ pub fn whole(key: Plan<()>, objects: Plan<()>, target: &str) -> PlanView {
 
 /// The hash of the plan that these objects were a part of before the first key was created.
 pub fn known_as(held: &Held, wanted: &Wanted, objects: &Plan<()>, target: &str) -> String {
-    let act = Act::Mint { need: Need::First, before: None, name: held.name.clone() };
+    let act = Act::Mint { need: KeyNeed::First, before: None, name: held.name.clone() };
     let key = Plan::of(describe::step(&act, wanted, ()));
     whole(key, objects.clone(), target).hash
 }

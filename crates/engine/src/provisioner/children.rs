@@ -38,7 +38,7 @@ const CERTIFICATES: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
 
 /// What the daemons are told, and how many of them there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct DaemonFacts {
     /// Where the control plane is.
     pub url: String,
     pub image: String,
@@ -65,7 +65,7 @@ pub fn fingerprint(certificates: &[u8]) -> String {
 }
 
 /// The objects, in the order in which they are applied.
-pub fn desire(provisioner: &CoderProvisioner, facts: &Facts) -> Result<Vec<Child>, Invalid> {
+pub fn desire(provisioner: &CoderProvisioner, facts: &DaemonFacts) -> Result<Vec<Child>, Invalid> {
     let mut children = Vec::new();
     // One of somebody else is used as it is, with whatever rights it has.
     if provisioner.spec.service_account_name().is_none() {
@@ -143,7 +143,7 @@ fn rule(group: &str, resources: &[&str]) -> PolicyRule {
     }
 }
 
-fn deployment(provisioner: &CoderProvisioner, facts: &Facts) -> Result<Child, Invalid> {
+fn deployment(provisioner: &CoderProvisioner, facts: &DaemonFacts) -> Result<Child, Invalid> {
     let (spec, labels) = (&provisioner.spec, names::labels(&provisioner.name_any()));
     let mut pod_labels = spec.pod_labels.clone().unwrap_or_default();
     // The selector finds pods by these, so nobody else's value may stand there.
@@ -171,7 +171,7 @@ fn deployment(provisioner: &CoderProvisioner, facts: &Facts) -> Result<Child, In
     Ok(child(&deployment, "the daemons"))
 }
 
-fn pod(provisioner: &CoderProvisioner, facts: &Facts) -> Result<PodSpec, Invalid> {
+fn pod(provisioner: &CoderProvisioner, facts: &DaemonFacts) -> Result<PodSpec, Invalid> {
     let spec = &provisioner.spec;
     let context = hardening::pod(spec.pod_security_context.as_ref(), spec.security_context.as_ref());
     let (volumes, mounts) = volumes(provisioner, facts)?;
@@ -210,7 +210,7 @@ fn pod(provisioner: &CoderProvisioner, facts: &Facts) -> Result<PodSpec, Invalid
 }
 
 /// Never `CODER_ORGANIZATION`: the key says it, and a daemon that is told both does not start.
-fn built_in(facts: &Facts) -> Vec<EnvVar> {
+fn built_in(facts: &DaemonFacts) -> Vec<EnvVar> {
     let from = |name: &str, source: EnvVarSource| EnvVar {
         name: name.to_owned(),
         value: None,
@@ -240,7 +240,7 @@ fn built_in(facts: &Facts) -> Vec<EnvVar> {
 /// The volumes and their mounts: the authority's certificates first, then what a person adds.
 fn volumes(
     provisioner: &CoderProvisioner,
-    facts: &Facts,
+    facts: &DaemonFacts,
 ) -> Result<(Vec<Volume>, Vec<VolumeMount>), Invalid> {
     let mut volumes = Vec::new();
     let mut mounts = Vec::new();

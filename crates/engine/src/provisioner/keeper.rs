@@ -35,7 +35,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::objects::{Child, ChildEffect, Live, Situation, plan};
+    use crate::objects::{Child, ChildEffect, Live, ObjectsSituation, plan};
 
     fn deployment(name: &str, uid: &str) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "platform", "uid": "9",
@@ -60,8 +60,12 @@ mod tests {
         let deleted = |uid: &str, rolled_out: bool| {
             let live = [Live::new(deployment(&former, uid)).unwrap()];
             let children = [child(&now)];
-            let planned =
-                plan(&Situation { keeper: &provisioner, children: &children, live: &live, rolled_out });
+            let planned = plan(&ObjectsSituation {
+                keeper: &provisioner,
+                children: &children,
+                live: &live,
+                rolled_out,
+            });
             let deleted = planned.plan.steps.into_iter().filter_map(|it| match it.effect {
                 ChildEffect::Delete { key, .. } => Some(key.name),
                 _ => None,

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{
     KINDS, changes,
-    children::{self, Authority, Facts},
+    children::{self, Authority, DaemonFacts},
     image, names,
     reach::Reached,
     report::Findings,
@@ -64,9 +64,9 @@ pub(super) fn facts(
     (url, checksum): (&str, &str),
     image: String,
     authority: Option<Authority>,
-) -> Facts {
+) -> DaemonFacts {
     let SecretPlace { name, key } = secret(provisioner);
-    Facts {
+    DaemonFacts {
         url: url.to_owned(),
         image,
         secret: (name, key),
@@ -152,7 +152,7 @@ async fn keep(
     provisioner: &CoderProvisioner,
     findings: &mut Findings,
     (held, wanted): (&Held, &Wanted),
-    facts: &Facts,
+    facts: &DaemonFacts,
     cluster: &dyn Cluster,
 ) -> Result<(), ClusterError> {
     let desired = match children::desire(provisioner, facts) {

@@ -7,7 +7,7 @@ use super::{
     coderd::{Coderd, Minting, Revoked, revoke},
     copies,
     foresee::{Foreseen, foresee},
-    machine::{self, Next, Rest, Write, settle},
+    machine::{self, Next, Rest, SecretWrite, settle},
     names::checksum,
     own::Came,
     record::{Held, Intent, Record, Retiring, SecretPlace},
@@ -332,8 +332,8 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         Ok(seen)
     }
 
-    async fn write(&self, state: &mut State, write: Write) -> Result<(), Trouble> {
-        let Write { record, value, begins: _, leaves } = write;
+    async fn write(&self, state: &mut State, write: SecretWrite) -> Result<(), Trouble> {
+        let SecretWrite { record, value, begins: _, leaves } = write;
         self.leave(&leaves).await;
         let put = match value {
             Value::Keep => None,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     copies,
-    machine::{self, Need, Next, Rest, Write},
+    machine::{self, KeyNeed, Next, Rest, SecretWrite},
     record::{Held, Intent, Record, Retiring, SecretPlace},
     situation::{LiveKey, Seen, Value, Wanted},
 };
@@ -24,7 +24,7 @@ const NOT_MADE: &str = "not made yet";
 pub enum Act {
     /// A key is minted and written into the Secret.
     Mint {
-        need: Need,
+        need: KeyNeed,
         /// The key whose place it takes.
         before: Option<Box<Before>>,
         name: String,
@@ -103,8 +103,8 @@ pub fn foresee(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<Foreseen>
 }
 
 /// What a write is about. One that only goes with something else is nothing of its own.
-fn act_of(wanted: &Wanted, write: &Write, seen: &Seen, acts: &mut Vec<Act>) {
-    let Write { record, value, begins, leaves: _ } = write;
+fn act_of(wanted: &Wanted, write: &SecretWrite, seen: &Seen, acts: &mut Vec<Act>) {
+    let SecretWrite { record, value, begins, leaves: _ } = write;
     match (begins, &record.intent, value) {
         (Some(need), Some(intent), _) => {
             let before = before(record, seen);
@@ -126,7 +126,7 @@ fn mint(intent: &Intent, seen: &Seen, known: &Record, acts: &mut Vec<Act>) {
     }
     acts.retain(|it| *it != Act::Note);
     let before = before(known, seen);
-    let need = if before.is_some() { Need::Requested } else { Need::First };
+    let need = if before.is_some() { KeyNeed::Requested } else { KeyNeed::First };
     acts.push(Act::Mint { need, before, name: intent.name.clone() });
 }
 

@@ -12,7 +12,7 @@ mod users;
 use api::Reason;
 use jiff::Timestamp;
 
-pub use self::need::Need;
+pub use self::need::KeyNeed;
 use super::{
     copies,
     record::{Held, Intent, Record, Retiring, SecretPlace},
@@ -24,11 +24,11 @@ use crate::outcome::Blocked;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Write the record into the Secret, with the version that was read; create the Secret where there is none.
-    Write(Box<Write>),
+    Write(Box<SecretWrite>),
     /// Write the record into the object's status.
     Mirror {
         record: Box<Record>,
-        /// As in [`Write::leaves`].
+        /// As in [`SecretWrite::leaves`].
         leaves: Vec<Held>,
     },
     /// Read the list, and then the Secret, anew. In the other order a key could look lost that has just been written.
@@ -46,11 +46,11 @@ pub enum Next {
 
 /// A write into the Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
+pub struct SecretWrite {
     pub record: Record,
     pub value: Value,
     /// Why a key is being minted, when this is where that begins.
-    pub begins: Option<Need>,
+    pub begins: Option<KeyNeed>,
     /// Keys of ours that stay in coderd and are forgotten with this write: to be named before.
     pub leaves: Vec<Held>,
 }
@@ -96,7 +96,11 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         return moved;
     }
     if let Some(record) = copies::overtaken(wanted, seen).cloned() {
-        return written(wanted, seen, Write { record, value: Value::Keep, begins: None, leaves: Vec::new() });
+        return written(
+            wanted,
+            seen,
+            SecretWrite { record, value: Value::Keep, begins: None, leaves: Vec::new() },
+        );
     }
     let mut known = settle::known(wanted, seen);
     // A value goes to one deployment only: the one that it was minted on.
@@ -119,7 +123,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     let verdict = match outdated {
         // While a plan is held back, a request does not resolve anything yet.
         Some(_) if need::is_asked(wanted, &record) && may_mint(wanted, &record) => {
-            need::Verdict::Mint(Need::Requested)
+            need::Verdict::Mint(KeyNeed::Requested)
         }
         Some(waiting) => return hold(wanted, seen, record, waiting, now),
         None => need::of(wanted, seen, &record, now),
@@ -203,13 +207,17 @@ fn moved(wanted: &Wanted, seen: &Seen) -> Option<Next> {
     }
     let mut record = Record { holder: wanted.names.uid.clone(), ..newest };
     record.settle_in(&wanted.secret, seen.pods.is_some());
-    Some(written(wanted, seen, Write { record, value: Value::Former, begins: None, leaves: Vec::new() }))
+    Some(written(
+        wanted,
+        seen,
+        SecretWrite { record, value: Value::Former, begins: None, leaves: Vec::new() },
+    ))
 }
 
 /// Every write is one epoch above all copies.
-fn written(wanted: &Wanted, seen: &Seen, write: Write) -> Next {
+fn written(wanted: &Wanted, seen: &Seen, write: SecretWrite) -> Next {
     let record = copies::next(wanted, seen, write.record);
-    Next::Write(Box::new(Write { record, ..write }))
+    Next::Write(Box::new(SecretWrite { record, ..write }))
 }
 
 fn waiting(reason: Reason, message: String) -> Blocked {

@@ -6,7 +6,7 @@ use api::{CoderControlPlane, CoderOrganization, CoderProvisioner, CoderProvision
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Resource;
 
-use super::{Consumer, Evidence, LEASE, Need, Place};
+use super::{Consumer, Evidence, LEASE, Need, RuleScope};
 use crate::{Kind, control_plane::children as control_plane, kinds, provisioner};
 
 /// Verbs in the order in which people write them.
@@ -71,7 +71,7 @@ pub fn cli() -> Vec<Need> {
 
 fn operator() -> Vec<Need> {
     let by = Consumer::Operator;
-    let own = |it: Need| Need { place: Place::Own, ..it };
+    let own = |it: Need| Need { place: RuleScope::Own, ..it };
     let lease = Need {
         names: vec![LEASE],
         ..row(by, "coordination.k8s.io", &["leases"], "get update", "leader election: the one Lease")
@@ -108,7 +108,7 @@ fn control_planes() -> Vec<Need> {
     let mut dependents = registered();
     dependents.push(plural::<CoderProvisioner>());
     let dependents: Vec<&str> = dependents.iter().map(String::as_str).collect();
-    let elsewhere = |it: Need| Need { place: Place::Workspaces, ..it };
+    let elsewhere = |it: Need| Need { place: RuleScope::Workspaces, ..it };
     let (ingress, gateway) = ("networking.k8s.io", "gateway.networking.k8s.io");
     let mut rows = manifests(by, &[plural::<CoderControlPlane>()]);
     rows.extend([
@@ -190,9 +190,9 @@ fn app_state() -> Vec<Need> {
 /// What the Roles hold that the operator makes, for coderd's pods and for daemons.
 fn granted() -> Vec<Need> {
     let planes = control_plane::workspace_rules(true).into_iter();
-    let planes = planes.map(|it| (Consumer::ControlPlane, Place::Workspaces, it));
+    let planes = planes.map(|it| (Consumer::ControlPlane, RuleScope::Workspaces, it));
     let daemons = provisioner::children::workspace_rules(true).into_iter();
-    let daemons = daemons.map(|it| (Consumer::Provisioner, Place::Watched, it));
+    let daemons = daemons.map(|it| (Consumer::Provisioner, RuleScope::Watched, it));
     let rows = planes.chain(daemons).flat_map(|(by, place, rule)| {
         let PolicyRule { api_groups, resources, verbs, .. } = rule;
         let (resources, why) =
@@ -233,7 +233,7 @@ fn manifests(by: Consumer, kinds: &[String]) -> Vec<Need> {
 fn row(by: Consumer, group: &str, resources: &[&str], verbs: &str, why: &'static str) -> Need {
     Need {
         by,
-        place: Place::Watched,
+        place: RuleScope::Watched,
         group: group.to_owned(),
         resources: resources.iter().map(|it| (*it).to_owned()).collect(),
         names: Vec::new(),

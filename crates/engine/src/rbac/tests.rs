@@ -38,11 +38,11 @@ fn manifest(kind: &str, spec: &Value) -> Value {
 #[test]
 fn granted_rights_are_exactly_those_of_the_roles_for_workspaces() {
     let plane: CoderControlPlane = serde_json::from_value(manifest("CoderControlPlane", &json!({}))).unwrap();
-    let facts = control_plane::Facts::default();
+    let facts = control_plane::PlaneFacts::default();
     let mut made = in_roles(&control_plane::desire(&plane, &facts).unwrap().children);
     let spec = json!({"controlPlaneRef": {"name": "main"}});
     let daemons: CoderProvisioner = serde_json::from_value(manifest("CoderProvisioner", &spec)).unwrap();
-    let facts = provisioner::children::Facts {
+    let facts = provisioner::children::DaemonFacts {
         url: "http://coder".to_owned(),
         image: "coder".to_owned(),
         secret: ("key".to_owned(), "key".to_owned()),

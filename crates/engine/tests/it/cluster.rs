@@ -297,14 +297,14 @@ impl Cluster for MemoryCluster {
 }
 
 impl Lookup for MemoryCluster {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::Answer<'a, Values> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, Values> {
         let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
         let secret = found.map(|it| serde_json::from_value::<Secret>(it).unwrap());
         let values = |it: Secret| Values::new(it.data.into_iter().flatten().map(|(key, it)| (key, it.0)));
         Box::pin(async move { Ok(secret.map(values)) })
     }
 
-    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::Answer<'a, CoderControlPlane> {
+    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, CoderControlPlane> {
         let found = self.find("CoderControlPlane", name);
         Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }

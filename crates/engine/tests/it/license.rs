@@ -7,7 +7,7 @@ use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
     Trouble,
-    control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, Verdict},
+    control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict},
 };
 use http::{Request, Response};
 use secrecy::SecretString;
@@ -28,7 +28,7 @@ impl Transport for Answers {
 }
 
 /// What an upload comes to, and what was asked for it.
-async fn upload(answers: &[(u16, &'static str)]) -> (Result<license::Done, Verdict>, Vec<String>) {
+async fn upload(answers: &[(u16, &'static str)]) -> (Result<license::Done, LicenseVerdict>, Vec<String>) {
     let wire = Arc::new(Answers { left: Mutex::new(answers.to_vec()), asked: Mutex::default() });
     let transport: Arc<dyn Transport> = Arc::clone(&wire) as _;
     let url = "https://coder.test".parse().unwrap();
@@ -40,7 +40,7 @@ async fn upload(answers: &[(u16, &'static str)]) -> (Result<license::Done, Verdi
     let effect = LicenseEffect::Upload { slot: "licenseSecretRef".to_owned(), identity };
     let done = license::apply(&effect, &declared, &client, &mut LicenseRecord::default()).await;
     let done = done.map_err(|trouble| match trouble {
-        Trouble::Remote(error) => Verdict::failed(&error),
+        Trouble::Remote(error) => LicenseVerdict::failed(&error),
         other => panic!("{other:?}"),
     });
     let asked = std::mem::take(&mut *wire.asked.lock().unwrap());

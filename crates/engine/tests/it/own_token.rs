@@ -6,7 +6,7 @@ use engine::{
     control_plane::{
         access::{AccessContext, TokenMemory, admin_job, own_token},
         facts::PlaneContext,
-        identity::Reached,
+        identity::ReachedDeployment,
         token_secret::FingerprintKeys,
     },
 };
@@ -36,7 +36,7 @@ async fn refused(spec: &Value, cluster: &MemoryCluster) -> Blocked {
         (Sheet::new(&json!({})), TokenMemory::default(), FingerprintKeys::default());
     let objects = PlaneContext { cluster, allowed_rules: &[], fingerprints: Some(&fingerprints) };
     let (client, before) = (sheet.client(), cluster.writes());
-    let reached = Reached { client: &client, deployment: DEPLOYMENT };
+    let reached = ReachedDeployment { client: &client, deployment: DEPLOYMENT };
     let context = AccessContext { objects, tokens: &tokens };
     let refused = Box::pin(own_token(&plane(spec), reached, &context)).await.unwrap_err();
     assert_eq!((cluster.writes(), sheet.writes().len()), (before, 0));

@@ -18,10 +18,10 @@ use engine::{
     control_plane::{
         access::{Account, Acquired, account_token, own_token},
         address,
-        identity::{Reached, check_identity, recorded_deployment},
+        identity::{ReachedDeployment, check_identity, recorded_deployment},
         license, operator_token_secret,
-        references::{Reference, references},
-        report::{self, Findings, Readiness},
+        references::{SourceRef, references},
+        report::{self, PlaneFindings, PlaneReadiness},
         workload,
     },
     endpoint::{DeclaredOrigin, declared, origin_secrets},
@@ -89,7 +89,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         // Only the metadata of what is referred to is watched; what has changed is fetched.
         .reconcile_on(secret_cache::changed(&shared, of_secrets, refers_to))
         .watches(shared.api::<PartialObjectMeta<ConfigMap>>(), watcher::Config::default(), move |it| {
-            let (namespace, reference) = (it.namespace(), Reference::ConfigMap(it.name_any()));
+            let (namespace, reference) = (it.namespace(), SourceRef::ConfigMap(it.name_any()));
             those(&of_maps, |plane| plane.namespace() == namespace && is_read(plane, &reference))
         })
         .reconcile_on(owned::changed(&shared, of_objects))
@@ -170,11 +170,11 @@ fn refers_to(plane: &CoderControlPlane, secret: &str) -> bool {
     let mut names = external.chain(access).chain(spec.licenses().map(|(name, _)| name));
     names.any(|it| it == secret)
         || operator_token_secret(plane) == secret
-        || is_read(plane, &Reference::Secret(secret.to_owned()))
+        || is_read(plane, &SourceRef::Secret(secret.to_owned()))
 }
 
 /// Whether the pods of a control plane that we run read this.
-fn is_read(plane: &CoderControlPlane, reference: &Reference) -> bool {
+fn is_read(plane: &CoderControlPlane, reference: &SourceRef) -> bool {
     plane.spec.external.is_none() && references(&plane.spec).contains(reference)
 }
 
@@ -216,7 +216,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         Ok(it) => given::keep(&plane, it, shared).await,
         Err(_) => None,
     };
-    let findings = Findings {
+    let findings = PlaneFindings {
         access: proved.as_ref().map(|it| &it.build),
         given: given.as_ref(),
         token_secret: proved.as_ref().ok().and_then(|it| it.token_secret.as_deref()),
@@ -231,7 +231,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
     let next = report::status(&plane, &findings);
     let covers_others = plane.status.as_ref().is_some_and(|it| it.features != next.features);
     write_status(&plane, next, shared).await?;
-    let Readiness { is_ready, reason, message, is_retried_soon, .. } = findings.readiness();
+    let PlaneReadiness { is_ready, reason, message, is_retried_soon, .. } = findings.readiness();
     let ending = Ending { reason, message: &message, is_ready, is_trouble: !is_ready };
     shared.passes.ended(&about, ending, started.elapsed());
     let delay = if proved.is_err() {
@@ -356,8 +356,8 @@ pub(super) struct Proved {
 }
 
 impl Proved {
-    fn reached(&self) -> Reached<'_> {
-        Reached { client: &self.client, deployment: self.build.deployment_id }
+    fn reached(&self) -> ReachedDeployment<'_> {
+        ReachedDeployment { client: &self.client, deployment: self.build.deployment_id }
     }
 
     pub(super) fn into_plane(self, shared: &Shared) -> Plane {
@@ -391,7 +391,7 @@ pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
     check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
-    let reached = Reached { client: &anonymous, deployment: build.deployment_id };
+    let reached = ReachedDeployment { client: &anonymous, deployment: build.deployment_id };
     let (token, given) = match &endpoint.credentials {
         Credentials::Ours => {
             let acquired = Box::pin(own_token(plane, reached, &shared.access_context())).await?;

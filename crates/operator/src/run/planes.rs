@@ -12,7 +12,7 @@ use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
     Freshness, World,
-    control_plane::{access::TokenMemory, identity::Reached, token_secret::FingerprintKeys},
+    control_plane::{access::TokenMemory, identity::ReachedDeployment, token_secret::FingerprintKeys},
     endpoint::DeclaredOrigin,
     world::{Beside, Promises},
 };
@@ -84,8 +84,8 @@ impl Plane {
     }
 
     /// The deployment with the client.
-    pub(super) fn reached(&self) -> Reached<'_> {
-        Reached { client: self.client(), deployment: self.deployment }
+    pub(super) fn reached(&self) -> ReachedDeployment<'_> {
+        ReachedDeployment { client: self.client(), deployment: self.deployment }
     }
 
     /// Lets nothing more be sent with the client, whoever holds it.

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::{
     desk::Desk,
-    record::{Record, id_of},
-    tokens::{self, Situation, TokenNames},
+    record::{TokenRecord, id_of},
+    tokens::{self, TokenNames, TokenSituation},
 };
 use crate::{
     control_plane::token_secret::TokenSecret,
@@ -67,7 +67,7 @@ impl Entrance<'_> {
     pub async fn keep(
         &self,
         current: Option<&SecretString>,
-        record: &mut Record,
+        record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
     ) -> Result<Granted, Trouble> {
         let signed_in = self.sign_in(current, record).await?;
@@ -77,11 +77,12 @@ impl Entrance<'_> {
     }
 
     /// Gives up every token that we minted. The account is not ours and stays.
-    pub async fn end(&self, current: Option<&SecretString>, record: &Record) -> Result<(), Trouble> {
+    pub async fn end(&self, current: Option<&SecretString>, record: &TokenRecord) -> Result<(), Trouble> {
         let signed_in = self.sign_in(current, record).await?;
         let SignedIn { desk, user: _, held, listed, .. } = &signed_in;
         let held = held.as_deref();
-        let steps = tokens::plan_end(&Situation { names: self.names, record, held, listed, now: self.now });
+        let steps =
+            tokens::plan_end(&TokenSituation { names: self.names, record, held, listed, now: self.now });
         let mut done = Ok(());
         for step in steps {
             if let tokens::TokenStep::Revoke { id, name: _ } = step {
@@ -96,12 +97,12 @@ impl Entrance<'_> {
         &self,
         signed_in: &SignedIn,
         current: Option<&SecretString>,
-        record: &mut Record,
+        record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
     ) -> Result<Granted, Trouble> {
         let SignedIn { desk, user, held, listed, .. } = signed_in;
         let held = held.as_deref();
-        let plan = tokens::plan(&Situation { names: self.names, record, held, listed, now: self.now });
+        let plan = tokens::plan(&TokenSituation { names: self.names, record, held, listed, now: self.now });
         record.deployment_id = Some(self.deployment);
         let minted = desk.carry_out(&plan, record, secret, self.now).await?;
         let granted = |token: &SecretString, user: &User| Granted {
@@ -121,7 +122,11 @@ impl Entrance<'_> {
     }
 
     /// With the token that is kept as long as it is good; with the password otherwise.
-    async fn sign_in(&self, current: Option<&SecretString>, record: &Record) -> Result<SignedIn, Trouble> {
+    async fn sign_in(
+        &self,
+        current: Option<&SecretString>,
+        record: &TokenRecord,
+    ) -> Result<SignedIn, Trouble> {
         let mut foreign = None;
         // It was minted on one deployment and is shown to no other.
         let current = current.filter(|_| record.deployment_id == Some(self.deployment));

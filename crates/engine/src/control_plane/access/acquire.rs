@@ -8,15 +8,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    Account, Climbed, Entrance, Granted, Ladder, OwnAccount, Record, TokenNames,
+    Account, Climbed, Entrance, Granted, Ladder, OwnAccount, TokenNames, TokenRecord,
     admin_job::AdminJob,
     means::Means,
-    memory::{Minted, Pause, TokenMemory},
+    memory::{OwnToken, Pause, TokenMemory},
 };
 use crate::{
     control_plane::{
         facts::PlaneContext,
-        identity::{Reached, check_identity, recorded_deployment},
+        identity::{ReachedDeployment, check_identity, recorded_deployment},
         token_secret::{Contents, TokenSecret},
     },
     endpoint::Origin,
@@ -58,11 +58,11 @@ struct Acquisition<'a> {
 /// The token of an account whose e-mail and password a Secret holds. The client has no token.
 pub async fn account_token(
     plane: &CoderControlPlane,
-    reached: Reached<'_>,
+    reached: ReachedDeployment<'_>,
     account: &Account,
     context: &AccessContext<'_>,
 ) -> Result<Acquired, Blocked> {
-    let Reached { client, deployment } = reached;
+    let ReachedDeployment { client, deployment } = reached;
     let acquisition = Acquisition::of(plane, context);
     let now = acquisition.now;
     let password = account.password.expose_secret().as_bytes();
@@ -75,7 +75,7 @@ pub async fn account_token(
     record.external_url = Some(here.to_owned());
     // A status may be lost, as by a backup that does not hold it.
     check_identity(plane, record.deployment_id, deployment)?;
-    let is_good = |it: &Minted| record.minting.is_none() && it.from == from && now < it.renewed_at;
+    let is_good = |it: &OwnToken| record.minting.is_none() && it.from == from && now < it.renewed_at;
     if let Some(known) = acquisition.known(kept.as_ref()).filter(is_good) {
         return Ok(Acquired::token(known.token));
     }
@@ -86,7 +86,7 @@ pub async fn account_token(
     let entrance = Entrance { client, deployment, account, names: &names, now };
     match entrance.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
         Ok(granted) => {
-            let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
+            let minted = OwnToken { from, token: granted.token.clone(), renewed_at: granted.next };
             context.tokens.set_minted(&acquisition.name, Some(minted));
             Ok(Acquired::token(granted.token))
         }
@@ -100,10 +100,10 @@ pub async fn account_token(
 /// The token of the operator's own account in a managed control plane. The client has no token.
 pub async fn own_token(
     plane: &CoderControlPlane,
-    reached: Reached<'_>,
+    reached: ReachedDeployment<'_>,
     context: &AccessContext<'_>,
 ) -> Result<Acquired, Blocked> {
-    let Reached { client, deployment } = reached;
+    let ReachedDeployment { client, deployment } = reached;
     let acquisition = Acquisition::of(plane, context);
     let (cluster, now) = (context.objects.cluster, acquisition.now);
     let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
@@ -116,7 +116,7 @@ pub async fn own_token(
     let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
     // One that was to be minted and is not there yet is another reason to compare.
     let is_settled = !is_disabled && record.minting.is_none();
-    let is_good = |it: &Minted| is_settled && it.from == from && now < it.renewed_at;
+    let is_good = |it: &OwnToken| is_settled && it.from == from && now < it.renewed_at;
     if let Some(known) = acquisition.known(kept.as_ref()).filter(is_good) {
         return Ok(Acquired::token(known.token));
     }
@@ -135,7 +135,7 @@ pub async fn own_token(
     }
     let job = AdminJob::find(plane, &context.objects).await?;
     let uid = plane.uid().unwrap_or_default();
-    if record == Record::default() {
+    if record == TokenRecord::default() {
         record = remembered(plane, &uid, deployment);
     }
     let ladder = Ladder {
@@ -175,19 +175,19 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The token that is remembered, if it is the one that is kept.
-    fn known(&self, kept: Option<&SecretString>) -> Option<Minted> {
+    fn known(&self, kept: Option<&SecretString>) -> Option<OwnToken> {
         let minted = self.context.tokens.minted(&self.name)?;
         kept.is_some_and(|it| it.expose_secret() == minted.token.expose_secret()).then_some(minted)
     }
 
     /// Why a token that was about to be minted could not be, if that is not long ago.
-    fn paused(&self, record: &Record) -> Option<Blocked> {
+    fn paused(&self, record: &TokenRecord) -> Option<Blocked> {
         let pause = self.context.tokens.pause(&self.name)?;
         (record.minting.as_ref() == Some(&pause.minting) && self.now < pause.until).then_some(pause.why)
     }
 
     /// Remembers that a token could not be minted after it was recorded that one would be.
-    fn pause(&self, record: &Record, why: &Blocked) {
+    fn pause(&self, record: &TokenRecord, why: &Blocked) {
         let pause = record.minting.as_ref().map(|minting| Pause {
             minting: minting.clone(),
             until: self.now.checked_add(RETRY).unwrap_or(Timestamp::MAX),
@@ -203,7 +203,7 @@ impl<'a> Acquisition<'a> {
         };
         let renewed_at = self.cluster().now().checked_add(RETRY).unwrap_or(Timestamp::MAX);
         let token = known.token.clone();
-        self.context.tokens.set_minted(&self.name, Some(Minted { renewed_at, ..known }));
+        self.context.tokens.set_minted(&self.name, Some(OwnToken { renewed_at, ..known }));
         let message = format!("our token cannot be renewed yet: {}", why.message);
         Ok(Acquired { token, warning: Some(Blocked { reason: why.reason, message }) })
     }
@@ -218,7 +218,7 @@ impl<'a> Acquisition<'a> {
         }
         let cleared = job.clear(Some(&granted.user.username)).await;
         if cleared.is_ok() {
-            let minted = Minted { from, token: granted.token.clone(), renewed_at: granted.next };
+            let minted = OwnToken { from, token: granted.token.clone(), renewed_at: granted.next };
             self.context.tokens.set_minted(&self.name, Some(minted));
         }
         // What is not remembered is done again.
@@ -229,7 +229,7 @@ impl<'a> Acquisition<'a> {
     async fn give_up(
         &self,
         ladder: &Ladder<'_>,
-        (kept, record): (Option<&SecretString>, &Record),
+        (kept, record): (Option<&SecretString>, &TokenRecord),
         job: &AdminJob<'_>,
         secret: TokenSecret<'_>,
     ) -> Result<Blocked, Blocked> {
@@ -245,13 +245,13 @@ impl<'a> Acquisition<'a> {
 }
 
 /// What the status still knows when the Secret with everything else is gone: which account is ours.
-fn remembered(plane: &CoderControlPlane, uid: &str, deployment: Uuid) -> Record {
+fn remembered(plane: &CoderControlPlane, uid: &str, deployment: Uuid) -> TokenRecord {
     let is_here = recorded_deployment(plane) == Some(deployment);
     let id = plane.status.as_ref().and_then(|it| it.operator_account_id.as_deref()?.parse().ok());
     let id = id.filter(|_| is_here);
-    Record {
+    TokenRecord {
         deployment_id: id.map(|_| deployment),
         account: id.map(|id| OwnAccount::remembered(uid, id)),
-        ..Record::default()
+        ..TokenRecord::default()
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         children::admin_job,
         facts::{PlaneContext, facts},
         names::admin_job as admin_job_name,
-        references::{Reference, references},
+        references::{SourceRef, references},
     },
     lookup::{InCluster, Lookup as _},
     objects::Key,
@@ -155,7 +155,7 @@ impl<'a> AdminJob<'a> {
         let mut found: Vec<SecretString> =
             literal.filter(|it| it.contains("://")).map(SecretString::from).collect();
         for reference in references(spec) {
-            let Reference::Secret(name) = reference else { continue };
+            let SourceRef::Secret(name) = reference else { continue };
             let values = InCluster(self.cluster).secret(&self.namespace(), &name).await;
             let values = values.map_err(|it| it.of_secret(&name))?;
             found.extend(values.iter().flat_map(|it| it.keys().filter_map(|key| it.text(key))));

@@ -14,12 +14,12 @@ use super::{
     desk::Desk,
     end::take_away,
     ladder::{
-        self, AccountState, AdminJob, Held, LEGACY_ACCOUNT, Next, Observed, Source, Standing, email,
-        full_name, recognise, username,
+        self, AccountState, AdminJob, BorrowedRights, LEGACY_ACCOUNT, Observed, Rung, Standing, TokenHeld,
+        email, full_name, recognise, username,
     },
     lent::{Lent, OWNER, refused},
-    record::{Former, OwnAccount, Record, id_of},
-    tokens::{self, Situation, TokenNames},
+    record::{Former, OwnAccount, TokenRecord, id_of},
+    tokens::{self, TokenNames, TokenSituation},
 };
 use crate::{
     control_plane::token_secret::TokenSecret,
@@ -35,7 +35,7 @@ const MOST_STEPS: usize = 12;
 
 /// Something that a Secret was to hold.
 #[derive(Debug, Clone)]
-pub enum Given<T> {
+pub enum FromSecret<T> {
     NotDeclared,
     /// What is missing, in words.
     Missing(String),
@@ -79,8 +79,8 @@ pub struct Ladder<'a> {
     pub client: &'a Client,
     pub deployment: Uuid,
     pub control_plane_uid: &'a str,
-    pub first_user: &'a Given<FirstUser>,
-    pub admin: &'a Given<AdminCredentials>,
+    pub first_user: &'a FromSecret<FirstUser>,
+    pub admin: &'a FromSecret<AdminCredentials>,
     pub job: &'a Job,
     /// See [`Observed::may_be_first`].
     pub may_be_first: bool,
@@ -104,13 +104,13 @@ impl Ladder<'_> {
     pub async fn climb(
         &self,
         current: Option<&SecretString>,
-        record: &mut Record,
+        record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
     ) -> Result<Climbed, Trouble> {
         // What belongs to another deployment is not shown to this one. Without a record it may be a token of coder-k8s.
         let is_elsewhere = record.deployment_id.is_some_and(|it| it != self.deployment);
         if is_elsewhere {
-            *record = Record::default();
+            *record = TokenRecord::default();
         }
         record.deployment_id = Some(self.deployment);
         let current = current.filter(|_| !is_elsewhere);
@@ -126,7 +126,7 @@ impl Ladder<'_> {
         TokenNames::of(self.control_plane_uid)
     }
 
-    pub(super) fn username(&self, record: &Record) -> String {
+    pub(super) fn username(&self, record: &TokenRecord) -> String {
         let known = record.account.as_ref().map(|it| it.username.clone());
         known.unwrap_or_else(|| username(self.control_plane_uid, 1))
     }
@@ -135,7 +135,7 @@ impl Ladder<'_> {
 /// The state of one pass.
 struct Climber<'a> {
     ladder: &'a Ladder<'a>,
-    record: &'a mut Record,
+    record: &'a mut TokenRecord,
     secret: &'a TokenSecret<'a>,
     current: Option<&'a SecretString>,
     /// The last one is in use.
@@ -145,38 +145,38 @@ struct Climber<'a> {
 impl Climber<'_> {
     async fn climb(&mut self) -> Result<Climbed, Trouble> {
         let (mut observed, user) = self.observe().await?;
-        if let Some(user) = user.as_ref().filter(|_| observed.held == Held::Others) {
+        if let Some(user) = user.as_ref().filter(|_| observed.held == TokenHeld::Others) {
             self.note_legacy(user);
         }
         for _ in 0..MOST_STEPS {
             match ladder::next(&observed) {
-                Next::Use => return self.keep(user).await,
-                Next::Wait(waiting) => return Ok(Climbed::Wait(waiting)),
+                Rung::Use => return self.keep(user).await,
+                Rung::Wait(waiting) => return Ok(Climbed::Wait(waiting)),
                 // An owner that nobody can enter is not made.
-                Next::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
+                Rung::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
                     observed.job = AdminJob::NoPasswords;
                 }
-                Next::RunAdminJob => {
+                Rung::RunAdminJob => {
                     let username = ladder::username_after(self.ladder.control_plane_uid, self.record);
                     let email = email(&username);
                     return Ok(Climbed::RunAdminJob { username, email });
                 }
-                Next::EnterAfterJob => match self.enter_after_job().await? {
+                Rung::EnterAfterJob => match self.enter_after_job().await? {
                     Ok(climbed) => return Ok(climbed),
                     Err(words) => observed.job = AdminJob::Failed(words),
                 },
-                Next::CreateFirstUser => match self.create_first_user().await {
+                Rung::CreateFirstUser => match self.create_first_user().await {
                     Ok(()) => observed.has_users = true,
                     Err(error) if error.class() == Class::Invalid => {
                         observed.first_user = Standing::Refused(error.words());
                     }
                     Err(error) => return Err(error.into()),
                 },
-                Next::Ask(source) => match self.sign_in(source).await? {
+                Rung::Ask(source) => match self.sign_in(source).await? {
                     Ok(state) => observed.account = Some(state),
                     Err(words) => *standing(&mut observed, source) = Standing::Refused(words),
                 },
-                Next::CreateAccount(source) => match self.create_account().await {
+                Rung::CreateAccount(source) => match self.create_account().await {
                     Ok(id) => observed.account = Some(AccountState::Ours(id)),
                     // Accounts with a password may not be made through the API, and are by the Job.
                     Err(Trouble::Remote(error)) if error.class() == Class::Forbidden => {
@@ -185,7 +185,7 @@ impl Climber<'_> {
                     }
                     Err(trouble) => return Err(trouble),
                 },
-                Next::MintFor(_, id) => return self.mint_for(id).await,
+                Rung::MintFor(_, id) => return self.mint_for(id).await,
             }
         }
         Err(waiting(api::Reason::Progressing, "the way to an account of our own takes longer").into())
@@ -194,7 +194,7 @@ impl Climber<'_> {
     async fn observe(&self) -> Result<(Observed, Option<User>), Trouble> {
         let Ladder { client, first_user, admin, job, may_be_first, .. } = self.ladder;
         let has_users = client.has_users().await?;
-        let (mut held, mut held_token, mut user) = (Held::None, Standing::NotDeclared, None);
+        let (mut held, mut held_token, mut user) = (TokenHeld::None, Standing::NotDeclared, None);
         // Also where there is no user: Coder does not count the account of coder-k8s as one.
         if let Some(token) = self.current {
             match with(client, token)?.current_user().await {
@@ -202,7 +202,7 @@ impl Climber<'_> {
                     let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
                         // Who holds a token of it has made it, or been given it by whoever has.
                         || self.record.account.is_none() && found.username == self.ladder.username(self.record);
-                    held = if is_ours { Held::Ours } else { Held::Others };
+                    held = if is_ours { TokenHeld::Ours } else { TokenHeld::Others };
                     held_token = if is_ours { Standing::NotDeclared } else { Standing::Available };
                     user = Some(found);
                 }
@@ -250,7 +250,7 @@ impl Climber<'_> {
     async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Granted, Trouble> {
         let Ladder { client, now, .. } = *self.ladder;
         let (names, listed) = (self.ladder.names(), desk.tokens().await?);
-        let situation = Situation { names: &names, record: self.record, held, listed: &listed, now };
+        let situation = TokenSituation { names: &names, record: self.record, held, listed: &listed, now };
         let plan = tokens::plan(&situation);
         let minted = desk.carry_out(&plan, self.record, self.secret, now).await?;
         let (token, user) = match (minted, self.current) {
@@ -279,7 +279,7 @@ impl Climber<'_> {
     }
 
     async fn create_first_user(&self) -> Result<(), client::Error> {
-        let Given::There(FirstUser { email, username, password }) = self.ladder.first_user else {
+        let FromSecret::There(FirstUser { email, username, password }) = self.ladder.first_user else {
             return Ok(());
         };
         let wanted =
@@ -292,7 +292,7 @@ impl Climber<'_> {
     }
 
     /// Signs in with lent rights and looks for our account; the inner error is that they are not taken.
-    async fn sign_in(&mut self, source: Source) -> Result<Result<AccountState, String>, Trouble> {
+    async fn sign_in(&mut self, source: BorrowedRights) -> Result<Result<AccountState, String>, Trouble> {
         let lent = match self.ladder.borrow(source, self.current).await? {
             Ok(lent) => lent,
             Err(words) => return Ok(Err(words)),
@@ -399,7 +399,7 @@ impl Climber<'_> {
     }
 }
 
-impl<T> Given<T> {
+impl<T> FromSecret<T> {
     fn standing(&self) -> Standing {
         match self {
             Self::NotDeclared => Standing::NotDeclared,
@@ -409,11 +409,11 @@ impl<T> Given<T> {
     }
 }
 
-fn standing(observed: &mut Observed, source: Source) -> &mut Standing {
+fn standing(observed: &mut Observed, source: BorrowedRights) -> &mut Standing {
     match source {
-        Source::HeldToken => &mut observed.held_token,
-        Source::Admin => &mut observed.admin,
-        Source::FirstUser => &mut observed.first_user,
+        BorrowedRights::HeldToken => &mut observed.held_token,
+        BorrowedRights::Admin => &mut observed.admin,
+        BorrowedRights::FirstUser => &mut observed.first_user,
     }
 }
 

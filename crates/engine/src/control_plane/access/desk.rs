@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    record::{Kept, Record, id_of},
+    record::{TokenKept, TokenRecord, id_of},
     tokens::{LIFETIME, TokenPlan, TokenStep},
 };
 use crate::{control_plane::token_secret::TokenSecret, outcome::Trouble};
@@ -39,7 +39,7 @@ impl Desk {
     pub async fn carry_out(
         &self,
         plan: &TokenPlan,
-        record: &mut Record,
+        record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
         now: Timestamp,
     ) -> Result<Option<SecretString>, Trouble> {
@@ -60,7 +60,7 @@ impl Desk {
     async fn mint(
         &self,
         name: &str,
-        record: &mut Record,
+        record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
         now: Timestamp,
     ) -> Result<SecretString, Trouble> {
@@ -70,12 +70,13 @@ impl Desk {
             CreateToken { token_name: Some(name.to_owned()), lifetime: Some(lifetime), scopes: None };
         let token = self.client.create_token(&user, &wanted).await?;
         let life = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
-        let kept = Kept {
+        let kept = TokenKept {
             name: name.to_owned(),
             minted_at: now,
             expires_at: now.checked_add(life).unwrap_or(Timestamp::MAX),
         };
-        let written = Record { user_id: Some(self.user), token: Some(kept), minting: None, ..record.clone() };
+        let written =
+            TokenRecord { user_id: Some(self.user), token: Some(kept), minting: None, ..record.clone() };
         if let Err(blocked) = secret.store(&written, Some(&token)).await {
             // Nobody holds it now. If this fails too, the record still names it.
             if let Some(id) = id_of(&token) {

@@ -8,10 +8,10 @@ use super::{
     account::with,
     climb::Ladder,
     desk::Desk,
-    ladder::{LEGACY_ACCOUNT, Source},
+    ladder::{BorrowedRights, LEGACY_ACCOUNT},
     lent::Lent,
-    record::{Former, Record, id_of},
-    tokens::{self, Situation, TokenStep},
+    record::{Former, TokenRecord, id_of},
+    tokens::{self, TokenSituation, TokenStep},
 };
 use crate::outcome::Trouble;
 
@@ -28,7 +28,7 @@ pub struct Left {
 impl Ladder<'_> {
     /// Revokes what we minted and deletes the account that we made. Coder lets no account delete itself: without rights
     /// that somebody lends us the account stays, without a token and with a password that nobody knows.
-    pub async fn end(&self, current: Option<&SecretString>, record: &Record) -> Result<Left, Trouble> {
+    pub async fn end(&self, current: Option<&SecretString>, record: &TokenRecord) -> Result<Left, Trouble> {
         if record.deployment_id.is_some_and(|it| it != self.deployment) {
             let item = "tokens on the deployment that was here before: they expire within a day";
             return Ok(Left { items: vec![item.to_owned()] });
@@ -40,9 +40,9 @@ impl Ladder<'_> {
             return Ok(Left::default());
         };
         let mut left = Left::default();
-        let lent = match self.borrow(Source::Admin, None).await? {
+        let lent = match self.borrow(BorrowedRights::Admin, None).await? {
             Ok(lent) => Some(lent),
-            Err(_) => self.borrow(Source::FirstUser, None).await?.ok(),
+            Err(_) => self.borrow(BorrowedRights::FirstUser, None).await?.ok(),
         };
         let done = match (&lent, account.id) {
             (lent, None) => {
@@ -66,7 +66,13 @@ impl Ladder<'_> {
         done.map(|()| left)
     }
 
-    async fn delete(&self, lent: &Lent, id: Uuid, record: &Record, left: &mut Left) -> Result<(), Trouble> {
+    async fn delete(
+        &self,
+        lent: &Lent,
+        id: Uuid,
+        record: &TokenRecord,
+        left: &mut Left,
+    ) -> Result<(), Trouble> {
         let client = &lent.client;
         end_former(&record.former, Some(client), left).await?;
         let Some(user) = client.living_user(id).await? else { return Ok(()) };
@@ -86,7 +92,7 @@ impl Ladder<'_> {
         &self,
         id: Uuid,
         current: Option<&SecretString>,
-        record: &Record,
+        record: &TokenRecord,
         left: &mut Left,
     ) -> Result<(), Trouble> {
         let Some(current) = current else { return end_former(&record.former, None, left).await };
@@ -116,9 +122,9 @@ impl Ladder<'_> {
         }
     }
 
-    async fn revoke(&self, desk: &Desk, held: Option<&str>, record: &Record) -> Result<(), Trouble> {
+    async fn revoke(&self, desk: &Desk, held: Option<&str>, record: &TokenRecord) -> Result<(), Trouble> {
         let (names, listed) = (self.names(), desk.tokens().await?);
-        let situation = Situation { names: &names, record, held, listed: &listed, now: self.now };
+        let situation = TokenSituation { names: &names, record, held, listed: &listed, now: self.now };
         for step in tokens::plan_end(&situation) {
             if let TokenStep::Revoke { id, name: _ } = step {
                 desk.revoke(&id).await?;

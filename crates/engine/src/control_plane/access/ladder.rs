@@ -6,7 +6,7 @@ use api::Reason;
 use client::users::User;
 use uuid::Uuid;
 
-use super::record::{OwnAccount, Record};
+use super::record::{OwnAccount, TokenRecord};
 use crate::outcome::Blocked;
 
 /// The account that coder-k8s made for itself.
@@ -20,7 +20,7 @@ const NAME_IS_TAKEN: &str = "duplicate key";
 
 /// Rights that somebody else lends us, to be used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum BorrowedRights {
     /// A token in our Secret that belongs to another account: coder-k8s', or one that a person put there.
     HeldToken,
     /// `adminCredentialsSecretRef`.
@@ -42,7 +42,7 @@ pub enum Standing {
 
 /// The token in our Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum TokenHeld {
     /// There is none, it is no longer good, or it is for another deployment.
     None,
     /// It is good and belongs to our own account.
@@ -81,7 +81,7 @@ pub enum AdminJob {
 /// What is known when it is decided.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    pub held: Held,
+    pub held: TokenHeld,
     pub has_users: bool,
     /// Whether our account may be the first one. Then nobody is asked to set the deployment up in a browser any more.
     pub may_be_first: bool,
@@ -95,15 +95,15 @@ pub struct Observed {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum Rung {
     /// The token is ours: keep it.
     Use,
     CreateFirstUser,
     /// Sign in with these rights and look for our account.
-    Ask(Source),
-    CreateAccount(Source),
+    Ask(BorrowedRights),
+    CreateAccount(BorrowedRights),
     /// The account is there and nobody holds a token of it.
-    MintFor(Source, Uuid),
+    MintFor(BorrowedRights, Uuid),
     RunAdminJob,
     /// Sign in as the account that the Job made.
     EnterAfterJob,
@@ -111,12 +111,12 @@ pub enum Next {
 }
 
 /// Decides.
-pub fn next(observed: &Observed) -> Next {
-    if observed.held == Held::Ours {
-        return Next::Use;
+pub fn next(observed: &Observed) -> Rung {
+    if observed.held == TokenHeld::Ours {
+        return Rung::Use;
     }
     if observed.job == AdminJob::Ended {
-        return Next::EnterAfterJob;
+        return Rung::EnterAfterJob;
     }
     if !observed.has_users
         && let Some(next) = without_users(observed)
@@ -125,9 +125,9 @@ pub fn next(observed: &Observed) -> Next {
     }
     let Some(source) = source(observed) else { return job(observed) };
     match observed.account {
-        None => Next::Ask(source),
-        Some(AccountState::Absent) => Next::CreateAccount(source),
-        Some(AccountState::Ours(id)) => Next::MintFor(source, id),
+        None => Rung::Ask(source),
+        Some(AccountState::Absent) => Rung::CreateAccount(source),
+        Some(AccountState::Ours(id)) => Rung::MintFor(source, id),
         Some(AccountState::Others) => wait(
             Reason::AccountTaken,
             "an account with the name of ours exists, and this control plane did not make it: delete or rename it in \
@@ -139,14 +139,14 @@ pub fn next(observed: &Observed) -> Next {
 
 /// What comes first where there is no user; nothing where the other rungs are open all the same. Coder does not count the
 /// account of coder-k8s as a user.
-fn without_users(observed: &Observed) -> Option<Next> {
+fn without_users(observed: &Observed) -> Option<Rung> {
     let nobody = || {
         let message = "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user \
                        in a browser";
         wait(Reason::NoUsers, message.to_owned())
     };
     match &observed.first_user {
-        Standing::Available => Some(Next::CreateFirstUser),
+        Standing::Available => Some(Rung::CreateFirstUser),
         Standing::NotDeclared if !observed.may_be_first => Some(nobody()),
         Standing::NotDeclared if observed.held_token == Standing::Available => None,
         Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
@@ -159,16 +159,16 @@ fn without_users(observed: &Observed) -> Option<Next> {
 }
 
 /// The gentlest rights that are at hand.
-fn source(observed: &Observed) -> Option<Source> {
+fn source(observed: &Observed) -> Option<BorrowedRights> {
     let all = [
-        (Source::HeldToken, &observed.held_token),
-        (Source::Admin, &observed.admin),
-        (Source::FirstUser, &observed.first_user),
+        (BorrowedRights::HeldToken, &observed.held_token),
+        (BorrowedRights::Admin, &observed.admin),
+        (BorrowedRights::FirstUser, &observed.first_user),
     ];
     all.into_iter().find(|(_, it)| **it == Standing::Available).map(|(source, _)| source)
 }
 
-fn job(observed: &Observed) -> Next {
+fn job(observed: &Observed) -> Rung {
     match &observed.job {
         AdminJob::NotPossible => wait(Reason::NoCredentials, no_credentials(observed)),
         AdminJob::NoPasswords => wait(
@@ -179,7 +179,7 @@ fn job(observed: &Observed) -> Next {
             ),
         ),
         AdminJob::NotOurs(words) => wait(api::Reason::NotOurs, words.clone()),
-        AdminJob::NotStarted => Next::RunAdminJob,
+        AdminJob::NotStarted => Rung::RunAdminJob,
         AdminJob::Running(words) => {
             wait(Reason::AdminJobRunning, format!("our account is being made: {words}"))
         }
@@ -197,12 +197,12 @@ fn job(observed: &Observed) -> Next {
                 no_credentials(observed)
             ),
         ),
-        AdminJob::Ended => Next::EnterAfterJob,
+        AdminJob::Ended => Rung::EnterAfterJob,
     }
 }
 
-fn wait(reason: Reason, message: String) -> Next {
-    Next::Wait(Blocked { reason, message })
+fn wait(reason: Reason, message: String) -> Rung {
+    Rung::Wait(Blocked { reason, message })
 }
 
 /// What to do, and what became of what was given.
@@ -229,7 +229,7 @@ pub fn username(control_plane_uid: &str, number: u32) -> String {
 }
 
 /// The account after this one, for a Job that cannot have a name that is taken.
-pub fn username_after(control_plane_uid: &str, record: &Record) -> String {
+pub fn username_after(control_plane_uid: &str, record: &TokenRecord) -> String {
     let first = username(control_plane_uid, 1);
     let Some(account) = record.account.as_ref().filter(|it| it.id.is_some()) else { return first };
     let number =
@@ -248,7 +248,7 @@ pub(super) fn full_name(marker: &str) -> String {
 }
 
 /// Pure: whose account it is that has our name.
-pub fn recognise(found: Option<&User>, record: &Record) -> AccountState {
+pub fn recognise(found: Option<&User>, record: &TokenRecord) -> AccountState {
     let Some(found) = found else { return AccountState::Absent };
     let is_ours = |it: &OwnAccount| match it.id {
         // Without a marker the name has to tell as well: an id alone may stand where others write.

@@ -5,8 +5,8 @@ use secrecy::SecretString;
 
 use super::{
     account::with,
-    climb::{AdminCredentials, Given, Ladder},
-    ladder::Source,
+    climb::{AdminCredentials, FromSecret, Ladder},
+    ladder::BorrowedRights,
     record::id_of,
 };
 use crate::outcome::Trouble;
@@ -43,18 +43,18 @@ impl Ladder<'_> {
     /// Signs in with rights that we were given; the inner error is why they do not do.
     pub(super) async fn borrow(
         &self,
-        source: Source,
+        source: BorrowedRights,
         current: Option<&SecretString>,
     ) -> Result<Result<Lent, String>, Trouble> {
         let Ladder { client, first_user, admin, .. } = *self;
         let token = match (source, admin) {
-            (Source::HeldToken, _) => current,
-            (Source::Admin, Given::There(AdminCredentials::Token(token))) => Some(token),
+            (BorrowedRights::HeldToken, _) => current,
+            (BorrowedRights::Admin, FromSecret::There(AdminCredentials::Token(token))) => Some(token),
             _ => None,
         };
         let account = match (source, first_user, admin) {
-            (Source::FirstUser, Given::There(it), _) => Some((&it.email, &it.password)),
-            (Source::Admin, _, Given::There(AdminCredentials::Password(it))) => {
+            (BorrowedRights::FirstUser, FromSecret::There(it), _) => Some((&it.email, &it.password)),
+            (BorrowedRights::Admin, _, FromSecret::There(AdminCredentials::Password(it))) => {
                 Some((&it.email, &it.password))
             }
             _ => None,

@@ -4,7 +4,7 @@ use api::CoderControlPlane;
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
-use super::{Account, AdminCredentials, FirstUser, Given};
+use super::{Account, AdminCredentials, FirstUser, FromSecret};
 use crate::{
     lookup::{InCluster, Lookup as _, Values},
     outcome::Blocked,
@@ -13,8 +13,8 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Means {
-    pub(super) first_user: Given<FirstUser>,
-    pub(super) admin: Given<AdminCredentials>,
+    pub(super) first_user: FromSecret<FirstUser>,
+    pub(super) admin: FromSecret<AdminCredentials>,
 }
 
 impl Means {
@@ -22,11 +22,11 @@ impl Means {
     pub(super) async fn of(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Self, Blocked> {
         let access = plane.spec.operator_access.as_ref();
         let first_user = match access.and_then(|it| it.first_user_secret_ref.as_ref()) {
-            None => Given::NotDeclared,
+            None => FromSecret::NotDeclared,
             Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), first_user),
         };
         let admin = match access.and_then(|it| it.admin_credentials_secret_ref.as_ref()) {
-            None => Given::NotDeclared,
+            None => FromSecret::NotDeclared,
             Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), admin),
         };
         Ok(Self { first_user, admin })
@@ -42,11 +42,15 @@ async fn secret(
     InCluster(cluster).secret(&namespace, name).await.map_err(|it| it.of_secret(name))
 }
 
-fn given<T>(name: &str, values: Option<&Values>, read: fn(&Values) -> Result<T, &'static str>) -> Given<T> {
+fn given<T>(
+    name: &str,
+    values: Option<&Values>,
+    read: fn(&Values) -> Result<T, &'static str>,
+) -> FromSecret<T> {
     match values.map(read) {
-        None => Given::Missing(format!("there is no Secret {name}: create it")),
-        Some(Err(keys)) => Given::Missing(format!("Secret {name} has to have {keys}")),
-        Some(Ok(found)) => Given::There(found),
+        None => FromSecret::Missing(format!("there is no Secret {name}: create it")),
+        Some(Err(keys)) => FromSecret::Missing(format!("Secret {name} has to have {keys}")),
+        Some(Ok(found)) => FromSecret::There(found),
     }
 }
 

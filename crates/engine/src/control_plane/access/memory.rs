@@ -15,7 +15,7 @@ type Name = (String, String);
 
 /// A token of our own.
 #[derive(Debug, Clone)]
-pub struct Minted {
+pub struct OwnToken {
     /// What it was minted with.
     pub from: Origin,
     pub token: SecretString,
@@ -34,7 +34,7 @@ pub struct Pause {
 
 #[derive(Debug, Default)]
 struct Remembered {
-    minted: Option<Minted>,
+    minted: Option<OwnToken>,
     pause: Option<Pause>,
 }
 
@@ -44,11 +44,11 @@ pub struct TokenMemory(Mutex<HashMap<Name, Remembered>>);
 
 impl TokenMemory {
     /// The token that was minted for a control plane.
-    pub fn minted(&self, name: &Name) -> Option<Minted> {
+    pub fn minted(&self, name: &Name) -> Option<OwnToken> {
         self.lock().get(name)?.minted.clone()
     }
 
-    pub fn set_minted(&self, name: &Name, minted: Option<Minted>) {
+    pub fn set_minted(&self, name: &Name, minted: Option<OwnToken>) {
         self.lock().entry(name.clone()).or_default().minted = minted;
     }
 

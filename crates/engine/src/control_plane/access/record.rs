@@ -10,7 +10,7 @@ use super::ladder::username;
 /// What is written down beside the token, in the same Secret. Nothing of it is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct TokenRecord {
     /// The deployment that the token was minted on. It is sent to no other.
     #[serde(default, rename = "deploymentID", skip_serializing_if = "Option::is_none")]
     pub deployment_id: Option<Uuid>,
@@ -22,7 +22,7 @@ pub struct Record {
     #[serde(default, rename = "userID", skip_serializing_if = "Option::is_none")]
     pub user_id: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<Kept>,
+    pub token: Option<TokenKept>,
     /// The name of a token that is about to be minted, or that was minted and lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minting: Option<String>,
@@ -76,13 +76,13 @@ impl Former {
 /// A token that we minted, without its secret. The times are read from our own clock: coderd's may be another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct TokenKept {
     pub name: String,
     pub minted_at: Timestamp,
     pub expires_at: Timestamp,
 }
 
-impl Record {
+impl TokenRecord {
     /// Whether the token beside this record may be sent to the declared address; `None` is that of a control plane that we run.
     pub fn is_for(&self, external_url: Option<&str>) -> bool {
         self.external_url.as_deref() == external_url

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::SecretString;
 
-use super::{Desk, Record, TokenNames, TokenStep, account::with, record::id_of, tokens};
+use super::{Desk, TokenNames, TokenRecord, TokenStep, account::with, record::id_of, tokens};
 use crate::{
     control_plane::{
         cleanup::{Cleanup, CleanupFailure},
-        identity::Reached,
+        identity::ReachedDeployment,
         token_secret::Contents,
     },
     outcome::{Blocked, Trouble},
@@ -20,7 +20,7 @@ use crate::{
 pub async fn revoke_all(
     plane: &CoderControlPlane,
     contents: &Contents,
-    reached: Result<Reached<'_>, &CleanupFailure>,
+    reached: Result<ReachedDeployment<'_>, &CleanupFailure>,
     cleanup: &mut Cleanup,
     now: Timestamp,
 ) {
@@ -48,11 +48,11 @@ pub async fn revoke_all(
 /// Revokes the tokens with the one that is kept, if it is this deployment's.
 async fn revoke(
     plane: &CoderControlPlane,
-    reached: Reached<'_>,
-    (token, record): (&SecretString, &Record),
+    reached: ReachedDeployment<'_>,
+    (token, record): (&SecretString, &TokenRecord),
     now: Timestamp,
 ) -> Result<(), Trouble> {
-    let Reached { client, deployment } = reached;
+    let ReachedDeployment { client, deployment } = reached;
     if record.deployment_id != Some(deployment) {
         let message = "it was for another deployment".to_owned();
         return Err(Blocked { reason: Reason::DeploymentChanged, message }.into());
@@ -71,7 +71,8 @@ async fn revoke(
     };
     let desk = Desk { client, user };
     let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), desk.tokens().await?);
-    let situation = tokens::Situation { names: &names, record, held: id_of(token), listed: &listed, now };
+    let situation =
+        tokens::TokenSituation { names: &names, record, held: id_of(token), listed: &listed, now };
     for step in tokens::plan_end(&situation) {
         if let TokenStep::Revoke { id, name: _ } = step {
             desk.revoke(&id).await?;

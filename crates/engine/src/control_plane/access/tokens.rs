@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::users::Token;
 use jiff::{SignedDuration, Timestamp};
 
-use super::record::Record;
+use super::record::TokenRecord;
 
 /// How long a token lives, where the deployment allows as much.
 pub const LIFETIME: Duration = Duration::from_hours(24);
@@ -25,9 +25,9 @@ pub struct TokenNames {
 
 /// What is known when it is decided.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct TokenSituation<'a> {
     pub names: &'a TokenNames,
-    pub record: &'a Record,
+    pub record: &'a TokenRecord,
     /// The id of the token in the Secret, if coderd takes it for the account.
     pub held: Option<&'a str>,
     /// All tokens of the account, expired ones included.
@@ -78,8 +78,8 @@ impl TokenPlan {
 }
 
 /// Decides. The token before goes only when the one that follows has been taken by coderd, which is what `held` says.
-pub fn plan(situation: &Situation<'_>) -> TokenPlan {
-    let Situation { names, record, held, listed, now } = *situation;
+pub fn plan(situation: &TokenSituation<'_>) -> TokenPlan {
+    let TokenSituation { names, record, held, listed, now } = *situation;
     let term = held.and_then(|id| term(id, situation));
     let is_renewed = record.minting.is_none() && term.as_ref().is_some_and(|it| now < it.half());
     let number = term.as_ref().and_then(|it| names.number(&it.name));
@@ -120,8 +120,8 @@ pub fn plan(situation: &Situation<'_>) -> TokenPlan {
 }
 
 /// Decides how access is given up: every token that is ours goes, the one in use last.
-pub fn plan_end(situation: &Situation<'_>) -> Vec<TokenStep> {
-    let Situation { names, record: _, held, listed, now: _ } = *situation;
+pub fn plan_end(situation: &TokenSituation<'_>) -> Vec<TokenStep> {
+    let TokenSituation { names, record: _, held, listed, now: _ } = *situation;
     let is_held = |it: &&Token| Some(it.id.as_str()) == held;
     let is_ours = |it: &&Token| names.number(&it.token_name).is_some();
     let others = listed.iter().filter(|it| is_ours(it) && !is_held(it));
@@ -151,8 +151,8 @@ impl Term {
 }
 
 /// Our own record of the times stands, unless it was written by a clock that was ahead of this one.
-fn term(held: &str, situation: &Situation<'_>) -> Option<Term> {
-    let Situation { names: _, record, held: _, listed, now } = *situation;
+fn term(held: &str, situation: &TokenSituation<'_>) -> Option<Term> {
+    let TokenSituation { names: _, record, held: _, listed, now } = *situation;
     let listed = listed.iter().find(|it| it.id == held);
     let is_same = |name: &str| listed.is_none_or(|it| it.token_name == name);
     let recorded = record.token.as_ref().filter(|it| it.minted_at <= now && is_same(&it.name));

@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use super::{Facts, database, deployment, metadata, unless_empty};
+use super::{PlaneFacts, database, deployment, metadata, unless_empty};
 use crate::{
     control_plane::{access::Account, names, references, version},
     outcome::{Blocked, Invalid},
@@ -42,7 +42,7 @@ const DEADLINE_SECONDS: i64 = 600;
 const RETRIED_AFTER_SECONDS: i32 = 300;
 
 /// The Job, if there can be one: Coder that keeps its database in its pod lets nobody else at it.
-pub fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Option<Job>, Blocked> {
+pub fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Option<Job>, Blocked> {
     if !database::is_declared(&plane.spec, facts) {
         return Ok(None);
     }
@@ -115,7 +115,7 @@ pub fn is_current(found: &Job, wanted: &Job) -> bool {
 }
 
 /// The Deployment's pod, with another command and without what only a server has.
-fn pod(plane: &CoderControlPlane, facts: &Facts) -> Result<PodSpec, Invalid> {
+fn pod(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<PodSpec, Invalid> {
     let mut pod = deployment::pod(plane, facts)?;
     for container in &mut pod.containers {
         let declared = plane.spec.extra_args.as_deref().unwrap_or_default();
@@ -162,7 +162,7 @@ fn shared_flags(declared: &[String]) -> Vec<String> {
 }
 
 /// Changes with the pod and with what it reads: then a Job that failed is worth another one at once.
-fn configuration(plane: &CoderControlPlane, facts: &Facts, template: &PodTemplateSpec) -> String {
+fn configuration(plane: &CoderControlPlane, facts: &PlaneFacts, template: &PodTemplateSpec) -> String {
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(template).unwrap_or_default());
     hash.update(references::configuration(&plane.spec, &facts.sources));

@@ -6,7 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Facts, environment, volumes};
+use super::{PlaneFacts, environment, volumes};
 use crate::{control_plane::address, objects::hardening, outcome::Invalid};
 
 /// The port of the container for plain HTTP.
@@ -16,7 +16,7 @@ pub(super) const HTTPS: i32 = 8443;
 /// The container's name, by which the rest of the world finds it.
 pub(in crate::control_plane) const NAME: &str = "coder";
 
-pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Container, Invalid> {
+pub(super) fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Container, Invalid> {
     let spec = &plane.spec;
     let mut args = vec![format!("--http-address=0.0.0.0:{HTTP}")];
     args.extend(spec.extra_args.iter().flatten().cloned());

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{Deployed, Facts, container::NAME};
+use super::{Deployed, PlaneFacts, container::NAME};
 use crate::{
-    control_plane::references::{self, Reference, Source},
+    control_plane::references::{self, Source, SourceRef},
     outcome::Blocked,
 };
 
@@ -21,7 +21,7 @@ const ARGUMENT: &str = "--postgres-url";
 const ABSENT: &str = "none";
 
 /// Whether a database is configured. An empty value configures none.
-pub(super) fn is_declared(spec: &CoderControlPlaneSpec, facts: &Facts) -> bool {
+pub(super) fn is_declared(spec: &CoderControlPlaneSpec, facts: &PlaneFacts) -> bool {
     let variables = spec.extra_env.as_deref().unwrap_or_default();
     let from = spec.env_from.as_deref().unwrap_or_default();
     let arguments = spec.extra_args.as_deref().unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn variable(spec: &CoderControlPlaneSpec) -> Option<EnvVar> {
 
 /// Refuses to replace pods that have a database by pods that have none: Coder would start empty, and whatever it stores from
 /// then on would go with the pod.
-pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(), Blocked> {
+pub(super) fn check_kept(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<(), Blocked> {
     let Some(deployed) = facts.deployed.as_ref().filter(|_| !is_declared(&plane.spec, facts)) else {
         return Ok(());
     };
@@ -57,13 +57,13 @@ pub(super) fn check_kept(plane: &CoderControlPlane, facts: &Facts) -> Result<(),
 }
 
 /// Whether the pods read something else than when they started, or it is not known what they read then.
-fn has_changed(deployed: &Deployed, plane: &CoderControlPlane, facts: &Facts) -> bool {
+fn has_changed(deployed: &Deployed, plane: &CoderControlPlane, facts: &PlaneFacts) -> bool {
     let started_with = deployed.pods.as_ref().or(deployed.found.as_ref());
     started_with != Some(&references::configuration(&plane.spec, &facts.sources))
 }
 
 /// That no database is declared.
-pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &Facts) -> Option<Blocked> {
+pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &PlaneFacts) -> Option<Blocked> {
     let message = format!(
         "no database is declared, so Coder keeps its data in its pod and loses it with the pod: set \
          spec.database.connectionSecretRef, or {DATABASE_URL} in extraEnv"
@@ -73,20 +73,20 @@ pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &Facts) -> Option<Blo
 
 /// The value of [`annotation::DATABASE`] for a Deployment with these pods. A Secret may lose its key while the pods run, so
 /// the place is recorded when they are declared.
-pub(super) fn record(pod: &PodSpec, sources: &BTreeMap<Reference, Source>) -> String {
+pub(super) fn record(pod: &PodSpec, sources: &BTreeMap<SourceRef, Source>) -> String {
     let container = pod.containers.iter().find(|it| it.name == NAME);
     container.and_then(|it| of_container(it, sources)).unwrap_or_else(|| ABSENT.to_owned())
 }
 
 /// Where the pods of a live Deployment take their database from, in words; `None` where no database is known.
-pub(super) fn of_deployment(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Option<String> {
+pub(super) fn of_deployment(deployment: &Value, sources: &BTreeMap<SourceRef, Source>) -> Option<String> {
     let found = container(deployment).and_then(|it| of_container(&it, sources));
     found.or_else(|| recorded(deployment).filter(|it| *it != ABSENT).map(str::to_owned))
 }
 
 /// A source of a live Deployment's `envFrom` that is missing: it was there when the pods started, perhaps with the database.
 /// `None` where the Deployment records its database.
-pub(super) fn missing_source(deployment: &Value, sources: &BTreeMap<Reference, Source>) -> Option<Reference> {
+pub(super) fn missing_source(deployment: &Value, sources: &BTreeMap<SourceRef, Source>) -> Option<SourceRef> {
     let wanted = sources_of_deployment(deployment).into_iter();
     wanted.filter(|_| recorded(deployment).is_none()).find(|it| !sources.contains_key(it))
 }
@@ -95,7 +95,7 @@ fn recorded(deployment: &Value) -> Option<&str> {
     deployment.pointer("/metadata/annotations")?.get(annotation::DATABASE)?.as_str()
 }
 
-fn of_container(container: &Container, sources: &BTreeMap<Reference, Source>) -> Option<String> {
+fn of_container(container: &Container, sources: &BTreeMap<SourceRef, Source>) -> Option<String> {
     let variables = container.env.as_deref().unwrap_or_default();
     let from = container.env_from.as_deref().unwrap_or_default();
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
@@ -108,7 +108,7 @@ fn place(
     variables: &[EnvVar],
     from: &[EnvFromSource],
     arguments: &[String],
-    sources: &BTreeMap<Reference, Source>,
+    sources: &BTreeMap<SourceRef, Source>,
 ) -> Option<String> {
     let by_argument = || names_database(arguments).then(|| format!("the argument {ARGUMENT}"));
     if let Some(variable) = variables.iter().find(|it| it.name == DATABASE_URL) {
@@ -123,13 +123,13 @@ fn place(
 }
 
 /// The Secrets and `ConfigMap`s whose keys become variables of a live Deployment's pods.
-pub fn sources_of_deployment(deployment: &Value) -> BTreeSet<Reference> {
+pub fn sources_of_deployment(deployment: &Value) -> BTreeSet<SourceRef> {
     let sources = container(deployment).and_then(|it| it.env_from).unwrap_or_default();
     sources.iter().filter_map(references::of_source).collect()
 }
 
 /// Whether a source of `envFrom` has the variable with a value. A missing source has no value.
-fn has_value_in(source: &EnvFromSource, sources: &BTreeMap<Reference, Source>) -> bool {
+fn has_value_in(source: &EnvFromSource, sources: &BTreeMap<SourceRef, Source>) -> bool {
     references::found_in(source, DATABASE_URL, sources).is_some_and(|(key, it)| !it.blank.contains(key))
 }
 

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    Child, Deployed, Facts, child, container, database, metadata, service_account, unless_empty, volumes,
+    Child, Deployed, PlaneFacts, child, container, database, metadata, service_account, unless_empty, volumes,
 };
 use crate::{
     control_plane::{names, references},
@@ -22,7 +22,7 @@ use crate::{
     outcome::Invalid,
 };
 
-pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, Invalid> {
+pub(super) fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Child, Invalid> {
     let labels = names::labels(&plane.name_any());
     let configuration = match &facts.deployed {
         Some(Deployed { pods, found, .. }) if facts.lacks_fingerprints => {
@@ -62,7 +62,7 @@ pub(super) fn desire(plane: &CoderControlPlane, facts: &Facts) -> Result<Child, 
 }
 
 /// What runs in a pod, whoever starts it.
-pub(super) fn pod(plane: &CoderControlPlane, facts: &Facts) -> Result<PodSpec, Invalid> {
+pub(super) fn pod(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<PodSpec, Invalid> {
     let spec = &plane.spec;
     let context = hardening::pod(spec.pod_security_context.as_ref(), spec.security_context.as_ref());
     Ok(PodSpec {

@@ -3,7 +3,7 @@
 use api::{CoderControlPlane, DATABASE_URL};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 
-use super::{Facts, container::HTTP, container::HTTPS, database, volumes};
+use super::{PlaneFacts, container::HTTP, container::HTTPS, database, volumes};
 use crate::{
     control_plane::{address, references},
     objects::pods::{variable, with_declared},
@@ -13,7 +13,7 @@ use crate::{
 const ACCESS_URL: &str = "CODER_ACCESS_URL";
 
 /// The variables, each once: they are merged by name.
-pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<EnvVar>, Invalid> {
+pub(super) fn variables(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Vec<EnvVar>, Invalid> {
     let declared = plane.spec.extra_env.as_deref().unwrap_or_default();
     for (index, variable) in declared.iter().enumerate() {
         let is_repeated = declared.iter().take(index).any(|it| it.name == variable.name);
@@ -31,7 +31,7 @@ pub(super) fn variables(plane: &CoderControlPlane, facts: &Facts) -> Result<Vec<
     with_declared(built_in(plane, facts), declared)
 }
 
-fn built_in(plane: &CoderControlPlane, facts: &Facts) -> Vec<EnvVar> {
+fn built_in(plane: &CoderControlPlane, facts: &PlaneFacts) -> Vec<EnvVar> {
     let spec = &plane.spec;
     let pod_ip =
         ObjectFieldSelector { field_path: "status.podIP".to_owned(), ..ObjectFieldSelector::default() };

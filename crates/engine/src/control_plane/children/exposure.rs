@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::{
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{Child, Facts, child, metadata, unless_empty};
+use super::{Child, PlaneFacts, child, metadata, unless_empty};
 use crate::{
     control_plane::address,
     objects::Key,
@@ -20,7 +20,7 @@ pub(in crate::control_plane) const GATEWAY_API: &str = "gateway.networking.k8s.i
 
 pub(super) fn desire(
     plane: &CoderControlPlane,
-    facts: &Facts,
+    facts: &PlaneFacts,
     notices: &mut Vec<Blocked>,
 ) -> Result<Option<Child>, Invalid> {
     let expose = plane.spec.expose.clone().unwrap_or_default();

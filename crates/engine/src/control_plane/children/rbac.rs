@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{Facts, service_account};
+use super::{PlaneFacts, service_account};
 use crate::{
     control_plane::names,
     objects::{Child, Keeper as _, child},
@@ -28,7 +28,7 @@ pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";
 
 pub(super) fn desire(
     plane: &CoderControlPlane,
-    facts: &Facts,
+    facts: &PlaneFacts,
     notices: &mut Vec<Blocked>,
 ) -> Result<Vec<Child>, Invalid> {
     let spec = plane.spec.rbac.clone().unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn consents(plane: &CoderControlPlane, labels: &BTreeMap<String, String>) ->
 /// The namespaces that take workspaces: the control plane's own, and those of the declared ones that consent.
 fn namespaces(
     plane: &CoderControlPlane,
-    facts: &Facts,
+    facts: &PlaneFacts,
     notices: &mut Vec<Blocked>,
 ) -> Result<Vec<String>, Invalid> {
     let own = plane.namespace().unwrap_or_default();

@@ -9,8 +9,8 @@ fn plane(spec: &Value) -> CoderControlPlane {
 }
 
 /// Everything that the pods read is there.
-fn facts(spec: &Value) -> Facts {
-    Facts { sources: references::all_there(&plane(spec).spec), ..Facts::default() }
+fn facts(spec: &Value) -> PlaneFacts {
+    PlaneFacts { sources: references::all_there(&plane(spec).spec), ..PlaneFacts::default() }
 }
 
 fn desired(spec: &Value) -> Desired {
@@ -30,7 +30,7 @@ fn container(spec: &Value) -> Value {
     pod(spec)["containers"][0].clone()
 }
 
-fn variable(spec: &Value, facts: &Facts, name: &str) -> Value {
+fn variable(spec: &Value, facts: &PlaneFacts, name: &str) -> Value {
     let children = desire(&plane(spec), facts).unwrap().children;
     let deployment = children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object;
     let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
@@ -40,7 +40,7 @@ fn variable(spec: &Value, facts: &Facts, name: &str) -> Value {
 }
 
 fn invalid(spec: &Value) -> Invalid {
-    desire(&plane(spec), &Facts::default()).unwrap_err()
+    desire(&plane(spec), &PlaneFacts::default()).unwrap_err()
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_is_passed_through_reaches_the_pod() {
 
 #[test]
 fn coder_is_told_its_address_unless_somebody_else_tells_it() {
-    let none = Facts::default();
+    let none = PlaneFacts::default();
     let name = "CODER_ACCESS_URL";
     let default = json!("http://main.platform.svc.cluster.local");
     assert_eq!(variable(&json!({}), &none, name), default);
@@ -129,8 +129,10 @@ fn coder_is_told_its_address_unless_somebody_else_tells_it() {
     let from = |prefix: &str, keys: &[&str]| {
         let keys = keys.iter().map(|it| (*it).to_owned()).collect();
         let source = Source { keys, ..Source::default() };
-        let facts =
-            Facts { sources: [(Reference::Secret("s".to_owned()), source)].into(), ..Facts::default() };
+        let facts = PlaneFacts {
+            sources: [(SourceRef::Secret("s".to_owned()), source)].into(),
+            ..PlaneFacts::default()
+        };
         variable(&json!({"envFrom": [{"prefix": prefix, "secretRef": {"name": "s"}}]}), &facts, name)
     };
     assert_eq!(from("", &[name]), Value::Null);
@@ -146,7 +148,7 @@ fn a_variable_of_a_persons_takes_the_place_of_a_built_in_one() {
     let spec = json!({"extraEnv": [{"name": "KUBE_POD_IP", "value": "1"}, {"name": "A", "value": "1"}, {"name": "A", "value": "2"}]});
     let variables = container(&spec)["env"].clone();
     assert_eq!(variables[0], json!({"name": "KUBE_POD_IP", "value": "1"}), "before what refers to it");
-    assert_eq!(variable(&spec, &Facts::default(), "A"), "2", "the last one counts, as in Kubernetes");
+    assert_eq!(variable(&spec, &PlaneFacts::default(), "A"), "2", "the last one counts, as in Kubernetes");
     let database = json!({"name": "CODER_PG_CONNECTION_URL", "value": "x"});
     assert_eq!(invalid(&json!({"extraEnv": [database, database]})).field, "spec.extraEnv[1].name");
 }
@@ -241,7 +243,7 @@ fn the_account_is_named_labelled_and_left_to_others() {
 #[test]
 fn rights_are_given_in_namespaces_that_consent() {
     let rbac = json!({"workspaceNamespaces": ["dev", "foreign", " dev ", "platform"]});
-    let facts = Facts { consenting: ["dev".to_owned()].into(), ..Facts::default() };
+    let facts = PlaneFacts { consenting: ["dev".to_owned()].into(), ..PlaneFacts::default() };
     let desired = desire(&plane(&json!({"rbac": rbac})), &facts).unwrap();
     let of =
         |kind: &str| desired.children.iter().filter(|it| it.key.kind == kind).cloned().collect::<Vec<_>>();
@@ -277,7 +279,7 @@ fn rights_are_given_in_namespaces_that_consent() {
 fn namespace_that_the_operator_may_not_read_is_left_out_with_the_remedy() {
     let rbac = json!({"workspaceNamespaces": ["dev", "far"]});
     let unreadable = [("far".to_owned(), "namespaces \"far\" is forbidden".to_owned())].into();
-    let facts = Facts { consenting: ["dev".to_owned()].into(), unreadable, ..Facts::default() };
+    let facts = PlaneFacts { consenting: ["dev".to_owned()].into(), unreadable, ..PlaneFacts::default() };
     let desired = desire(&plane(&json!({"rbac": rbac})), &facts).unwrap();
     let roles = desired.children.iter().filter(|it| it.key.kind == "Role");
     assert_eq!(roles.map(|it| it.key.namespace.as_str()).collect::<Vec<_>>(), ["platform", "dev"]);
@@ -297,13 +299,13 @@ fn a_namespace_consents_by_its_label_and_to_one_namespace() {
 
 #[test]
 fn rights_are_those_of_coder_k8s_and_what_the_operator_allows() {
-    let resources = |rbac: Value, facts: &Facts| {
+    let resources = |rbac: Value, facts: &PlaneFacts| {
         let children = desire(&plane(&json!({"rbac": rbac})), facts).unwrap().children;
         let role = children.into_iter().find(|it| it.key.kind == "Role");
         let rules = role.map(|it| it.object["rules"].as_array().unwrap().clone()).unwrap_or_default();
         rules.iter().map(|it| it["resources"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let none = Facts::default();
+    let none = PlaneFacts::default();
     assert_eq!(resources(json!({}), &none), ["pods", "persistentvolumeclaims", "deployments"]);
     assert_eq!(resources(json!({"enableDeployments": false}), &none), ["pods", "persistentvolumeclaims"]);
     assert_eq!(resources(json!({"workspacePerms": false}), &none), [""; 0]);
@@ -313,7 +315,8 @@ fn rights_are_those_of_coder_k8s_and_what_the_operator_allows() {
     assert_eq!(resources(rbac.clone(), &none), ["pods", "persistentvolumeclaims", "deployments"]);
     let notices = desired(&json!({"rbac": rbac})).notices;
     assert_eq!(notices.iter().filter(|it| it.reason == api::Reason::RulesNotAllowed).count(), 2);
-    let allowing = Facts { allowed_rules: vec![serde_json::from_value(extra).unwrap()], ..Facts::default() };
+    let allowing =
+        PlaneFacts { allowed_rules: vec![serde_json::from_value(extra).unwrap()], ..PlaneFacts::default() };
     assert_eq!(resources(rbac, &allowing), ["pods", "persistentvolumeclaims", "deployments", "jobs"]);
 }
 
@@ -345,7 +348,7 @@ fn a_route_waits_for_the_gateway_api_and_holds_up_nothing_else() {
     let without = desired(&spec);
     assert!(without.notices.iter().any(|it| it.reason == api::Reason::GatewayAPIMissing));
     assert_eq!(without.children.len(), 5);
-    let with = desire(&plane(&spec), &Facts { gateway_api: true, ..facts(&spec) }).unwrap();
+    let with = desire(&plane(&spec), &PlaneFacts { gateway_api: true, ..facts(&spec) }).unwrap();
     assert!(with.notices.iter().all(|it| it.reason != api::Reason::GatewayAPIMissing));
     let route = &with.children[5];
     assert_eq!(
@@ -368,9 +371,10 @@ fn pods_are_replaced_when_what_they_read_changes() {
     let spec = json!({"envFrom": [{"secretRef": {"name": "s"}}]});
     let annotations = |fingerprint: &str, deployed: Option<Deployed>| {
         let source = Source { fingerprint: fingerprint.to_owned(), ..Source::default() };
-        let sources = [(Reference::Secret("s".to_owned()), source)].into();
-        let children =
-            desire(&plane(&spec), &Facts { sources, deployed, ..Facts::default() }).unwrap().children;
+        let sources = [(SourceRef::Secret("s".to_owned()), source)].into();
+        let children = desire(&plane(&spec), &PlaneFacts { sources, deployed, ..PlaneFacts::default() })
+            .unwrap()
+            .children;
         let deployment = children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object;
         Deployed::of(&deployment, &BTreeMap::new())
     };
@@ -386,7 +390,7 @@ fn pods_are_replaced_when_what_they_read_changes() {
 
 #[test]
 fn an_image_that_would_destroy_the_database_is_not_deployed() {
-    let facts = Facts { database_version: Some("v2.37.0".to_owned()), ..Facts::default() };
+    let facts = PlaneFacts { database_version: Some("v2.37.0".to_owned()), ..PlaneFacts::default() };
     let older = desire(&plane(&json!({"image": "coder:v2.36.0"})), &facts).unwrap();
     assert!(older.children.iter().all(|it| it.key.kind != "Deployment"), "what runs stays as it is");
     assert!(older.notices.iter().any(|it| it.reason == api::Reason::DowngradeRefused));
@@ -397,7 +401,7 @@ fn an_image_that_would_destroy_the_database_is_not_deployed() {
 #[test]
 fn pods_are_neither_made_nor_changed_while_something_that_they_read_is_not_there() {
     let spec = json!({"tls": {"secretNames": ["one"]}});
-    let without = desire(&plane(&spec), &Facts::default()).unwrap();
+    let without = desire(&plane(&spec), &PlaneFacts::default()).unwrap();
     assert!(without.children.iter().all(|it| it.key.kind != "Deployment"));
     let told = without.notices.iter().find(|it| it.reason == api::Reason::SecretNotFound).unwrap();
     assert!(told.message.contains("Secret one"), "{told:?}");

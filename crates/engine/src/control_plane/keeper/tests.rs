@@ -1,13 +1,13 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{Facts, desire},
+    super::{PlaneFacts, desire},
     *,
 };
 use crate::{
     objects::{
-        ChildEffect, Live, Situation,
-        ownership::{Holder, holder, is_held},
+        ChildEffect, Live, ObjectsSituation,
+        ownership::{Ownership, holder, is_held},
         plan,
     },
     plan::Impact,
@@ -19,7 +19,7 @@ fn plane() -> CoderControlPlane {
     .unwrap()
 }
 
-fn ask(kind: &str, namespace: &str, name: &str, metadata: Value) -> (Holder, bool) {
+fn ask(kind: &str, namespace: &str, name: &str, metadata: Value) -> (Ownership, bool) {
     let (plane, key) = (plane(), Key::new("v1", kind, namespace, name));
     let live: ObjectMeta = serde_json::from_value(metadata).unwrap();
     (holder(&plane, &key, Some(&live)), is_held(&plane, &key, &live))
@@ -38,12 +38,12 @@ fn an_owner_reference_decides_where_there_is_one() {
     let service = |owners: Value| {
         ask("Service", "platform", "main", json!({"labels": labels(), "ownerReferences": owners}))
     };
-    assert_eq!(service(owned_by("CoderControlPlane", "main", "1")), (Holder::Ours, true));
-    let (Holder::Foreign(words), false) = service(owned_by("Release", "other", "9")) else {
+    assert_eq!(service(owned_by("CoderControlPlane", "main", "1")), (Ownership::Ours, true));
+    let (Ownership::Foreign(words), false) = service(owned_by("Release", "other", "9")) else {
         panic!("not foreign")
     };
     assert!(words.contains("Service platform/main belongs to Release other"), "{words}");
-    let (Holder::Foreign(words), false) = service(owned_by("CoderControlPlane", "main", "0")) else {
+    let (Ownership::Foreign(words), false) = service(owned_by("CoderControlPlane", "main", "0")) else {
         panic!("not foreign")
     };
     assert!(words.contains("an earlier CoderControlPlane main (uid 0)"), "{words}");
@@ -55,27 +55,27 @@ fn what_coder_k8s_kept_last_is_told_apart() {
         json!({"manager": "coder-k8s", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {}});
     let metadata =
         json!({"ownerReferences": owned_by("CoderControlPlane", "main", "1"), "managedFields": [entry]});
-    assert_eq!(ask("Service", "platform", "main", metadata), (Holder::Predecessors, true));
+    assert_eq!(ask("Service", "platform", "main", metadata), (Ownership::Predecessors, true));
 }
 
 #[test]
 fn labels_are_enough_to_keep_an_orphan_and_not_to_delete_it() {
-    assert_eq!(ask("Service", "platform", "main", json!({"labels": labels()})), (Holder::Ours, false));
+    assert_eq!(ask("Service", "platform", "main", json!({"labels": labels()})), (Ownership::Ours, false));
     let mut others = labels();
     others["app.kubernetes.io/instance"] = json!("other");
-    let (Holder::Foreign(_), false) = ask("Service", "platform", "main", json!({"labels": others})) else {
+    let (Ownership::Foreign(_), false) = ask("Service", "platform", "main", json!({"labels": others})) else {
         panic!("not foreign")
     };
 }
 
 #[test]
 fn what_nobody_marked_is_somebody_elses() {
-    let (Holder::Foreign(words), false) = ask("ServiceAccount", "platform", "default", json!({})) else {
+    let (Ownership::Foreign(words), false) = ask("ServiceAccount", "platform", "default", json!({})) else {
         panic!("not foreign")
     };
     assert!(words.contains("nothing of it was changed") && words.contains("disableCreate"), "{words}");
     let key = Key::new("v1", "ServiceAccount", "platform", "default");
-    assert_eq!(holder(&plane(), &key, None), Holder::Free);
+    assert_eq!(holder(&plane(), &key, None), Ownership::Free);
 }
 
 #[test]
@@ -84,14 +84,14 @@ fn rights_in_other_namespaces_are_known_by_their_marks() {
     let labels = json!(names::workspace_labels("main", "platform"));
     let marked =
         |uid: &str| json!({"labels": labels, "annotations": {"coder.com/workspace-rbac-owner-uid": uid}});
-    assert_eq!(ask("Role", "dev", &role, marked("1")), (Holder::Ours, true));
+    assert_eq!(ask("Role", "dev", &role, marked("1")), (Ownership::Ours, true));
     assert!(!ask("Role", "dev", &role, marked("2")).1, "of an earlier control plane of this name");
     assert!(
         !ask("Role", "dev", &role, json!({"annotations": {"coder.com/workspace-rbac-owner-uid": "1"}})).1,
         "a look-alike"
     );
     // Older ones of coder-k8s have no such mark.
-    assert_eq!(ask("Role", "dev", &role, json!({"labels": labels})), (Holder::Ours, true));
+    assert_eq!(ask("Role", "dev", &role, json!({"labels": labels})), (Ownership::Ours, true));
     assert!(!ask("Role", "dev", "another", json!({"labels": labels})).1);
     assert!(!ask("Role", "platform", &role, json!({"labels": labels})).1, "here an owner reference would be");
 }
@@ -99,7 +99,7 @@ fn rights_in_other_namespaces_are_known_by_their_marks() {
 #[test]
 fn what_is_being_deleted_is_waited_for() {
     let metadata = json!({"deletionTimestamp": "2026-01-02T03:04:05Z", "labels": labels()});
-    assert_eq!(ask("Service", "platform", "main", metadata).0, Holder::Leaving);
+    assert_eq!(ask("Service", "platform", "main", metadata).0, Ownership::Leaving);
 }
 
 fn declaring(spec: &Value) -> CoderControlPlane {
@@ -128,8 +128,8 @@ fn found(kind: &str, namespace: &str, name: &str, mut metadata: Value) -> Live {
 /// What would be removed, in words.
 fn removals(spec: &Value, live: &[Live], rolled_out: bool) -> Vec<String> {
     let plane = declaring(spec);
-    let desired = desire(&plane, &Facts::default()).unwrap();
-    let planned = plan(&Situation { keeper: &plane, children: &desired.children, live, rolled_out });
+    let desired = desire(&plane, &PlaneFacts::default()).unwrap();
+    let planned = plan(&ObjectsSituation { keeper: &plane, children: &desired.children, live, rolled_out });
     let words = planned.plan.steps.iter().filter_map(|it| match &it.effect {
         ChildEffect::Delete { key, uid, .. } => Some(format!("delete {key} {uid}")),
         ChildEffect::Release { key, .. } => Some(format!("release {key}")),
@@ -141,9 +141,9 @@ fn removals(spec: &Value, live: &[Live], rolled_out: bool) -> Vec<String> {
 #[test]
 fn an_empty_cluster_gets_everything_and_nobody_is_interrupted() {
     let plane = declaring(&json!({}));
-    let desired = desire(&plane, &Facts::default()).unwrap();
+    let desired = desire(&plane, &PlaneFacts::default()).unwrap();
     let planned =
-        plan(&Situation { keeper: &plane, children: &desired.children, live: &[], rolled_out: false });
+        plan(&ObjectsSituation { keeper: &plane, children: &desired.children, live: &[], rolled_out: false });
     assert_eq!(planned.plan.steps.len(), desired.children.len());
     assert_eq!(planned.plan.impact(), Some(Impact::Safe));
     assert_eq!(planned.plan.view("main").summary, "5 to create");

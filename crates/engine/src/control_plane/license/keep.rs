@@ -7,7 +7,7 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value};
 
 use super::{
-    Declared, Done, LicenseEffect, LicenseRecord, LicenseView, Observed, Uploaded, Verdict,
+    Declared, Done, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView, Observed, Uploaded,
     applied::applied,
     apply::{apply, intend},
     plan::{plan, plan_end},
@@ -18,7 +18,7 @@ use crate::{
     control_plane::{
         cleanup::{Cleanup, CleanupFailure},
         entitlements::Summary,
-        identity::Reached,
+        identity::ReachedDeployment,
         report::{self, Licensing, Unread},
         workload::check,
     },
@@ -42,7 +42,7 @@ struct Read {
 /// The licences of one deployment in one reconcile.
 struct Reconcile<'a> {
     plane: &'a mut CoderControlPlane,
-    reached: Reached<'a>,
+    reached: ReachedDeployment<'a>,
     declared: Vec<Declared>,
     changes: &'a mut Changes,
     cluster: &'a dyn Cluster,
@@ -52,7 +52,7 @@ struct Reconcile<'a> {
 /// Keeps the licences as declared, and returns what became of them. The manifest is the one of the last write.
 pub async fn keep(
     plane: &mut CoderControlPlane,
-    reached: Reached<'_>,
+    reached: ReachedDeployment<'_>,
     changes: &mut Changes,
     cluster: &dyn Cluster,
 ) -> Result<Licensing, ClusterError> {
@@ -60,13 +60,13 @@ pub async fn keep(
     let before = recorded(plane);
     let declared = match declared(plane, &InCluster(cluster)).await {
         Ok(declared) => declared,
-        Err(unreadable) => return Ok(stopped(Verdict::unread(&unreadable), before, None)),
+        Err(unreadable) => return Ok(stopped(LicenseVerdict::unread(&unreadable), before, None)),
     };
     let mut reconcile = Reconcile { plane, reached, declared, changes, cluster, now };
     match reconcile.read().await {
         Ok(read) => reconcile.keep(before, read).await,
         Err(error) => {
-            let verdict = Verdict::unread_licences(&error, !reconcile.declared.is_empty());
+            let verdict = LicenseVerdict::unread_licences(&error, !reconcile.declared.is_empty());
             Ok(stopped(verdict, before, Some(Unread::of(&error))))
         }
     }
@@ -93,7 +93,7 @@ pub fn left_by_observe(plane: &CoderControlPlane) -> Option<String> {
 /// Deletes the licences that we installed, each by itself.
 pub async fn delete(
     record: LicenseRecord,
-    reached: Result<Reached<'_>, &CleanupFailure>,
+    reached: Result<ReachedDeployment<'_>, &CleanupFailure>,
     cleanup: &mut Cleanup,
     now: Timestamp,
 ) {
@@ -101,7 +101,7 @@ pub async fn delete(
         Ok(reached) => reached,
         Err(failure) => return cleanup.fail(named(&record), failure.clone()),
     };
-    let Reached { client, deployment } = reached;
+    let ReachedDeployment { client, deployment } = reached;
     if record.deployment_id.is_some_and(|it| it != deployment) {
         let message = "another deployment answers there now".to_owned();
         return cleanup.fail(named(&record), Blocked { reason: Reason::DeploymentChanged, message });
@@ -138,7 +138,7 @@ fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
 }
 
 /// Nothing was read, so nothing is known to be otherwise.
-fn stopped(verdict: Verdict, record: LicenseRecord, unread: Option<Unread>) -> Licensing {
+fn stopped(verdict: LicenseVerdict, record: LicenseRecord, unread: Option<Unread>) -> Licensing {
     Licensing { verdict, licenses: None, entitlements: None, unread, record, applied: None }
 }
 
@@ -189,7 +189,7 @@ impl Reconcile<'_> {
         }
         let Read { live, summary } = &read;
         let verdict = match &failed {
-            Some(Trouble::Remote(error)) => Verdict::failed(error),
+            Some(Trouble::Remote(error)) => LicenseVerdict::failed(error),
             Some(Trouble::Blocked(_) | Trouble::Stale) | None => {
                 verdict(&self.declared, &self.observed(&read, &record), Some(summary))
             }

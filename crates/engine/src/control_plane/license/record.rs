@@ -27,7 +27,7 @@ pub struct LicenseRecord {
     pub refused: Vec<Refused>,
     /// What people have been told of the end of licences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<Told>,
+    pub told: Vec<ReportedThreshold>,
 }
 
 /// A licence that we uploaded, or are about to.
@@ -56,7 +56,7 @@ pub struct Refused {
 /// The last threshold that people have heard of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct ReportedThreshold {
     pub identity: String,
     pub days: i64,
 }
@@ -104,7 +104,7 @@ impl LicenseRecord {
         }
         let is_declared = |it: &&Refused| declared.iter().any(|one| one.hash() == Some(it.hash.as_str()));
         let refused = self.refused.iter().filter(is_declared).cloned().collect();
-        let is_live = |it: &&Told| live.iter().any(|(_, identity)| *identity == it.identity);
+        let is_live = |it: &&ReportedThreshold| live.iter().any(|(_, identity)| *identity == it.identity);
         let told = self.told.iter().filter(is_live).cloned().collect();
         Self { epoch: self.epoch, deployment_id: Some(deployment), uploaded, refused, told }
     }
@@ -158,7 +158,7 @@ impl LicenseRecord {
             let told = self.told.iter().find(|it| it.identity == identity).map(|it| it.days);
             if let Some(days) = crossed(expires, now, told) {
                 self.told.retain(|it| it.identity != identity);
-                self.told.push(Told { identity, days });
+                self.told.push(ReportedThreshold { identity, days });
                 announcements.push(Announcement { days, expires });
             }
         }

@@ -13,7 +13,7 @@ use crate::{control_plane::entitlements::Summary, lookup::Unreadable};
 
 /// The condition: status, reason, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LicenseVerdict {
     /// Nothing is `Unknown`.
     pub status: Option<bool>,
     pub reason: Reason,
@@ -37,7 +37,7 @@ pub(crate) fn is_retried(reason: Reason) -> bool {
     matches!(reason, Reason::Pending | Reason::SecretMissing | Reason::Forbidden | Reason::Error)
 }
 
-impl Verdict {
+impl LicenseVerdict {
     fn no(reason: Reason, message: impl Into<String>) -> Self {
         Self { status: Some(false), reason, message: message.into() }
     }
@@ -90,13 +90,17 @@ impl Verdict {
 
 /// Says how it stands after a pass. The gravest of several licences speaks; `in_effect` is what the deployment makes of
 /// them, if that is known.
-pub fn verdict(declared: &[Declared], observed: &Observed<'_>, in_effect: Option<&Summary>) -> Verdict {
+pub fn verdict(
+    declared: &[Declared],
+    observed: &Observed<'_>,
+    in_effect: Option<&Summary>,
+) -> LicenseVerdict {
     if declared.is_empty() {
-        return Verdict::obstacle(&Obstacle::NotDeclared);
+        return LicenseVerdict::obstacle(&Obstacle::NotDeclared);
     }
     let each = declared.iter().map(|it| (it, stand(it, observed)));
     let worst = each.max_by_key(|(_, verdict)| rank(verdict.reason));
-    let Some((one, mut verdict)) = worst else { return Verdict::obstacle(&Obstacle::NotDeclared) };
+    let Some((one, mut verdict)) = worst else { return LicenseVerdict::obstacle(&Obstacle::NotDeclared) };
     if declared.len() > 1 && verdict.reason != Reason::Applied {
         verdict.message = format!("{}: {}", one.slot, verdict.message);
     }
@@ -127,33 +131,36 @@ fn not_in_effect(
     declared: &[Declared],
     observed: &Observed<'_>,
     in_effect: Option<&Summary>,
-) -> Option<Verdict> {
+) -> Option<LicenseVerdict> {
     let summary = in_effect?;
     let telemetry = summary.errors.iter().find(|it| is_about_telemetry(it));
     if let Some(words) = telemetry {
         let message = format!(
             "the licence is installed and has no effect: {words}. Switch telemetry on, or put another licence into the Secret"
         );
-        return Some(Verdict::no(Reason::Error, message));
+        return Some(LicenseVerdict::no(Reason::Error, message));
     }
     let counts = |it: &Claims| matches!(Phase::of(it, observed.now), Phase::Valid | Phase::Grace);
     let should_count = declared.iter().filter_map(Declared::claims).any(counts);
     (should_count && !summary.has_license).then(|| {
-        Verdict::no(Reason::Pending, "the licence is installed; the deployment has yet to take note of it")
+        LicenseVerdict::no(
+            Reason::Pending,
+            "the licence is installed; the deployment has yet to take note of it",
+        )
     })
 }
 
 /// How one licence stands.
-fn stand(one: &Declared, observed: &Observed<'_>) -> Verdict {
+fn stand(one: &Declared, observed: &Observed<'_>) -> LicenseVerdict {
     let Some(jwt) = &one.jwt else {
         let message = "the Secret with the licence, or its key, is missing or empty: create it";
-        return Verdict::no(Reason::SecretMissing, message);
+        return LicenseVerdict::no(Reason::SecretMissing, message);
     };
     let claims = match jwt.claims() {
         Ok(claims) => claims,
         Err(NotALicense(words)) => {
             let message = format!("what the Secret holds is no licence: {words}. Correct the Secret");
-            return Verdict::no(Reason::Invalid, message);
+            return LicenseVerdict::no(Reason::Invalid, message);
         }
     };
     let phase = Phase::of(claims, observed.now);
@@ -161,17 +168,17 @@ fn stand(one: &Declared, observed: &Observed<'_>) -> Verdict {
     if phase == Phase::Expired {
         let message =
             format!("the licence expired on {}: put a new one into the Secret", day(claims.grace_until()));
-        return Verdict::no(Reason::Expired, message);
+        return LicenseVerdict::no(Reason::Expired, message);
     }
     if let Some(words) = observed.record.refusal(jwt.hash()) {
         let message = format!("Coder does not take the licence: {words}. Correct the Secret");
-        return Verdict::no(Reason::Invalid, message);
+        return LicenseVerdict::no(Reason::Invalid, message);
     }
     let live: Option<&License> = one.find(observed.live);
     if live.is_none() {
-        return Verdict::no(Reason::Pending, "the licence is about to be installed");
+        return LicenseVerdict::no(Reason::Pending, "the licence is about to be installed");
     }
-    let yes = |reason, message: String| Verdict { status: Some(true), reason, message };
+    let yes = |reason, message: String| LicenseVerdict { status: Some(true), reason, message };
     let (expires, grace) = (day(claims.expires()), day(claims.grace_until()));
     match phase {
         Phase::Grace => yes(

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::control_plane::license::Verdict;
+use crate::control_plane::license::LicenseVerdict;
 
 static NO_CHANGES: Changes = Changes { held_back: None, changed: false };
 
@@ -31,7 +31,7 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
     )
     .unwrap();
     Licensing {
-        verdict: Verdict { status, reason, message: "words".to_owned() },
+        verdict: LicenseVerdict { status, reason, message: "words".to_owned() },
         licenses: Some(Vec::new()),
         entitlements: Some(Summary::of(&entitlements)),
         record: LicenseRecord::default(),
@@ -40,8 +40,8 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
     }
 }
 
-fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> Findings<'a> {
-    Findings {
+fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> PlaneFindings<'a> {
+    PlaneFindings {
         access: Ok(build),
         given: None,
         token_secret: None,
@@ -121,7 +121,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let first = after(&plane(true, None), &licensing(Some(true), Reason::Applied, 1), 0);
     let waiting = Blocked { reason: Reason::Unreachable, message: "refused".to_owned() };
     let now = Timestamp::from_second(9).unwrap();
-    let findings = Findings {
+    let findings = PlaneFindings {
         access: Err(&waiting),
         given: None,
         token_secret: None,
@@ -149,8 +149,8 @@ fn message(status: &CoderControlPlaneStatus, kind: &str) -> String {
 fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
     let (build, end) = (build(), Timestamp::from_second(100_000).unwrap());
     let credential = Some(CredentialStatus { expires_at: Time(end), told_days: Some(1) });
-    let given = Given { lifetime: Lifetime::Until(end), credential: credential.clone() };
-    let at = |second: i64, access| Findings {
+    let given = SuppliedToken { lifetime: Lifetime::Until(end), credential: credential.clone() };
+    let at = |second: i64, access| PlaneFindings {
         access,
         given: Some(&given),
         token_secret: None,
@@ -184,7 +184,7 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
     let complete = |notices: Option<Vec<Blocked>>| {
         let waiting = Blocked { reason: Reason::Progressing, message: "0 of 1 pods".to_owned() };
         let workload = Workload { notices, ..Workload::stopped(waiting) };
-        let findings = Findings {
+        let findings = PlaneFindings {
             access: Ok(&build),
             given: None,
             token_secret: None,
@@ -226,7 +226,7 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
     let known = |status: Option<CoderControlPlaneStatus>, started: &str| {
         let (access, workload) = (Ok(&build), workload(started));
         let workload = Some(&workload);
-        let findings = Findings {
+        let findings = PlaneFindings {
             access,
             given: None,
             token_secret: None,
@@ -307,7 +307,7 @@ fn reconcile_request_is_handled_once_entitlements_are_read() {
 fn licence_that_cannot_be_installed_waits_for_the_interval() {
     let soon = |status, reason| {
         let (build, licensing) = (build(), licensing(status, reason, 1));
-        let findings = Findings {
+        let findings = PlaneFindings {
             access: Ok(&build),
             given: None,
             token_secret: None,
@@ -335,7 +335,7 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
     let build = build();
     let reference = |before: Option<SecretKeyRef>, access, token_secret| {
         let status = CoderControlPlaneStatus { operator_token_secret_ref: before, ..Default::default() };
-        let findings = Findings {
+        let findings = PlaneFindings {
             access,
             given: None,
             token_secret,
@@ -364,7 +364,7 @@ fn missing_database_is_reported_whatever_else_is_wrong() {
     let configured = |notices: Option<Vec<Blocked>>| {
         let waiting = Blocked { reason: Reason::RolloutStuck, message: "0 of 1 pods".to_owned() };
         let workload = Workload { notices, ..Workload::stopped(waiting) };
-        let findings = Findings {
+        let findings = PlaneFindings {
             access: Ok(&build),
             given: None,
             token_secret: None,

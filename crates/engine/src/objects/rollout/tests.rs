@@ -36,7 +36,7 @@ fn waiting(reason: &str, message: &str) -> Value {
 fn said(status: &Value, pods: &[Pod]) -> Rollout {
     let lines = [("new".to_owned(), "database is gone\n".to_owned())].into();
     let (deployment, sets) = (deployment(status), [set("old", "1"), set("now", "2")]);
-    rollout(&Seen { deployment: &deployment, replica_sets: &sets, pods, last_lines: &lines })
+    rollout(&RolloutSeen { deployment: &deployment, replica_sets: &sets, pods, last_lines: &lines })
 }
 
 fn under_way() -> Value {

@@ -10,8 +10,8 @@ fn provisioner(spec: &Value) -> CoderProvisioner {
     .unwrap()
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> DaemonFacts {
+    DaemonFacts {
         url: "https://coder.test".to_owned(),
         image: "coder:v2.36.0".to_owned(),
         secret: ("alpha-provisioner-key".to_owned(), "key".to_owned()),
@@ -21,13 +21,13 @@ fn facts() -> Facts {
     }
 }
 
-fn trusting() -> Facts {
+fn trusting() -> DaemonFacts {
     let authority = Authority {
         secret: "coder-tls".to_owned(),
         key: "ca.crt".to_owned(),
         fingerprint: fingerprint(b"certificates"),
     };
-    Facts { authority: Some(authority), ..facts() }
+    DaemonFacts { authority: Some(authority), ..facts() }
 }
 
 fn objects(spec: &Value) -> Vec<Value> {
@@ -42,7 +42,7 @@ fn object(spec: &Value, kind: &str) -> Value {
     objects(spec).into_iter().find(|it| it["kind"] == kind).unwrap()
 }
 
-fn template(spec: &Value, facts: &Facts) -> Value {
+fn template(spec: &Value, facts: &DaemonFacts) -> Value {
     let made = desire(&provisioner(spec), facts).unwrap();
     made.last().unwrap().object["spec"]["template"].clone()
 }

@@ -10,7 +10,7 @@ use super::{
         record::{Held, Intent, Record},
         situation::{Minted, Seen, Value, Wanted},
     },
-    Need, Next, Write,
+    KeyNeed, Next, SecretWrite,
     retiring::leave,
     written,
 };
@@ -40,7 +40,7 @@ pub(super) fn keep_what_was_minted(
 }
 
 /// The next action towards a new key.
-pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: Need, now: Timestamp) -> Next {
+pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: KeyNeed, now: Timestamp) -> Next {
     // Of an older copy of the Secret nobody can tell whether the value of that key has been in a newer one.
     let is_rolled_back = copies::is_rolled_back(wanted, seen, &record);
     let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted) && !is_rolled_back) else {
@@ -95,7 +95,7 @@ fn is_stale(intent: &Intent, now: Timestamp) -> bool {
 }
 
 /// Writes down what is about to be minted.
-fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Timestamp) -> Next {
+fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: KeyNeed, now: Timestamp) -> Next {
     let may_be_bare = may_be_bare(wanted, seen, &record);
     if may_be_bare && !seen.is_recent(now) {
         return Next::Look;
@@ -123,12 +123,12 @@ fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: Need, now: Time
         None => {}
     }
     let leaves = leave(wanted, seen, &mut record, now);
-    written(wanted, seen, Write { record, value: Value::Keep, begins: Some(need), leaves })
+    written(wanted, seen, SecretWrite { record, value: Value::Keep, begins: Some(need), leaves })
 }
 
 fn write(wanted: &Wanted, seen: &Seen, mut record: Record, value: Value, now: Timestamp) -> Next {
     let leaves = leave(wanted, seen, &mut record, now);
-    written(wanted, seen, Write { record, value, begins: None, leaves })
+    written(wanted, seen, SecretWrite { record, value, begins: None, leaves })
 }
 
 /// The declared name as it is, if we never gave it, or one made of it, before.

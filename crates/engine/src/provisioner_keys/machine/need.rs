@@ -18,7 +18,7 @@ const ADVICE: &str = "set the annotation coder.com/rotate-requested-at to a new 
 
 /// Why a key is minted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum KeyNeed {
     /// There was none yet.
     First,
     /// The Secret is gone, or empty.
@@ -39,12 +39,12 @@ pub enum Need {
 pub(super) enum Verdict {
     /// The list is too old to tell.
     Look,
-    Mint(Need),
+    Mint(KeyNeed),
     /// Nothing is to be minted: the key is good, or this is why it is not.
     Enough(Option<Blocked>),
 }
 
-impl Need {
+impl KeyNeed {
     /// Whether daemons work with the key that they have until there is another one.
     pub(super) fn leaves_key_valid(self) -> bool {
         match self {
@@ -74,8 +74,8 @@ pub(super) fn of(wanted: &Wanted, seen: &Seen, record: &Record, now: Timestamp) 
     let is_due = due_at(wanted, seen, record).is_some_and(|it| it <= now);
     match (wanted.policy, found(wanted, seen, record)) {
         (Policy::Recreate, Some(need)) => Verdict::Mint(need),
-        (_, _) if is_asked => Verdict::Mint(Need::Requested),
-        (_, _) if is_due => Verdict::Mint(Need::Scheduled),
+        (_, _) if is_asked => Verdict::Mint(KeyNeed::Requested),
+        (_, _) if is_due => Verdict::Mint(KeyNeed::Scheduled),
         (_, None) => Verdict::Enough(None),
         (Policy::OnRequest, Some(need)) => without_request(wanted, seen, record, need, now),
     }
@@ -93,36 +93,36 @@ pub(super) fn due_at(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Ti
 }
 
 /// What is wrong with the key that is there.
-fn found(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Need> {
+fn found(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<KeyNeed> {
     if seen.secret.checksum.is_none() {
-        return Some(if record.current.is_some() { Need::SecretLost } else { Need::First });
+        return Some(if record.current.is_some() { KeyNeed::SecretLost } else { KeyNeed::First });
     }
     if is_elsewhere(wanted, seen, record) {
-        return Some(Need::Moved);
+        return Some(KeyNeed::Moved);
     }
-    let Some(key) = seen.live() else { return Some(Need::KeyLost) };
+    let Some(key) = seen.live() else { return Some(KeyNeed::KeyLost) };
     let is_ours = record.current.as_ref().is_some_and(|it| it.is_ours);
     if key.organization_id != wanted.organization_id {
-        Some(Need::Organization)
+        Some(KeyNeed::Organization)
     } else if key.tags != wanted.tags {
-        Some(Need::Tags)
+        Some(KeyNeed::Tags)
     } else if is_ours && !wanted.names.is_of_base(&key.name) {
-        Some(Need::Name)
+        Some(KeyNeed::Name)
     } else {
         None
     }
 }
 
 /// Nobody asked: only what is not there at all is minted.
-fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: Need, now: Timestamp) -> Verdict {
+fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: KeyNeed, now: Timestamp) -> Verdict {
     let current = record.current.as_ref();
     let is_listed = current.is_some_and(|held| seen.listed.iter().any(|it| is_key(held, it)));
     let name = current.map_or(wanted.names.base.as_str(), |it| it.name.as_str());
     let enough = |reason, message| Verdict::Enough(Some(waiting(reason, message)));
     match need {
         // What was begun is brought to its end.
-        Need::First | Need::SecretLost if record.intent.is_some() => Verdict::Mint(need),
-        Need::SecretLost if is_listed => {
+        KeyNeed::First | KeyNeed::SecretLost if record.intent.is_some() => Verdict::Mint(need),
+        KeyNeed::SecretLost if is_listed => {
             let secret = &wanted.secret.name;
             let message = format!(
                 "key {name} is live in Coder, and Secret {secret} with its value is missing: restore the newest copy of the \
@@ -130,18 +130,25 @@ fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: Need, no
             );
             enough(Reason::SecretMissing, message)
         }
-        Need::First | Need::SecretLost if !seen.is_recent(now) => Verdict::Look,
-        Need::First => match seen.find(&wanted.names.base) {
+        KeyNeed::First | KeyNeed::SecretLost if !seen.is_recent(now) => Verdict::Look,
+        KeyNeed::First => match seen.find(&wanted.names.base) {
             Some(other) => enough(Reason::NameTaken, taken(other)),
             None => Verdict::Mint(need),
         },
-        Need::SecretLost => Verdict::Mint(need),
-        Need::KeyLost if is_listed => {
+        KeyNeed::SecretLost => Verdict::Mint(need),
+        KeyNeed::KeyLost if is_listed => {
             let message = format!("the Secret holds a value that is not that of key {name}: {ADVICE}");
             enough(Reason::SecretChanged, message)
         }
-        Need::KeyLost => enough(Reason::KeyRevoked, format!("key {name} is not in Coder any more: {ADVICE}")),
-        Need::Moved | Need::Organization | Need::Tags | Need::Name | Need::Requested | Need::Scheduled => {
+        KeyNeed::KeyLost => {
+            enough(Reason::KeyRevoked, format!("key {name} is not in Coder any more: {ADVICE}"))
+        }
+        KeyNeed::Moved
+        | KeyNeed::Organization
+        | KeyNeed::Tags
+        | KeyNeed::Name
+        | KeyNeed::Requested
+        | KeyNeed::Scheduled => {
             let message = format!("key {name} is not as declared, because {}: {ADVICE}", need.words());
             enough(api::Reason::DriftFound, message)
         }

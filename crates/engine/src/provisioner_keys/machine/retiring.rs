@@ -9,7 +9,7 @@ use super::{
         record::{Held, Record, Retiring, SecretPlace},
         situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Value, Wanted, fate},
     },
-    Next, Rest, Write, need, waiting, written,
+    Next, Rest, SecretWrite, need, waiting, written,
 };
 use crate::outcome::Blocked;
 
@@ -37,7 +37,7 @@ pub(super) fn next(
     let leaves = leave(wanted, seen, &mut cleared, now);
     let write = |record: Record| {
         let leaves = leaves.clone();
-        written(wanted, seen, Write { record, value: Value::Keep, begins: None, leaves })
+        written(wanted, seen, SecretWrite { record, value: Value::Keep, begins: None, leaves })
     };
     if stored != Some(&record) && stored != Some(&cleared) {
         return write(cleared);

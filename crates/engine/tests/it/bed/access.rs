@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::{CoderControlPlane, annotation};
 use client::{Client, ClientOptions, HttpOptions, HttpTransport};
 use engine::control_plane::{
-    access::{Record, TokenNames},
+    access::{TokenNames, TokenRecord},
     operator_token_secret,
     token_secret::{Contents, TokenSecret},
 };
@@ -45,7 +45,7 @@ impl Kept {
         self.cluster.find("Secret", &operator_token_secret(&self.plane))
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> TokenRecord {
         let found = self.found().unwrap_or_default();
         let text = found["metadata"]["annotations"][annotation::OPERATOR_ACCESS].as_str();
         text.map(|it| serde_json::from_str(it).unwrap()).unwrap_or_default()
@@ -70,7 +70,7 @@ impl Kept {
         self.cluster.set(&secret);
     }
 
-    fn set_record(&self, record: &Record) {
+    fn set_record(&self, record: &TokenRecord) {
         let text = serde_json::to_string(record).unwrap();
         self.edit(|it| it["metadata"]["annotations"][annotation::OPERATOR_ACCESS] = text.into());
     }

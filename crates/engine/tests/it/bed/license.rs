@@ -14,8 +14,8 @@ use client::{
 use engine::control_plane::{
     entitlements::{Entitlement, Summary, Tier},
     license::{
-        self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseView, Observed, Phase,
-        Verdict, verdict,
+        self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView,
+        Observed, Phase, verdict,
     },
 };
 use http::{Method, Request, Response};
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// One pass: what was done, and what the condition says after it.
-    async fn pass(&mut self, declared: &[Declared]) -> (Vec<Done>, Verdict) {
+    async fn pass(&mut self, declared: &[Declared]) -> (Vec<Done>, LicenseVerdict) {
         let deployment = self.client.build_info().await.unwrap().deployment_id;
         let before = Summary::of(&self.client.entitlements().await.unwrap());
         let (live, now) = (self.live().await, Timestamp::now());
@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Passes until nothing is done, and the last word.
-    async fn converge(&mut self, declared: &[Declared]) -> Verdict {
+    async fn converge(&mut self, declared: &[Declared]) -> LicenseVerdict {
         for _ in 0..5 {
             let (done, verdict) = self.pass(declared).await;
             if done.is_empty() {
@@ -265,5 +265,5 @@ async fn an_account_that_may_not_is_forbidden() {
     let client = stage.client.with_token(session).unwrap();
     let error = license::apply(&effect, &declared, &client, &mut stage.record).await.unwrap_err();
     let engine::Trouble::Remote(error) = error else { panic!("{error:?}") };
-    assert_eq!(Verdict::failed(&error).reason, Reason::Forbidden, "{error}");
+    assert_eq!(LicenseVerdict::failed(&error).reason, Reason::Forbidden, "{error}");
 }

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use api::CoderControlPlane;
 use engine::{
     control_plane::{
-        Desired, Facts, KINDS,
+        Desired, KINDS, PlaneFacts,
         children::Deployed,
         desire,
         references::{Source, references},
     },
-    objects::{ChildEffect, FIELD_MANAGER, Key, Live, Planned, Situation, plan},
+    objects::{ChildEffect, FIELD_MANAGER, Key, Live, ObjectsSituation, Planned, plan},
 };
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::Namespace,
@@ -63,7 +63,7 @@ impl Plane {
         let live = self.live().await;
         let plane = self.manifest();
         let desired = self.desired(&live);
-        plan(&Situation { keeper: &plane, children: &desired.children, live: &live, rolled_out: true })
+        plan(&ObjectsSituation { keeper: &plane, children: &desired.children, live: &live, rolled_out: true })
     }
 
     /// Carries out a plan; how many writes that took. Where an object changed meanwhile, another plan is made.
@@ -119,7 +119,7 @@ impl Plane {
         let sources: BTreeMap<_, _> =
             references(&plane.spec).into_iter().map(|it| (it, source.clone())).collect();
         let deployed = deployment.map(|it| Deployed::of(&it.object, &sources));
-        desire(&plane, &Facts { sources, deployed, ..Facts::default() }).unwrap()
+        desire(&plane, &PlaneFacts { sources, deployed, ..PlaneFacts::default() }).unwrap()
     }
 
     fn manifest(&self) -> CoderControlPlane {

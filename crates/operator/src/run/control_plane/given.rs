@@ -4,7 +4,7 @@ use api::Reason;
 use api::{CoderControlPlane, CredentialStatus};
 use engine::control_plane::{
     access::{Lifetime, record::id_of},
-    report::Given,
+    report::SuppliedToken,
 };
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
@@ -25,7 +25,11 @@ pub(in crate::run) struct Heard {
 }
 
 /// How long the token lives that we were given; nothing where it is one of our own.
-pub(super) async fn keep(plane: &CoderControlPlane, proved: &Proved, shared: &Shared) -> Option<Given> {
+pub(super) async fn keep(
+    plane: &CoderControlPlane,
+    proved: &Proved,
+    shared: &Shared,
+) -> Option<SuppliedToken> {
     let (name, now) = (name_of(plane), Timestamp::now());
     let lifetime = match &proved.given {
         Some(token) => Some(lifetime(plane, proved, token, shared).await),
@@ -45,7 +49,7 @@ pub(super) async fn keep(plane: &CoderControlPlane, proved: &Proved, shared: &Sh
             shared.planes.set_heard(&name, Heard { announced: credential.clone(), ..heard });
         }
     }
-    Some(Given { lifetime, credential })
+    Some(SuppliedToken { lifetime, credential })
 }
 
 async fn lifetime(

@@ -5,7 +5,7 @@ use client::{ClientOptions, HttpOptions, HttpTransport};
 use engine::{
     Lookup,
     endpoint::declared,
-    lookup::{Answer, Values},
+    lookup::{LookupAnswer, Values},
 };
 use futures::FutureExt as _;
 use secrecy::SecretString;
@@ -18,12 +18,12 @@ use crate::run::kube_cluster::KubeCluster;
 struct Token(&'static str);
 
 impl Lookup for Token {
-    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, Values> {
+    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, Values> {
         let token = ("token".to_owned(), self.0.as_bytes().to_vec());
         std::future::ready(Ok(Some(Values::new([token])))).boxed()
     }
 
-    fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, CoderControlPlane> {
+    fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
         std::future::ready(Ok(None)).boxed()
     }
 }

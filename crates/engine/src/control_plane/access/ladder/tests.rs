@@ -3,7 +3,7 @@ use super::*;
 /// A deployment with users, and nothing that would let us in.
 fn bare() -> Observed {
     Observed {
-        held: Held::None,
+        held: TokenHeld::None,
         has_users: true,
         may_be_first: false,
         first_user: Standing::NotDeclared,
@@ -16,7 +16,7 @@ fn bare() -> Observed {
 
 fn reason_of(observed: &Observed) -> (Reason, String) {
     match next(observed) {
-        Next::Wait(Blocked { reason, message }) => (reason, message),
+        Rung::Wait(Blocked { reason, message }) => (reason, message),
         other => panic!("{other:?}"),
     }
 }
@@ -28,13 +28,13 @@ fn user(id: u128, username: &str, name: &str) -> User {
     .unwrap()
 }
 
-fn ours(id: Option<u128>) -> Record {
+fn ours(id: Option<u128>) -> TokenRecord {
     let account = OwnAccount {
         username: "coder-operator-1a2b3c4d".to_owned(),
         marker: "k7".to_owned(),
         id: id.map(Uuid::from_u128),
     };
-    Record { account: Some(account), ..Record::default() }
+    TokenRecord { account: Some(account), ..TokenRecord::default() }
 }
 
 const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
@@ -42,37 +42,37 @@ const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 #[test]
 fn a_token_of_ours_is_used_and_nothing_else_is_touched() {
     let observed =
-        Observed { held: Held::Ours, admin: Standing::Available, job: AdminJob::NotStarted, ..bare() };
-    assert_eq!(next(&observed), Next::Use);
+        Observed { held: TokenHeld::Ours, admin: Standing::Available, job: AdminJob::NotStarted, ..bare() };
+    assert_eq!(next(&observed), Rung::Use);
 }
 
 #[test]
 fn the_rungs_come_in_their_order() {
     let mut observed = Observed {
-        held: Held::Others,
+        held: TokenHeld::Others,
         held_token: Standing::Available,
         admin: Standing::Available,
         first_user: Standing::Available,
         job: AdminJob::NotStarted,
         ..bare()
     };
-    assert_eq!(next(&observed), Next::Ask(Source::HeldToken));
+    assert_eq!(next(&observed), Rung::Ask(BorrowedRights::HeldToken));
     observed.held_token = Standing::Refused("no".to_owned());
-    assert_eq!(next(&observed), Next::Ask(Source::Admin));
+    assert_eq!(next(&observed), Rung::Ask(BorrowedRights::Admin));
     observed.admin = Standing::Refused("no".to_owned());
-    assert_eq!(next(&observed), Next::Ask(Source::FirstUser));
+    assert_eq!(next(&observed), Rung::Ask(BorrowedRights::FirstUser));
     observed.first_user = Standing::Refused("no".to_owned());
-    assert_eq!(next(&observed), Next::RunAdminJob);
+    assert_eq!(next(&observed), Rung::RunAdminJob);
     observed.job = AdminJob::Ended;
-    assert_eq!(next(&observed), Next::EnterAfterJob);
+    assert_eq!(next(&observed), Rung::EnterAfterJob);
 }
 
 #[test]
 fn without_users_the_first_one_is_made_and_only_then() {
     let observed = Observed { first_user: Standing::Available, admin: Standing::Available, ..bare() };
-    assert_eq!(next(&observed), Next::Ask(Source::Admin), "there are users: nobody is made");
+    assert_eq!(next(&observed), Rung::Ask(BorrowedRights::Admin), "there are users: nobody is made");
     let observed = Observed { has_users: false, ..observed };
-    assert_eq!(next(&observed), Next::CreateFirstUser);
+    assert_eq!(next(&observed), Rung::CreateFirstUser);
 }
 
 #[test]
@@ -82,18 +82,19 @@ fn a_person_is_not_locked_out_of_setting_up_unless_that_is_wanted() {
     assert_eq!(reason, Reason::NoUsers);
     assert!(message.contains("firstUserSecretRef"), "{message}");
     let observed = Observed { may_be_first: true, ..observed };
-    assert_eq!(next(&observed), Next::RunAdminJob);
+    assert_eq!(next(&observed), Rung::RunAdminJob);
     let without_database = Observed { job: AdminJob::NotPossible, ..observed };
     assert_eq!(reason_of(&without_database).0, Reason::NoUsers, "and nobody is asked for an administrator");
 }
 
 #[test]
 fn the_account_of_coder_k8s_lends_its_rights_though_coder_counts_no_user() {
-    let held = Observed { held: Held::Others, held_token: Standing::Available, may_be_first: true, ..bare() };
+    let held =
+        Observed { held: TokenHeld::Others, held_token: Standing::Available, may_be_first: true, ..bare() };
     let observed = Observed { has_users: false, job: AdminJob::NotStarted, ..held };
-    assert_eq!(next(&observed), Next::Ask(Source::HeldToken));
+    assert_eq!(next(&observed), Rung::Ask(BorrowedRights::HeldToken));
     let observed = Observed { first_user: Standing::Available, ..observed };
-    assert_eq!(next(&observed), Next::CreateFirstUser, "a person who is named comes first");
+    assert_eq!(next(&observed), Rung::CreateFirstUser, "a person who is named comes first");
 }
 
 #[test]
@@ -109,9 +110,9 @@ fn a_name_that_the_job_finds_taken_is_told_as_such() {
 #[test]
 fn our_account_is_made_where_there_is_none_and_entered_where_there_is() {
     let observed = |account| Observed { admin: Standing::Available, account: Some(account), ..bare() };
-    assert_eq!(next(&observed(AccountState::Absent)), Next::CreateAccount(Source::Admin));
+    assert_eq!(next(&observed(AccountState::Absent)), Rung::CreateAccount(BorrowedRights::Admin));
     let id = Uuid::from_u128(3);
-    assert_eq!(next(&observed(AccountState::Ours(id))), Next::MintFor(Source::Admin, id));
+    assert_eq!(next(&observed(AccountState::Ours(id))), Rung::MintFor(BorrowedRights::Admin, id));
 }
 
 #[test]
@@ -155,12 +156,12 @@ fn an_account_is_ours_by_its_id_and_before_that_by_the_word_that_was_written_dow
         AccountState::Ours(Uuid::from_u128(3))
     );
     assert_eq!(recognise(Some(&marked), &ours(Some(4))), AccountState::Others, "made anew by somebody");
-    assert_eq!(recognise(Some(&marked), &Record::default()), AccountState::Others);
+    assert_eq!(recognise(Some(&marked), &TokenRecord::default()), AccountState::Others);
 }
 
 #[test]
 fn a_job_never_asks_for_a_name_that_is_taken_by_an_earlier_account_of_ours() {
-    assert_eq!(username_after(UID, &Record::default()), "coder-operator-1a2b3c4d");
+    assert_eq!(username_after(UID, &TokenRecord::default()), "coder-operator-1a2b3c4d");
     assert_eq!(username_after(UID, &ours(None)), "coder-operator-1a2b3c4d");
     assert_eq!(username_after(UID, &ours(Some(3))), "coder-operator-1a2b3c4d-2");
     let mut record = ours(Some(3));

@@ -1,7 +1,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::control_plane::access::record::Kept;
+use crate::control_plane::access::record::TokenKept;
 
 const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 
@@ -25,13 +25,13 @@ fn token(number: u64, made: i64) -> Token {
     }
 }
 
-fn kept(number: u64, made: i64) -> Record {
-    let token = Kept { name: names().nth(number), minted_at: at(made), expires_at: at(made + 24) };
-    Record { token: Some(token), ..Record::default() }
+fn kept(number: u64, made: i64) -> TokenRecord {
+    let token = TokenKept { name: names().nth(number), minted_at: at(made), expires_at: at(made + 24) };
+    TokenRecord { token: Some(token), ..TokenRecord::default() }
 }
 
-fn decide(record: &Record, held: Option<&str>, listed: &[Token], now: Timestamp) -> TokenPlan {
-    plan(&Situation { names: &names(), record, held, listed, now })
+fn decide(record: &TokenRecord, held: Option<&str>, listed: &[Token], now: Timestamp) -> TokenPlan {
+    plan(&TokenSituation { names: &names(), record, held, listed, now })
 }
 
 fn revoke(number: u64) -> TokenStep {
@@ -59,7 +59,7 @@ fn names_are_of_one_control_plane_and_counted() {
 
 #[test]
 fn without_a_token_the_first_one_is_minted_after_its_name_is_written_down() {
-    assert_eq!(decide(&Record::default(), None, &[], at(0)).steps, renewal(1, &[]));
+    assert_eq!(decide(&TokenRecord::default(), None, &[], at(0)).steps, renewal(1, &[]));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_token_before_stays_for_the_passes_that_began_with_it_and_then_goes() {
 
 #[test]
 fn a_token_that_was_minted_and_lost_goes_and_its_name_is_not_used_again() {
-    let crashed = Record { minting: Some(names().nth(2)), ..kept(1, 0) };
+    let crashed = TokenRecord { minting: Some(names().nth(2)), ..kept(1, 0) };
     let listed = [token(1, 0), token(2, 12)];
     assert_eq!(decide(&crashed, Some("id1"), &listed, at(12)).steps, renewal(3, &[2]));
     let not_listed_yet = decide(&crashed, Some("id1"), &listed[..1], at(12)).steps;
@@ -103,8 +103,8 @@ fn what_others_minted_is_never_revoked() {
     let other = Token { token_name: "ci".to_owned(), id: "ci".to_owned(), ..token(7, 0) };
     let listed = [other, token(1, 0), token(2, 12)];
     assert_eq!(decide(&kept(2, 12), Some("id2"), &listed, at(13)).steps, [revoke(1)]);
-    assert_eq!(decide(&Record::default(), None, &listed, at(13)).steps, renewal(3, &[1, 2]));
-    let end = plan_end(&Situation {
+    assert_eq!(decide(&TokenRecord::default(), None, &listed, at(13)).steps, renewal(3, &[1, 2]));
+    let end = plan_end(&TokenSituation {
         names: &names(),
         record: &kept(2, 12),
         held: Some("id2"),
@@ -117,9 +117,9 @@ fn what_others_minted_is_never_revoked() {
 #[test]
 fn a_lost_record_is_made_up_for_by_what_coderd_lists() {
     let listed = [token(4, 0)];
-    assert_eq!(decide(&Record::default(), Some("id4"), &listed, at(11)).steps, []);
-    assert_eq!(decide(&Record::default(), Some("id4"), &listed, at(12)).steps, renewal(5, &[]));
-    assert_eq!(decide(&Record::default(), None, &listed, at(1)).steps, renewal(5, &[4]));
+    assert_eq!(decide(&TokenRecord::default(), Some("id4"), &listed, at(11)).steps, []);
+    assert_eq!(decide(&TokenRecord::default(), Some("id4"), &listed, at(12)).steps, renewal(5, &[]));
+    assert_eq!(decide(&TokenRecord::default(), None, &listed, at(1)).steps, renewal(5, &[4]));
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn where_tokens_live_for_a_minute_they_do_not_pile_up() {
         expires_at: second(made + 60),
         ..token(number, 0)
     };
-    let kept = Kept { name: names().nth(2), minted_at: second(30), expires_at: second(90) };
-    let record = Record { token: Some(kept), ..Record::default() };
+    let kept = TokenKept { name: names().nth(2), minted_at: second(30), expires_at: second(90) };
+    let record = TokenRecord { token: Some(kept), ..TokenRecord::default() };
     let listed = [minute(1, 0), minute(2, 30)];
     assert_eq!(decide(&record, Some("id2"), &listed, second(44)).steps, []);
     assert_eq!(decide(&record, Some("id2"), &listed, second(45)).steps, [revoke(1)]);
@@ -150,7 +150,7 @@ fn where_tokens_live_for_a_minute_they_do_not_pile_up() {
 
 #[test]
 fn what_was_begun_is_brought_to_its_end_whatever_the_clock_says() {
-    let begun = Record { minting: Some(names().nth(2)), ..kept(1, 0) };
+    let begun = TokenRecord { minting: Some(names().nth(2)), ..kept(1, 0) };
     let listed = [token(1, 0), token(2, 1)];
     assert_eq!(decide(&begun, Some("id1"), &listed, at(1)).steps, renewal(3, &[2]));
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::control_plane::references::{Reference, Source};
+use crate::control_plane::references::{Source, SourceRef};
 
 const DATABASE: &str = "CODER_PG_CONNECTION_URL";
 
@@ -12,7 +12,7 @@ fn plane(spec: &Value) -> CoderControlPlane {
 }
 
 fn job(spec: &Value) -> Value {
-    serde_json::to_value(desire(&plane(spec), &Facts::default()).unwrap().unwrap()).unwrap()
+    serde_json::to_value(desire(&plane(spec), &PlaneFacts::default()).unwrap().unwrap()).unwrap()
 }
 
 fn with_database(more: &Value) -> Value {
@@ -87,8 +87,8 @@ fn a_database_that_is_named_in_an_argument_is_named_to_the_command() {
 
 #[test]
 fn without_a_database_there_is_none_and_an_older_image_is_not_run() {
-    assert_eq!(desire(&plane(&json!({"image": "coder:v2.36.0"})), &Facts::default()).unwrap(), None);
-    let newer = Facts { database_version: Some("v2.37.0".to_owned()), ..Facts::default() };
+    assert_eq!(desire(&plane(&json!({"image": "coder:v2.36.0"})), &PlaneFacts::default()).unwrap(), None);
+    let newer = PlaneFacts { database_version: Some("v2.37.0".to_owned()), ..PlaneFacts::default() };
     let refused = desire(&plane(&with_database(&json!({}))), &newer).unwrap_err();
     assert_eq!(refused.reason, api::Reason::DowngradeRefused);
 }
@@ -98,8 +98,8 @@ fn a_job_is_outdated_when_what_it_would_read_is_another() {
     let plane = plane(&with_database(&json!({})));
     let with = |fingerprint: &str| {
         let source = Source { fingerprint: fingerprint.to_owned(), ..Source::default() };
-        let sources = [(Reference::Secret("coder-db".to_owned()), source)].into();
-        desire(&plane, &Facts { sources, ..Facts::default() }).unwrap().unwrap()
+        let sources = [(SourceRef::Secret("coder-db".to_owned()), source)].into();
+        desire(&plane, &PlaneFacts { sources, ..PlaneFacts::default() }).unwrap().unwrap()
     };
     assert!(is_current(&with("1"), &with("1")));
     assert!(!is_current(&with("1"), &with("2")));

@@ -8,11 +8,11 @@ fn plane(spec: &Value) -> CoderControlPlane {
     .unwrap()
 }
 
-fn secret_with(name: &str, keys: &[&str], blank: &[&str]) -> BTreeMap<Reference, Source> {
+fn secret_with(name: &str, keys: &[&str], blank: &[&str]) -> BTreeMap<SourceRef, Source> {
     let owned = |keys: &[&str]| keys.iter().map(|it| (*it).to_owned()).collect();
     let fingerprint = format!("{keys:?} {blank:?}");
     let source = Source { keys: owned(keys), blank: owned(blank), fingerprint };
-    [(Reference::Secret(name.to_owned()), source)].into()
+    [(SourceRef::Secret(name.to_owned()), source)].into()
 }
 
 fn deployment(container: &Value) -> Value {
@@ -27,10 +27,10 @@ fn by_secret() -> Value {
 fn refusal(
     spec: &Value,
     live: &Value,
-    sources: BTreeMap<Reference, Source>,
+    sources: BTreeMap<SourceRef, Source>,
 ) -> Option<(&'static str, String)> {
     let deployed = Some(Deployed::of(live, &sources));
-    let desired = desire(&plane(spec), &Facts { sources, deployed, ..Facts::default() }).unwrap();
+    let desired = desire(&plane(spec), &PlaneFacts { sources, deployed, ..PlaneFacts::default() }).unwrap();
     let has_deployment = desired.children.iter().any(|it| it.key.kind == "Deployment");
     let reasons = [Reason::DatabaseRemovalRefused, Reason::SecretNotFound];
     let refused = desired.notices.into_iter().find(|it| reasons.contains(&it.reason));
@@ -80,8 +80,8 @@ fn deployment_with_a_database_is_not_rolled_onto_none() {
 }
 
 /// The Deployment that is applied for a manifest.
-fn applied(spec: &Value, sources: BTreeMap<Reference, Source>) -> Value {
-    let children = desire(&plane(spec), &Facts { sources, ..Facts::default() }).unwrap().children;
+fn applied(spec: &Value, sources: BTreeMap<SourceRef, Source>) -> Value {
+    let children = desire(&plane(spec), &PlaneFacts { sources, ..PlaneFacts::default() }).unwrap().children;
     children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object
 }
 
@@ -170,7 +170,7 @@ fn deployment_without_a_database_is_rolled_as_before() {
 fn declared_secret_becomes_the_variable_and_must_have_a_value() {
     let spec = json!({"database": by_secret()});
     let there = secret_with("db", &["url"], &[]);
-    let facts = Facts { sources: there.clone(), ..Facts::default() };
+    let facts = PlaneFacts { sources: there.clone(), ..PlaneFacts::default() };
     let children = desire(&plane(&spec), &facts).unwrap().children;
     let deployment = children.into_iter().find(|it| it.key.kind == "Deployment").unwrap().object;
     let variables =
@@ -194,15 +194,15 @@ fn declared_secret_becomes_the_variable_and_must_have_a_value() {
 fn database_that_is_declared_twice_is_invalid() {
     let spec =
         json!({"database": by_secret(), "extraEnv": [{"name": DATABASE_URL, "value": "postgres://x"}]});
-    let invalid = desire(&plane(&spec), &Facts::default()).unwrap_err();
+    let invalid = desire(&plane(&spec), &PlaneFacts::default()).unwrap_err();
     assert_eq!(invalid.field, "spec.database");
     assert!(invalid.message.contains("remove one of them"), "{}", invalid.message);
 }
 
 #[test]
 fn absence_of_a_database_is_reported() {
-    let is_absent = |spec: Value, sources: BTreeMap<Reference, Source>| {
-        let facts = Facts { sources, ..Facts::default() };
+    let is_absent = |spec: Value, sources: BTreeMap<SourceRef, Source>| {
+        let facts = PlaneFacts { sources, ..PlaneFacts::default() };
         desire(&plane(&spec), &facts).unwrap().notices.iter().any(|it| it.reason == api::Reason::NoDatabase)
     };
     let none = BTreeMap::new;

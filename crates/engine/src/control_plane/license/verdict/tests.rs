@@ -22,7 +22,7 @@ fn judge(
     live: &[&Value],
     record: &LicenseRecord,
     in_effect: Option<&Summary>,
-) -> Verdict {
+) -> LicenseVerdict {
     let live: Vec<License> = live
         .iter()
         .map(|claims| License {
@@ -100,7 +100,8 @@ fn a_licence_that_was_taken_and_has_no_effect_is_not_green() {
 
 #[test]
 fn what_has_to_come_first_is_pending() {
-    let status = |it: &Obstacle| (Verdict::obstacle(it).status, Verdict::obstacle(it).reason.as_str());
+    let status =
+        |it: &Obstacle| (LicenseVerdict::obstacle(it).status, LicenseVerdict::obstacle(it).reason.as_str());
     assert_eq!(status(&Obstacle::NotDeclared), (None, "Pending"));
     assert_eq!(status(&Obstacle::NotReady), (Some(false), "Pending"));
     assert_eq!(status(&Obstacle::NoAccess), (Some(false), "Pending"));

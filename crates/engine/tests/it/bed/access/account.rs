@@ -4,7 +4,7 @@ use client::{Client, users::ME};
 use engine::{
     Trouble,
     control_plane::{
-        access::{Account, Entrance, Granted, Record},
+        access::{Account, Entrance, Granted, TokenRecord},
         token_secret::Contents,
     },
 };
@@ -105,9 +105,9 @@ async fn a_token_of_another_deployment_is_not_sent_and_another_one_is_minted() {
     let (stage, other) = tokio::join!(Stage::set(), Stage::set());
     let now = Timestamp::now();
     other.pass(now).await.unwrap();
-    let Record { deployment_id, token, .. } = other.secret.record();
+    let TokenRecord { deployment_id, token, .. } = other.secret.record();
     stage.secret.set_token(other.secret.token());
-    stage.secret.set_record(&Record { deployment_id, token, ..Record::default() });
+    stage.secret.set_record(&TokenRecord { deployment_id, token, ..TokenRecord::default() });
     stage.pass(now).await.unwrap();
     assert_ne!(stage.secret.id(), other.secret.id());
     assert_eq!(stage.tokens().await, ["coder-operator-0f0e0d0c-2"]);

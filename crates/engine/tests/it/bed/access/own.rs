@@ -12,8 +12,8 @@ use engine::{
     Trouble,
     control_plane::{
         access::{
-            Account, AdminCredentials, Climbed, FirstUser, Given, Granted, Job, Ladder, Left, OwnAccount,
-            Record,
+            Account, AdminCredentials, Climbed, FirstUser, FromSecret, Granted, Job, Ladder, Left,
+            OwnAccount, TokenRecord,
         },
         token_secret::Contents,
     },
@@ -37,8 +37,8 @@ const NAME: &str = "coder-operator-0f0e0d0c";
 struct Stage {
     client: Client,
     secret: Kept,
-    first_user: Given<FirstUser>,
-    admin: Given<AdminCredentials>,
+    first_user: FromSecret<FirstUser>,
+    admin: FromSecret<AdminCredentials>,
     job: Job,
     may_be_first: bool,
 }
@@ -48,8 +48,8 @@ impl Stage {
         Self {
             client: anonymous(url),
             secret: Kept::default(),
-            first_user: Given::NotDeclared,
-            admin: Given::NotDeclared,
+            first_user: FromSecret::NotDeclared,
+            admin: FromSecret::NotDeclared,
             job: Job::NotPossible,
             may_be_first: false,
         }
@@ -60,7 +60,7 @@ impl Stage {
         let coderd = testbed::shared().unwrap().coderd(flavour).await.unwrap();
         let password = SecretString::from(coderd.password.clone());
         let account = Account { email: FIRST_USER_EMAIL.to_owned(), password };
-        let admin = Given::There(AdminCredentials::Password(account));
+        let admin = FromSecret::There(AdminCredentials::Password(account));
         (Self { admin, ..Self::at(&coderd.owner.url) }, coderd)
     }
 
@@ -134,7 +134,7 @@ async fn a_fresh_deployment_gets_its_owner_and_we_an_account_and_a_token_that_wo
     assert!(!stage.client.has_users().await.unwrap(), "and nobody was made");
     let password = SecretString::from(format!("Human-{}", Uuid::new_v4()));
     let (email, username) = ("human@bed.test".to_owned(), "human".to_owned());
-    stage.first_user = Given::There(FirstUser { email, username, password: password.clone() });
+    stage.first_user = FromSecret::There(FirstUser { email, username, password: password.clone() });
 
     let granted = stage.granted(Timestamp::now()).await;
     assert_eq!(granted.user.username, NAME);
@@ -151,7 +151,7 @@ async fn admin_credentials_are_used_once() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     let now = Timestamp::now();
     stage.granted(now).await;
-    stage.admin = Given::Missing("there is no Secret coder-break-glass".to_owned());
+    stage.admin = FromSecret::Missing("there is no Secret coder-break-glass".to_owned());
     let first = stage.secret.token().unwrap();
     stage.granted(later(now, 12)).await;
     stage.granted(later(now, 13)).await;
@@ -211,7 +211,7 @@ async fn a_token_that_was_minted_and_never_stored_is_gone_in_the_end() {
     let name = "coder-operator-0f0e0d0c-2".to_owned();
     let lost = CreateToken { token_name: Some(name.clone()), ..CreateToken::default() };
     owner.create_token(&id.to_string(), &lost).await.unwrap();
-    stage.secret.set_record(&Record { minting: Some(name), ..stage.secret.record() });
+    stage.secret.set_record(&TokenRecord { minting: Some(name), ..stage.secret.record() });
     stage.granted(later(now, 12)).await;
     stage.granted(later(now, 13)).await;
     assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-3"]);
@@ -233,7 +233,7 @@ async fn a_lost_record_is_found_again_through_the_token() {
     let (stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     let id = stage.granted(Timestamp::now()).await.user.id;
     let before = stage.secret.id();
-    stage.secret.set_record(&Record::default());
+    stage.secret.set_record(&TokenRecord::default());
     assert_eq!(stage.granted(Timestamp::now()).await.user.id, id);
     assert_eq!(stage.secret.id(), before, "nothing had to be minted");
     assert_eq!(stage.end().await, Left::default());
@@ -255,7 +255,7 @@ async fn a_token_of_another_account_is_used_once_and_coder_k8s_one_is_revoked() 
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
     write_into_tables(&coderd.database).await;
     stage.secret.set_token(Some(SecretString::from(token())));
-    stage.admin = Given::NotDeclared;
+    stage.admin = FromSecret::NotDeclared;
     let granted = stage.granted(Timestamp::now()).await;
     assert_eq!(granted.user.username, NAME);
     stage.granted(Timestamp::now()).await;
@@ -297,13 +297,13 @@ async fn the_token_of_coder_k8s_goes_also_when_another_way_let_us_in() {
     stage.granted(Timestamp::now()).await;
     assert_eq!(stage.coder_k8s().await, Some(Class::SignedOut));
     assert_eq!(stage.tokens(&owner).await, ["coder-operator-0f0e0d0c-1"]);
-    stage.admin = Given::NotDeclared;
+    stage.admin = FromSecret::NotDeclared;
 }
 
 #[tokio::test]
 async fn a_job_that_failed_after_it_made_our_account_lets_us_in_and_a_crash_leaves_one_token() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
-    stage.admin = Given::NotDeclared;
+    stage.admin = FromSecret::NotDeclared;
     let password = SecretString::from(format!("Job-{}", Uuid::new_v4()));
     let account = Account { email: format!("{NAME}@coder-operator.invalid"), password: password.clone() };
     stage.job = Job::Failed("the node went away".to_owned(), account.clone());
@@ -326,7 +326,7 @@ async fn a_job_that_failed_after_it_made_our_account_lets_us_in_and_a_crash_leav
 #[tokio::test]
 async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
     let (mut stage, coderd) = Stage::with_admin(Flavour::Shipped).await;
-    stage.admin = Given::NotDeclared;
+    stage.admin = FromSecret::NotDeclared;
     assert_eq!(stage.reason().await.0, "NoCredentials");
     for number in ["", "-2"] {
         stage.job = Job::NotStarted;
@@ -375,7 +375,7 @@ async fn giving_up_access_deletes_our_account_where_somebody_lends_us_the_right(
 
     stage.secret.set_token(None);
     stage.granted(Timestamp::now()).await;
-    stage.admin = Given::NotDeclared;
+    stage.admin = FromSecret::NotDeclared;
     let left = stage.end().await;
     assert!(left.items[0].contains(NAME), "{left:?}");
     assert_eq!(stage.tokens(&owner(&stage.client, &coderd)).await, [] as [String; 0]);

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use client::{Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError};
-use engine::control_plane::access::{Account, Climbed, Former, Given, Job, Left, Record};
+use engine::control_plane::access::{Account, Climbed, Former, FromSecret, Job, Left, TokenRecord};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -57,7 +57,7 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
     let (url, transport) = (coderd.owner.url.parse().unwrap(), Arc::clone(&refusing) as Arc<dyn Transport>);
     stage.client = Client::new(ClientOptions { url, token: None, transport }).unwrap();
     let owner = owner(&stage.client, &coderd);
-    let admin = std::mem::replace(&mut stage.admin, Given::NotDeclared);
+    let admin = std::mem::replace(&mut stage.admin, FromSecret::NotDeclared);
     enter_by_job(&mut stage, &coderd.database).await;
     let first = owner.user(NAME).await.unwrap();
     owner.delete_token(NAME, &stage.secret.id().unwrap()).await.unwrap();
@@ -70,7 +70,7 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
         // A token that is gone does not wait for it.
         let token = Former { token: Some("0123456789".to_owned()), ..before.clone() };
         let former = [stage.secret.record().former, vec![token]].concat();
-        stage.secret.set_record(&Record { former, ..stage.secret.record() });
+        stage.secret.set_record(&TokenRecord { former, ..stage.secret.record() });
         let now = Timestamp::now();
         let granted = stage.granted(now).await;
         assert_eq!(granted.user.username, format!("{NAME}-2"), "{status}");
@@ -83,14 +83,14 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
     assert_eq!(owner.user_named(NAME).await.unwrap().map(|it| it.id), Some(first.id));
 
     // Access is given up all the same, and the account is named, whether somebody lends us rights for it or not.
-    for lent in [admin, Given::NotDeclared] {
+    for lent in [admin, FromSecret::NotDeclared] {
         refusing.1.store(409, Ordering::Relaxed);
         let kept = stage.secret.record();
         stage.admin = lent;
         let Left { items } = stage.end().await;
         assert!(items.iter().any(|it| it.contains(&first.id.to_string())), "{items:?}");
 
-        stage.admin = Given::NotDeclared;
+        stage.admin = FromSecret::NotDeclared;
         stage.secret.set_record(&kept);
         stage.secret.set_token(None);
         enter_by_job(&mut stage, &coderd.database).await;
