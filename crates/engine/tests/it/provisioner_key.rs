@@ -274,7 +274,7 @@ async fn without_a_cluster_it_says_where_it_belongs_and_asks_for_nothing() {
         panic!("{:?}", assessment.verdict)
     };
     assert_eq!(waiting.reason, api::Reason::NeedsCluster);
-    assert!(waiting.message.contains("apply the manifest to a cluster"), "{}", waiting.message);
+    assert!(waiting.message.contains("set KUBECONFIG"), "{}", waiting.message);
     assert!(!scene.sheet.asked().iter().any(|it| it.contains("provisionerkeys")));
 }
 
