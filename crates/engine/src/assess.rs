@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
     kind::{Aside, Kind},
-    objects::Live,
+    object::Live,
     outcome::{Invalid, Outcome, Trouble},
     plan::{Plan, PlanView},
     provisioner_keys::Holder,

@@ -8,7 +8,6 @@
 //! Names, labels and finalizers are those of coder-k8s, so that what it installed is taken over where it stands.
 
 pub mod access;
-pub mod address;
 pub mod children;
 pub mod cleanup;
 pub mod entitlements;
@@ -17,7 +16,6 @@ pub mod identity;
 mod keeper;
 pub mod license;
 mod names;
-pub mod references;
 pub mod report;
 pub mod subject;
 pub mod token_secret;

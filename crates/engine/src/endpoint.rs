@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use crate::{
-    control_plane::address,
+    address,
     lookup::{self, Lookup, Values},
     outcome::Blocked,
 };

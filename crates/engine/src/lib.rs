@@ -9,6 +9,7 @@
 //!
 //! Entry points: [`Object::assess`] and [`Object::carry_out`] for one manifest, [`kinds::subject`] for its kind.
 
+pub mod address;
 pub mod assess;
 pub mod conditions;
 pub mod contention;
@@ -22,15 +23,16 @@ pub mod kind;
 pub mod kinds;
 pub mod lookup;
 mod names;
+pub mod object;
 pub mod objects;
 pub mod outcome;
-pub mod own_secrets;
 pub mod ownership;
 pub mod plan;
 pub mod ports;
 pub mod provisioner;
 pub mod provisioner_keys;
 pub mod rbac;
+pub mod references;
 pub mod remote_name;
 mod short;
 pub mod status;
@@ -45,5 +47,6 @@ pub use lookup::Lookup;
 pub use outcome::{Blocked, Invalid, Outcome, Trouble};
 pub use plan::{Action, Change, Impact, Plan, PlanView, Step};
 pub use ports::Cluster;
+pub use provisioner_keys::own_secrets;
 pub use remote_name::RemoteName;
 pub use world::{Freshness, World};

@@ -19,16 +19,20 @@ mod prune;
 mod quantity;
 pub mod rollout;
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use crate::object::{Key, Live};
 pub use keep::{
     Comparison, Kept, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
 };
-pub use plan::{ChildEffect, Live, ObjectsSituation, Planned, plan};
+pub use plan::{ChildEffect, ObjectsSituation, Planned, plan};
+
+/// The Role that gives the operator rights in a namespace that takes workspaces.
+pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";
 
 /// The manager of every field that we apply. One name for all of them, for ever: the fields of another one would stay
 /// when they are no longer declared.
@@ -74,40 +78,6 @@ pub struct Child {
     pub object: Value,
     /// What it is for, in words.
     pub reason: &'static str,
-}
-
-/// Which object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// As `apps/v1`.
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Key {
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
-        Self { api_version, kind, namespace, name }
-    }
-
-    /// The key of an object as the API server has it. Items of a typed list have no kind, so whoever lists fills that in.
-    pub fn of(object: &Value) -> Option<Self> {
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
-        Some(Self::new(
-            text("/apiVersion")?,
-            text("/kind")?,
-            text("/metadata/namespace")?,
-            text("/metadata/name")?,
-        ))
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
 }
 
 /// A typed object as a child.

@@ -20,7 +20,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::objects::{Key, Live};
+use crate::object::{Key, Live};
 
 /// What a cluster answers.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ClusterError>>;

@@ -27,6 +27,7 @@ pub mod memory;
 pub mod mirror;
 pub mod names;
 pub mod own;
+pub mod own_secrets;
 pub mod record;
 pub mod secrets;
 pub mod situation;

@@ -21,19 +21,16 @@ use k8s_openapi::{api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{
-    names,
-    references::{self, Source, SourceRef},
-    version,
-};
+use super::{names, version};
 use crate::{
     objects::{Child, Keeper as _, child, unless_empty},
     outcome::{Blocked, Invalid},
+    references::{self, Source, SourceRef},
 };
 
 pub use database::sources_of_deployment;
 pub(crate) use rbac::workspace_rules;
-pub use rbac::{WORKSPACES_ROLE, check_rule, consents};
+pub use rbac::{check_rule, consents};
 pub(super) use service_account::name as service_account_name;
 
 /// What is known of the cluster.

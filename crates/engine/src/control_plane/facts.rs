@@ -11,14 +11,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     children::{Deployed, PlaneFacts, consents, sources_of_deployment},
-    references::{Source, SourceRef, references},
     token_secret::{FingerprintKeys, fingerprint_key, read_fingerprint_key},
 };
 use crate::{
     lookup::InCluster,
-    objects::Live,
+    object::Live,
     outcome::Blocked,
     ports::{Cluster, ClusterError, Reading},
+    references::{Source, SourceRef, references},
 };
 
 /// What the objects of control planes are made with.

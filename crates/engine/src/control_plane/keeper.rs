@@ -8,7 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt as _;
 
 use super::{children::service_account_name, names};
-use crate::objects::{Keeper, Key, owner_of};
+use crate::{
+    object::Key,
+    objects::{Keeper, owner_of},
+};
 
 impl Keeper for CoderControlPlane {
     fn owner(&self) -> OwnerReference {

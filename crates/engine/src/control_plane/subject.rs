@@ -12,7 +12,7 @@ use crate::{
     assess::{Assessment, Reference, Report, Runner, Subject, Verdict, settle_in},
     decide::{Contact, Door, Situation, decide},
     kind::Aside,
-    objects::Live,
+    object::Live,
     outcome::{Invalid, Outcome},
     world::{Promises, World},
 };

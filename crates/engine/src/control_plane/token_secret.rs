@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{access::TokenRecord, names::operator_token_secret, report::TOKEN_KEY as TOKEN};
 use crate::{
-    objects::Key,
+    object::Key,
     outcome::Blocked,
     ports::{Cluster, ClusterError, Reading},
 };

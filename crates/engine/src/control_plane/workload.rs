@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     held_back::{self, Changes, HeldBack, masked},
-    objects::{self, ChildEffect, Comparison, Kept, Key, Live, Planned, Run, rollout::Rollout},
+    object::{Key, Live},
+    objects::{self, ChildEffect, Comparison, Kept, Planned, Run, rollout::Rollout},
     outcome::Blocked,
     plan::{Plan, PlanView},
     ports::{Cluster, ClusterError, Event, Reading},

@@ -7,9 +7,11 @@ use api::{CoderControlPlane, Reason};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{KINDS, children::WORKSPACES_ROLE, cleanup::Cleanup, names::workspace_selector};
+use super::{KINDS, cleanup::Cleanup, names::workspace_selector};
 use crate::{
-    objects::{ChildEffect, Key, Live, ObjectsSituation, plan},
+    object::{Key, Live},
+    objects::WORKSPACES_ROLE,
+    objects::{ChildEffect, ObjectsSituation, plan},
     outcome::Blocked,
     ports::{Cluster, ClusterError, Only},
 };

@@ -19,11 +19,11 @@ use super::{
     rollout::{Rollout, RolloutSeen, rollout},
 };
 use crate::{
-    control_plane::children::WORKSPACES_ROLE,
+    objects::WORKSPACES_ROLE,
     outcome::Blocked,
-    own_secrets::{self, RefusedSecret},
     plan::{Action, Plan, Step},
     ports::{Cluster, ClusterError, Event, Only, Reading, Write},
+    provisioner_keys::own_secrets::{self, RefusedSecret},
 };
 
 /// What should be, and what is.

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use url::form_urlencoded;
 
 use super::crash::{crash, lives};
-use crate::control_plane::references::{SourceRef, of_source, of_variable, of_volume};
+use crate::references::{SourceRef, of_source, of_variable, of_volume};
 
 /// How many lines are asked for: the very last ones may be empty.
 pub const LINES: i64 = 10;

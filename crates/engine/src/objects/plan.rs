@@ -1,10 +1,7 @@
 //! From what should be and what is to steps. A manifest whose objects are as declared has none.
 
-use std::fmt;
-
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 
 use super::{
@@ -14,8 +11,11 @@ use super::{
     ownership::{Ownership, holder},
     prune::{Going, going},
 };
-use crate::outcome::Blocked;
-use crate::plan::{Action, Change, Impact, Plan, Step};
+use crate::{
+    object::Live,
+    outcome::Blocked,
+    plan::{Action, Change, Impact, Plan, Step},
+};
 
 /// The number of pods, which is an autoscaler's when it is not declared.
 const REPLICAS: &[&str] = &["spec", "replicas"];
@@ -32,14 +32,6 @@ pub enum ChildEffect {
     Release { key: Key, object: Value },
     /// A deletion of this very object, in this version, and no later one of its name.
     Delete { key: Key, uid: String, version: Option<String> },
-}
-
-/// An object as the API server has it, `managedFields` included: without them everything would look like somebody else's.
-#[derive(Clone)]
-pub struct Live {
-    pub key: Key,
-    pub object: Value,
-    metadata: ObjectMeta,
 }
 
 /// What a plan is made of.
@@ -73,40 +65,6 @@ impl ChildEffect {
     }
 }
 
-impl fmt::Debug for Live {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It may be a Secret.
-        write!(formatter, "{} in version {:?}", self.key, self.metadata.resource_version)
-    }
-}
-
-impl Live {
-    pub fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    /// An object of a list or a watch, which does not say what it is.
-    pub fn of(mut object: DynamicObject, resource: &ApiResource) -> Option<Self> {
-        let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
-        object.types = Some(TypeMeta { api_version, kind });
-        Self::new(serde_json::to_value(object).ok()?)
-    }
-
-    /// An object of a known type.
-    pub fn typed<K: kube::Resource<DynamicType = ()> + serde::Serialize>(object: &K) -> Option<Self> {
-        let mut value = serde_json::to_value(object).ok()?;
-        value["apiVersion"] = K::api_version(&()).into();
-        value["kind"] = K::kind(&()).into();
-        Self::new(value)
-    }
-
-    /// Reads an object; nothing when it is none.
-    pub fn new(object: Value) -> Option<Self> {
-        let metadata = serde_json::from_value(object.get("metadata")?.clone()).ok()?;
-        Some(Self { key: Key::of(&object)?, object, metadata })
-    }
-}
-
 /// The steps from what is to what should be.
 pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
     let ObjectsSituation { keeper, children, live, rolled_out } = situation;
@@ -118,7 +76,7 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
             continue;
         }
         let found = live.iter().find(|it| it.key == child.key);
-        match holder(*keeper, &child.key, found.map(|it| &it.metadata)) {
+        match holder(*keeper, &child.key, found.map(|it| it.metadata())) {
             Ownership::Free => planned.plan.steps.push(creation(child)),
             Ownership::Ours | Ownership::Predecessors => {
                 planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
@@ -135,7 +93,7 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
     }
     let declared: Vec<&Key> = children.iter().map(|it| &it.key).collect();
     for it in *live {
-        let going = going(*keeper, &declared, &it.key, &it.metadata, *rolled_out);
+        let going = going(*keeper, &declared, &it.key, it.metadata(), *rolled_out);
         planned.plan.steps.extend(going.map(|going| removal(it, going)).unwrap_or_default());
     }
     planned
@@ -153,7 +111,7 @@ fn creation(child: &Child) -> Step<ChildEffect> {
 
 fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEffect>> {
     let key = &child.key;
-    let entries = live.metadata.managed_fields.clone().unwrap_or_default();
+    let entries = live.metadata().managed_fields.clone().unwrap_or_default();
     let leaves_replicas = key.kind == "Deployment" && keeper.leaves_replicas();
     let migrated = migrate::migrate(&entries, if leaves_replicas { &[REPLICAS] } else { &[] });
     let mut steps = Vec::new();
@@ -175,7 +133,7 @@ fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEff
         changes,
         effect: ChildEffect::Apply {
             key: key.clone(),
-            object: over(&child.object, &live.metadata, is_migrated),
+            object: over(&child.object, live.metadata(), is_migrated),
         },
     });
     steps
@@ -200,7 +158,7 @@ fn migration(live: &Live, migrated: &[ManagedFieldsEntry]) -> Step<ChildEffect> 
         impact: Impact::Safe,
         reason: format!("the fields of {key} get another manager and keep their values"),
         changes: vec![Change::new(&field, Value::Null, super::FIELD_MANAGER)],
-        effect: ChildEffect::Migrate { key: key.clone(), patch: migrate::patch(&live.metadata, migrated) },
+        effect: ChildEffect::Migrate { key: key.clone(), patch: migrate::patch(live.metadata(), migrated) },
     }
 }
 
@@ -221,18 +179,18 @@ fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
         Going::Later => Vec::new(),
         Going::Delete => deletion(live).into_iter().collect(),
         Going::Release => {
-            let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
+            let entries = live.metadata().managed_fields.as_deref().unwrap_or_default();
             let migrated = migrate::migrate(entries, &[]);
             let first = migrated.map(|migrated| migration(live, &migrated));
             let is_migrated = first.is_some();
-            let release = release(&live.key, |it| over(it, &live.metadata, is_migrated));
+            let release = release(&live.key, |it| over(it, live.metadata(), is_migrated));
             first.into_iter().chain([release]).collect()
         }
     }
 }
 
 fn deletion(live: &Live) -> Option<Step<ChildEffect>> {
-    let (key, uid) = (&live.key, live.metadata.uid.clone()?);
+    let (key, uid) = (&live.key, live.metadata().uid.clone()?);
     Some(Step {
         action: Action::Delete,
         // Nobody reaches Coder by a way that is gone, and no workspace is made where nobody may.
@@ -242,7 +200,7 @@ fn deletion(live: &Live) -> Option<Step<ChildEffect>> {
         effect: ChildEffect::Delete {
             key: key.clone(),
             uid,
-            version: live.metadata.resource_version.clone(),
+            version: live.metadata().resource_version.clone(),
         },
     })
 }

@@ -7,7 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
 use super::names;
-use crate::objects::{Keeper, Key, owner_of};
+use crate::{
+    object::Key,
+    objects::{Keeper, owner_of},
+};
 
 impl Keeper for CoderProvisioner {
     fn owner(&self) -> OwnerReference {
@@ -35,7 +38,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::objects::{Child, ChildEffect, Live, ObjectsSituation, plan};
+    use crate::{
+        object::Live,
+        objects::{Child, ChildEffect, ObjectsSituation, plan},
+    };
 
     fn deployment(name: &str, uid: &str) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "platform", "uid": "9",

@@ -8,7 +8,7 @@ use super::{
     report::{Findings, Stage},
 };
 use crate::{
-    control_plane::address,
+    address,
     outcome::{Blocked, Trouble},
     world::World,
 };

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     held_back::HeldBack,
-    objects::Live,
+    object::Live,
     outcome::{Blocked, Trouble},
     plan::Plan,
     ports::{Cluster, ClusterError, Event},

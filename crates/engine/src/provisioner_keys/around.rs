@@ -18,7 +18,7 @@ use super::{
     record::{Held, Record, Retiring},
 };
 use crate::{
-    objects::Live,
+    object::Live,
     outcome::{Blocked, Trouble},
     ports::{ClusterError, Event, Reading, Write},
 };

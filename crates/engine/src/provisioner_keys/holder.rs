@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Resource, ResourceExt as _};
 
-use crate::{objects::Key, short::fnv};
+use crate::{object::Key, short::fnv};
 
 /// The object that has keys.
 #[derive(Debug, Clone, PartialEq)]

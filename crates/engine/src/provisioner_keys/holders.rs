@@ -13,7 +13,7 @@ use super::{
     record::{Held, Record},
 };
 use crate::{
-    objects::Live,
+    object::Live,
     outcome::{Blocked, Trouble},
     ports::{Cluster, ClusterError, List, Reading},
 };

@@ -18,10 +18,10 @@ use super::{
     situation::Owner,
 };
 use crate::{
-    objects::Key,
+    object::Key,
     outcome::{Blocked, Trouble},
-    own_secrets,
     ports::{ClusterError, Only},
+    provisioner_keys::own_secrets,
 };
 
 /// The Secrets of one object.

@@ -13,19 +13,18 @@ use std::{
 use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Blocked, Credentials,
+    Blocked, Credentials, address,
     conditions::Truth,
     control_plane::{
         access::{Account, Acquired, account_token, own_token},
-        address,
         identity::{ReachedDeployment, check_identity, recorded_deployment},
         license, operator_token_secret,
-        references::{SourceRef, references},
         report::{self, PlaneFindings, PlaneReadiness},
         workload,
     },
     endpoint::{DeclaredOrigin, declared, origin_secrets},
     held_back::Changes,
+    references::{SourceRef, references},
 };
 use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;

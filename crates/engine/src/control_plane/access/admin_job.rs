@@ -25,13 +25,13 @@ use crate::{
         children::admin_job,
         facts::{PlaneContext, facts},
         names::admin_job as admin_job_name,
-        references::{SourceRef, references},
     },
     lookup::{InCluster, Lookup as _},
-    objects::Key,
+    object::Key,
     outcome::Blocked,
-    own_secrets::{self, RefusedSecret},
     ports::{Cluster, ClusterError, Event, Only, Reading},
+    provisioner_keys::own_secrets::{self, RefusedSecret},
+    references::{SourceRef, references},
 };
 
 /// The pods of a Job, however old their names are.

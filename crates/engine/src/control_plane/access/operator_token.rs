@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     control_plane::{names::operator_token_secret, token_secret},
-    objects::Key,
+    object::Key,
     outcome::Blocked,
     ports::{Cluster, Reading},
 };

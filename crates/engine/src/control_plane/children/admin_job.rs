@@ -21,8 +21,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{PlaneFacts, database, deployment, metadata, unless_empty};
 use crate::{
-    control_plane::{access::Account, names, references, version},
+    control_plane::{access::Account, names, version},
     outcome::{Blocked, Invalid},
+    references,
 };
 
 /// The image's own command, after `coder server`, which the image runs by itself.

@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 
 use super::{PlaneFacts, environment, volumes};
-use crate::{control_plane::address, objects::hardening, outcome::Invalid};
+use crate::{address, objects::hardening, outcome::Invalid};
 
 /// The port of the container for plain HTTP.
 pub(super) const HTTP: i32 = 8080;

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{Deployed, PlaneFacts, container::NAME};
 use crate::{
-    control_plane::references::{self, Source, SourceRef},
     outcome::Blocked,
+    references::{self, Source, SourceRef},
 };
 
 /// The argument that means the same as the variable.

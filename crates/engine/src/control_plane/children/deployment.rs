@@ -14,12 +14,13 @@ use super::{
     Child, Deployed, PlaneFacts, child, container, database, metadata, service_account, unless_empty, volumes,
 };
 use crate::{
-    control_plane::{names, references},
+    control_plane::names,
     objects::{
         hardening,
         pods::{pull_secrets, spread},
     },
     outcome::Invalid,
+    references,
 };
 
 pub(super) fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Child, Invalid> {

@@ -5,9 +5,10 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 
 use super::{PlaneFacts, container::HTTP, container::HTTPS, database, volumes};
 use crate::{
-    control_plane::{address, references},
+    address,
     objects::pods::{variable, with_declared},
     outcome::Invalid,
+    references,
 };
 
 const ACCESS_URL: &str = "CODER_ACCESS_URL";

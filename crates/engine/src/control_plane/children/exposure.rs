@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{Child, PlaneFacts, child, metadata, unless_empty};
 use crate::{
-    control_plane::address,
-    objects::Key,
+    address,
+    object::Key,
     outcome::{Blocked, Invalid},
 };
 

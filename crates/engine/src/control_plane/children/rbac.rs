@@ -15,6 +15,7 @@ use kube::ResourceExt as _;
 use super::{PlaneFacts, service_account};
 use crate::{
     control_plane::names,
+    objects::WORKSPACES_ROLE,
     objects::{Child, Keeper as _, child},
     outcome::{Blocked, Invalid},
 };
@@ -22,9 +23,6 @@ use crate::{
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 /// Verbs by which rights grow. Whatever is allowed, they are not.
 const GROWING: [&str; 3] = ["escalate", "bind", "impersonate"];
-
-/// The manifest that lets an operator of one namespace serve another one.
-pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";
 
 pub(super) fn desire(
     plane: &CoderControlPlane,

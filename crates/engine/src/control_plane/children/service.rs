@@ -12,7 +12,7 @@ use super::{
     container::{HTTP, HTTPS},
     metadata, unless_empty,
 };
-use crate::control_plane::{address, names};
+use crate::{address, control_plane::names};
 
 pub(super) fn desire(plane: &CoderControlPlane) -> Child {
     let spec = plane.spec.service.clone().unwrap_or_default();

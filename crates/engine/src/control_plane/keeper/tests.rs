@@ -5,8 +5,9 @@ use super::{
     *,
 };
 use crate::{
+    object::Live,
     objects::{
-        ChildEffect, Live, ObjectsSituation,
+        ChildEffect, ObjectsSituation,
         ownership::{Ownership, holder, is_held},
         plan,
     },

@@ -22,7 +22,7 @@ use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
     kind::Aside,
     lookup::{Lookup, Unreadable},
-    objects::Live,
+    object::Live,
     outcome::{Blocked, Invalid, Outcome, Trouble},
     plan::Plan,
     world::{Promises, World},

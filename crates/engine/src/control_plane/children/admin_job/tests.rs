@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::control_plane::references::{Source, SourceRef};
+use crate::references::{Source, SourceRef};
 
 const DATABASE: &str = "CODER_PG_CONNECTION_URL";
 
