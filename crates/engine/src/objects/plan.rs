@@ -76,7 +76,7 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
             continue;
         }
         let found = live.iter().find(|it| it.key == child.key);
-        match holder(*keeper, &child.key, found.map(|it| it.metadata())) {
+        match holder(*keeper, &child.key, found.map(Live::metadata)) {
             Ownership::Free => planned.plan.steps.push(creation(child)),
             Ownership::Ours | Ownership::Predecessors => {
                 planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
