@@ -38,7 +38,10 @@ async fn a_provisioner_says_what_holds_up_its_key_and_its_pods() {
     assert_eq!(keys(&stage.coderd).await, [""; 0]);
 
     proxy.set(Mood::Passing);
-    let has_no_pod = |it: &Value| says(it, "DeploymentReady", "False", "NoReplicasReady");
+    // Until the node has tried the image, and after that.
+    let has_no_pod = |it: &Value| {
+        ["NoReplicasReady", "RolloutStuck"].iter().any(|reason| says(it, "DeploymentReady", "False", reason))
+    };
     let waiting = stage.wait::<CoderProvisioner>("alpha", "without a ready pod", has_no_pod).await;
     assert!(says(&waiting, "ProvisionerKeyReady", "True", "ProvisionerKeyReady"), "{waiting:#}");
     stage.apply(&provisioner("alpha", &json!({}))).await;

@@ -55,7 +55,7 @@ impl Scene {
 /// Waits until the operator has begun with a key, or let one go; a while at most.
 async fn begins(operator: &Operator) {
     let since = Instant::now();
-    let has_begun = |it: &Value| it["message"].as_str().is_some_and(|it| it.starts_with("a key "));
+    let has_begun = |it: &Value| it["message"].as_str().is_some_and(|it| it.starts_with("provisioner key "));
     while since.elapsed() < LIFE && !operator.said().iter().any(has_begun) {
         sleep(Duration::from_millis(5)).await;
     }
