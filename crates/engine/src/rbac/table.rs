@@ -151,7 +151,17 @@ fn control_planes() -> Vec<Need> {
 
 fn provisioners() -> Vec<Need> {
     let by = Consumer::Provisioner;
-    let mut rows = manifests(by, &[plural::<CoderProvisioner>()]);
+    let own = plural::<CoderProvisioner>();
+    let mut rows = manifests(by, std::slice::from_ref(&own));
+    for row in rows.iter_mut().filter(|it| it.resources.contains(&own)) {
+        row.verbs.retain(|it| it != "get");
+    }
+    rows.push(Need {
+        evidence: Evidence::NoRequest(
+            "sent only after another client has changed the object since the watch showed it",
+        ),
+        ..row(by, api::GROUP, &[&own], "get", "manifests that another client has changed meanwhile")
+    });
     rows.extend([
         row(by, api::GROUP, &[&plural::<CoderControlPlane>()], "get list watch", PLANE),
         row(by, api::GROUP, &[&plural::<CoderOrganization>()], "list watch", "the organization of the key"),
