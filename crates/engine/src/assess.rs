@@ -88,7 +88,9 @@ pub trait Subject: Send + Sync {
         Runner::Any
     }
     /// Whether the manifest keeps something in a cluster, so that one is needed.
-    fn needs_cluster(&self) -> bool;
+    fn needs_cluster(&self) -> bool {
+        false
+    }
     /// Whether the manifest is compared with a deployment. Without that need it is assessed also while its control plane cannot be
     /// reached, with a [`World`] that has no credentials.
     fn needs_deployment(&self) -> bool {
@@ -96,13 +98,21 @@ pub trait Subject: Send + Sync {
     }
     /// Makes the manifest of a file that of the object `stored` in a cluster, or of one that is in no cluster yet. `namespace`
     /// is that of manifests which name none.
-    fn settle_in(&mut self, namespace: &str, stored: Option<&Live>);
-    fn promise(&self, promises: &mut Promises);
+    fn settle_in(&mut self, _namespace: &str, _stored: Option<&Live>) {}
+    fn promise(&self, _promises: &mut Promises) {}
     /// Finds every mistake that can be found without asking anybody.
-    fn check(&self) -> Result<(), Invalid>;
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
     fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment>;
-    fn assess_deletion<'a>(&'a mut self, world: &'a World) -> BoxFuture<'a, Assessment>;
-    fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report>;
+    /// Plans the deletion. Empty where only the controllers delete.
+    fn assess_deletion<'a>(&'a mut self, _world: &'a World) -> BoxFuture<'a, Assessment> {
+        Box::pin(async { Assessment::nothing(&self.target(), None) })
+    }
+    /// Carries out the plan. Nothing is done where only the controllers do: see [`Runner::Controller`].
+    fn carry_out<'a>(&'a self, assessment: &'a Assessment, _world: &'a World) -> BoxFuture<'a, Report> {
+        Box::pin(async { assessment.not_carried_out() })
+    }
 }
 
 /// Which manifest.

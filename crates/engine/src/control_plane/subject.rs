@@ -9,12 +9,12 @@ use super::{
     workload::{PlanePreview, preview},
 };
 use crate::{
-    assess::{Assessment, Reference, Report, Runner, Subject, Verdict, settle_in},
+    assess::{Assessment, Reference, Runner, Subject, Verdict, settle_in},
     decide::{Contact, Door, Situation, decide},
     kind::Aside,
     object::Live,
-    outcome::{Invalid, Outcome},
-    world::{Promises, World},
+    outcome::Outcome,
+    world::World,
 };
 
 /// The objects of one managed control plane.
@@ -97,26 +97,10 @@ impl Subject for PlaneObjects {
         settle_in(&mut self.plane, namespace, stored);
     }
 
-    fn promise(&self, _: &mut Promises) {}
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
-
     fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment> {
         Box::pin(async move {
             let compared = Box::pin(self.compare(world, door)).await;
             compared.unwrap_or_else(|outcome| Assessment::stopped(&Subject::target(self), outcome))
         })
-    }
-
-    /// The deletion of a manifest is the controllers' business.
-    fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
-        Box::pin(async { Assessment::nothing(&Subject::target(self), None) })
-    }
-
-    /// Nothing is ever done: see [`Runner::Controller`].
-    fn carry_out<'a>(&'a self, assessment: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
-        Box::pin(async { assessment.not_carried_out() })
     }
 }

@@ -97,7 +97,7 @@ where
 {
     match refused_secret(keeper, objects.children, &objects.live, cluster).await? {
         Some(refused) => Ok(Planned { plan: Plan::empty(), refused: vec![refused] }),
-        None => Ok(compare(keeper, objects, cluster).await?.0),
+        None => preview(keeper, objects, cluster).await,
     }
 }
 

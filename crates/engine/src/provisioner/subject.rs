@@ -14,7 +14,7 @@ use super::{
     workload,
 };
 use crate::{
-    assess::{Assessment, Reference, Report, Runner, Subject, Verdict, settle_in},
+    assess::{Assessment, Reference, Runner, Subject, Verdict, settle_in},
     decide::{Contact, Door, Situation, decide},
     held_back::masked,
     kind::Aside,
@@ -24,7 +24,7 @@ use crate::{
     plan::Plan,
     ports::ClusterError,
     provisioner_keys::{Act, Around, Foreseen, KeySecrets, Names, Wanted},
-    world::{Beside, Promises, World},
+    world::{Beside, World},
 };
 
 /// The manifest of a provisioner.
@@ -242,8 +242,6 @@ impl Subject for Provisioner {
         self.manifest.spec.replicas = self.manifest.spec.replicas.or(scaled);
     }
 
-    fn promise(&self, _: &mut Promises) {}
-
     fn check(&self) -> Result<(), Invalid> {
         Names::check(self.manifest.key_name()).map_err(|message| Invalid::new("spec.key.name", message))
     }
@@ -253,15 +251,5 @@ impl Subject for Provisioner {
             let compared = Box::pin(self.compare(world, door)).await;
             compared.unwrap_or_else(|outcome| Assessment::stopped(&Subject::target(self), outcome))
         })
-    }
-
-    /// The deletion of a manifest is the controllers' business.
-    fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
-        Box::pin(async { Assessment::nothing(&Subject::target(self), None) })
-    }
-
-    /// Nothing is ever done: see [`Runner::Controller`].
-    fn carry_out<'a>(&'a self, assessment: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
-        Box::pin(async { assessment.not_carried_out() })
     }
 }

@@ -352,7 +352,7 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
-    use engine::{Assessment, Door, Invalid, Report, Subject, objects::Live};
+    use engine::{Assessment, Door, Subject};
     use futures::future::{BoxFuture, pending};
     use serde_json::json;
     use tokio::sync::OnceCell;
@@ -395,23 +395,7 @@ mod tests {
             self.needs_deployment
         }
 
-        fn settle_in(&mut self, _: &str, _: Option<&Live>) {}
-
-        fn promise(&self, _: &mut Promises) {}
-
-        fn check(&self) -> Result<(), Invalid> {
-            Ok(())
-        }
-
         fn assess<'a>(&'a mut self, _: &'a World, _: Door) -> BoxFuture<'a, Assessment> {
-            Box::pin(pending())
-        }
-
-        fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
-            Box::pin(pending())
-        }
-
-        fn carry_out<'a>(&'a self, _: &'a Assessment, _: &'a World) -> BoxFuture<'a, Report> {
             Box::pin(pending())
         }
     }

@@ -22,10 +22,9 @@ use crate::{
     decide::{Contact, Decision, Door, Situation, decide},
     kind::Aside,
     lookup::{Lookup, Unreadable},
-    object::Live,
     outcome::{Blocked, Invalid, Outcome, Trouble},
     plan::Plan,
-    world::{Promises, World},
+    world::World,
 };
 
 const TARGET: &str = "licences";
@@ -199,25 +198,8 @@ impl Subject for Licenses {
         self.plane.spec.is_suspended()
     }
 
-    fn needs_cluster(&self) -> bool {
-        false
-    }
-
-    fn settle_in(&mut self, _: &str, _: Option<&Live>) {}
-
-    fn promise(&self, _: &mut Promises) {}
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
-
     fn assess<'a>(&'a mut self, world: &'a World, door: Door) -> BoxFuture<'a, Assessment> {
         Box::pin(Self::assess(self, world, door))
-    }
-
-    /// A manifest that is deleted is the controllers' business.
-    fn assess_deletion<'a>(&'a mut self, _: &'a World) -> BoxFuture<'a, Assessment> {
-        Box::pin(async { decided(&Plan::empty(), Decision::Nothing) })
     }
 
     fn carry_out<'a>(&'a self, assessment: &'a Assessment, world: &'a World) -> BoxFuture<'a, Report> {
