@@ -9,13 +9,15 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
-    decide::Contact,
-    gate::Gate,
-    outcome::{Blocked, Invalid, Trouble},
-    plan::Plan,
-    provisioner_keys::KeyStore,
-    remote_name::RemoteName,
-    world::World,
+    coder::Coder,
+    pipeline::{
+        decide::Contact,
+        gate::Gate,
+        outcome::{Blocked, Invalid, Trouble},
+        plan::Plan,
+        remote_name::RemoteName,
+    },
+    secrets::KeyStore,
 };
 
 /// What a kind tells of itself beside what every kind tells.
@@ -86,7 +88,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// for kinds that are in none, and when it is gone.
     fn home(
         _held: Uuid,
-        _world: &World,
+        _coder: &Coder,
     ) -> impl Future<Output = Result<Option<Organization>, Trouble>> + Send {
         std::future::ready(Ok(None))
     }
@@ -101,7 +103,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     fn observe(
         desired: &Self::Desired,
         held: Option<Uuid>,
-        world: &World,
+        coder: &Coder,
     ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
 
     /// Pure: why nothing can be planned although everything was read. What the kind tells of itself is written all the same.
@@ -121,7 +123,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Pure: the id to record once the world is as declared; a document has the id of what it belongs to.
+    /// Pure: the id to record once the deployment is as declared; a document has the id of what it belongs to.
     fn id(observed: &Self::Observed) -> Option<Uuid>;
 
     /// Pure: what the kind tells beside what every kind tells.
@@ -139,7 +141,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// becomes of the steps after it.
     fn apply(
         effect: &Self::Effect,
-        world: &World,
+        coder: &Coder,
     ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
 
     /// Pure: the object that other manifests may refer to once this one is applied.

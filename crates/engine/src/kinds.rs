@@ -1,15 +1,18 @@
 //! The kinds, one file each. Which kinds there are says the table of the `api` crate.
 
+pub mod control_plane;
 mod mapping;
+mod names;
+pub mod provisioner;
 
 use api::CoderProvisioner;
 use kube::Resource as _;
 use serde_json::Value;
 
+use self::provisioner::subject::Provisioner;
 use crate::{
-    assess::{Object, Subject},
+    driver::{Object, Subject},
     kind::Kind,
-    provisioner::subject::Provisioner,
 };
 
 /// Somebody who does the same with every kind.

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 
 use crate::{
-    outcome::Blocked,
+    pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading},
-    provisioner_keys::own_secrets,
+    secrets::own_secrets,
 };
 
 /// Where references are followed. Two of them are all that a door needs to be the same engine.
@@ -27,7 +27,7 @@ pub type LookupAnswer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
 pub enum Unreadable {
     /// It cannot be read just now.
     Unavailable(String),
-    /// Nobody may refer to it: see [`own_secrets`](crate::provisioner_keys::own_secrets).
+    /// Nobody may refer to it: see [`own_secrets`](crate::secrets::own_secrets).
     NotAllowed(String),
 }
 

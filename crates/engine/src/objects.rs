@@ -9,7 +9,7 @@ mod crash;
 mod fields;
 pub(crate) mod hardening;
 mod keep;
-pub mod last_words;
+pub mod last_lines;
 pub mod migrate;
 pub mod ownership;
 pub mod plan;
@@ -17,6 +17,7 @@ mod pod_logs;
 pub(crate) mod pods;
 mod prune;
 mod quantity;
+pub mod references;
 pub mod rollout;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::Serialize;
 use serde_json::Value;
 
-pub use crate::object::{Key, Live};
+pub use crate::ports::object::{Key, Live};
 pub use keep::{
     Comparison, Kept, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
 };

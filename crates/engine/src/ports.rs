@@ -3,6 +3,8 @@
 //! Every write names what it rests on: the uid and the version of the object that was read stand in the object or the patch
 //! that is written, and a creation fails where the name is taken.
 
+pub mod object;
+
 use std::fmt::{self, Debug};
 
 use api::Reason;
@@ -20,7 +22,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::object::{Key, Live};
+use self::object::{Key, Live};
 
 /// What a cluster answers.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ClusterError>>;

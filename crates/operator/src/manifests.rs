@@ -21,8 +21,10 @@ use anyhow::{Result, ensure};
 use api::CoderControlPlane;
 use engine::{
     Subject,
-    control_plane::{license::Licenses, subject::PlaneObjects},
-    kinds,
+    kinds::{
+        self,
+        control_plane::{license::Licenses, subject::PlaneObjects},
+    },
 };
 use jiff::Timestamp;
 use kube::Resource as _;

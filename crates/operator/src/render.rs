@@ -5,7 +5,7 @@ mod text;
 
 use anyhow::{Context as _, Result};
 use api::Reason;
-use engine::{Assessment, Decision, Outcome, PlanView, Verdict, status::message};
+use engine::{Assessment, Decision, Outcome, PlanView, Verdict, pipeline::status::message};
 use serde::Serialize;
 
 use crate::{

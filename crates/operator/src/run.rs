@@ -40,10 +40,10 @@ use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
 use engine::{
-    control_plane::{access::AccessContext, facts::PlaneContext},
+    coder::Beside,
+    kinds::control_plane::{access::AccessContext, facts::PlaneContext},
     lookup::{Lookup as _, Unreadable},
-    provisioner_keys::{KeyMemory, KeyStore},
-    world::Beside,
+    secrets::{KeyMemory, KeyStore},
 };
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{

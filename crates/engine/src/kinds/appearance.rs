@@ -7,12 +7,14 @@ use uuid::Uuid;
 
 use super::mapping::APPEARANCE;
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::Coder,
     kind::Kind,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Impact, Plan, Step},
-    world::World,
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Impact, Plan, Step},
+    },
 };
 
 #[derive(Debug)]
@@ -80,15 +82,15 @@ impl Kind for Appearance {
         })
     }
 
-    async fn observe(_desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        let found = world.client().appearance().await?;
+    async fn observe(_desired: &Desired, _held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        let found = coder.client().appearance().await?;
         let banners = found.announcement_banners.into_iter().map(|it| Banner {
             enabled: it.enabled,
             message: it.message,
             background_color: it.background_color,
         });
         Ok(Observed {
-            id: world.deployment_id().await?,
+            id: coder.deployment_id().await?,
             application_name: found.application_name,
             logo_url: found.logo_url,
             banners: banners.collect(),
@@ -139,9 +141,9 @@ impl Kind for Appearance {
         )
     }
 
-    async fn apply(effect: &UpdateAppearance, world: &World) -> Result<Option<Uuid>, Trouble> {
-        world.client().put_appearance(effect).await?;
-        Ok(Some(world.deployment_id().await?))
+    async fn apply(effect: &UpdateAppearance, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        coder.client().put_appearance(effect).await?;
+        Ok(Some(coder.deployment_id().await?))
     }
 }
 

@@ -11,14 +11,16 @@ use uuid::Uuid;
 
 use super::mapping::TEMPLATE_RBAC;
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::{Coder, missing},
     kind::Kind,
-    names,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Change, Impact, Plan, Step},
-    remote_name::RemoteName,
-    world::{World, missing},
+    kinds::names,
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Change, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
 };
 
 #[derive(Debug)]
@@ -102,9 +104,9 @@ impl Kind for Group {
         })
     }
 
-    async fn home(held: Uuid, world: &World) -> Result<Option<Organization>, Trouble> {
-        match world.client().group(held).await {
-            Ok(group) => Ok(world.organization_by_id(group.organization_id).await?),
+    async fn home(held: Uuid, coder: &Coder) -> Result<Option<Organization>, Trouble> {
+        match coder.client().group(held).await {
+            Ok(group) => Ok(coder.organization_by_id(group.organization_id).await?),
             Err(error) if error.class() == Class::Missing => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -115,19 +117,19 @@ impl Kind for Group {
         Desired { organization, members: None, ..desired }
     }
 
-    async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        let Some(home) = world.home(&desired.organization).await? else {
+    async fn observe(desired: &Desired, held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        let Some(home) = coder.home(&desired.organization).await? else {
             // The organization will be made first, and with it nobody but us is in it.
             return Ok(Observed { found: None, members: BTreeSet::new(), declared: desired.members.clone() });
         };
-        let groups = world.groups(home.id).await?;
+        let groups = coder.groups(home.id).await?;
         let ours = groups.iter().find(|it| Some(it.id) == held);
         let found = ours.or_else(|| groups.iter().find(|it| it.name == desired.name)).cloned();
         let in_group = found.as_ref().map_or(&[] as &[GroupMember], |it| &it.members);
         let members = in_group.iter().map(|it| it.username.clone()).collect();
         let declared = match &desired.members {
             None => None,
-            Some(declared) => Some(user_names(declared, in_group, home.id, world).await?),
+            Some(declared) => Some(user_names(declared, in_group, home.id, coder).await?),
         };
         Ok(Observed { found, members, declared })
     }
@@ -211,53 +213,53 @@ impl Kind for Group {
         Plan::deletion(Impact::Destructive, Effect::Delete(found.clone()))
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let client = world.client();
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let client = coder.client();
         match effect {
             Effect::Create { organization, wanted } => {
-                let home = world.organization_id(organization).await?;
+                let home = coder.organization_id(organization).await?;
                 match client.create_group(home, wanted).await {
                     // Names are unique in an organization: the list that showed none is out of date.
                     Err(error) if error.class() == Class::Conflict => Err(Trouble::Stale),
-                    created => Ok(Some(noted(created, home, world).await?.id)),
+                    created => Ok(Some(noted(created, home, coder).await?.id)),
                 }
             }
             Effect::Fill { organization, name, members } => {
-                let home = world.organization_id(organization).await?;
-                let add_users = user_ids(members, home, world).await?;
-                let groups = world.groups(home).await?;
+                let home = coder.organization_id(organization).await?;
+                let add_users = user_ids(members, home, coder).await?;
+                let groups = coder.groups(home).await?;
                 let group = groups.iter().find(|it| it.name == *name);
                 let group = group.ok_or_else(|| missing(format!("group {name} is not there any more")))?;
                 let change = UpdateGroup { add_users, ..UpdateGroup::default() };
-                noted(client.update_group(group.id, &change).await, home, world).await?;
+                noted(client.update_group(group.id, &change).await, home, coder).await?;
                 Ok(None)
             }
             Effect::Everyone { organization, change } => {
-                let home = world.organization_id(organization).await?;
-                let updated = noted(client.update_group(home, change).await, home, world).await?;
+                let home = coder.organization_id(organization).await?;
+                let updated = noted(client.update_group(home, change).await, home, coder).await?;
                 Ok(Some(updated.id))
             }
             Effect::Update { group, change, add, remove } => {
                 let home = group.organization_id;
-                check_unchanged(group, world).await?;
+                check_unchanged(group, coder).await?;
                 let leaving = |it: &&GroupMember| remove.contains(&it.username);
                 let change = UpdateGroup {
-                    add_users: user_ids(add, home, world).await?,
+                    add_users: user_ids(add, home, coder).await?,
                     remove_users: group.members.iter().filter(leaving).map(|it| it.id).collect(),
                     ..change.clone()
                 };
-                noted(client.update_group(group.id, &change).await, home, world).await?;
+                noted(client.update_group(group.id, &change).await, home, coder).await?;
                 Ok(None)
             }
             Effect::Delete(group) => {
                 match client.delete_group(group.id).await {
                     Err(error) if error.class() != Class::Missing => {
-                        world.forget_groups(group.organization_id).await;
+                        coder.forget_groups(group.organization_id).await;
                         Err(error.into())
                     }
                     // Missing: another client deleted the group first, or the answer to our own first request was lost.
                     Ok(()) | Err(_) => {
-                        world.note_group_gone(group).await;
+                        coder.note_group_gone(group).await;
                         Ok(None)
                     }
                 }
@@ -276,16 +278,16 @@ impl Kind for Group {
 }
 
 /// Enters the answer to a write into the shared list. After a write without an answer the list is read again.
-async fn noted(answer: Result<Remote, Error>, home: Uuid, world: &World) -> Result<Remote, Error> {
+async fn noted(answer: Result<Remote, Error>, home: Uuid, coder: &Coder) -> Result<Remote, Error> {
     match &answer {
-        Ok(group) => world.note_group(group).await,
-        Err(_) => world.forget_groups(home).await,
+        Ok(group) => coder.note_group(group).await,
+        Err(_) => coder.forget_groups(home).await,
     }
     answer
 }
 
 /// Reads a group again before it is updated. Nothing is written over a change that the plan does not know of.
-async fn check_unchanged(planned: &Remote, world: &World) -> Result<(), Trouble> {
+async fn check_unchanged(planned: &Remote, coder: &Coder) -> Result<(), Trouble> {
     let members = |it: &Remote| it.members.iter().map(|it| it.id).collect::<BTreeSet<_>>();
     let is_same = |it: &Remote| {
         let Remote { id, organization_id, name, display_name, avatar_url, quota_allowance, .. } = it;
@@ -297,7 +299,7 @@ async fn check_unchanged(planned: &Remote, world: &World) -> Result<(), Trouble>
             && *quota_allowance == planned.quota_allowance
             && members(it) == members(planned)
     };
-    match world.client().group(planned.id).await {
+    match coder.client().group(planned.id).await {
         Ok(now) if is_same(&now) => Ok(()),
         Ok(_) => Err(Trouble::Stale),
         Err(error) if error.class() == Class::Missing => Err(Trouble::Stale),
@@ -354,7 +356,7 @@ async fn user_names(
     declared: &BTreeSet<String>,
     in_group: &[GroupMember],
     organization: Uuid,
-    world: &World,
+    coder: &Coder,
 ) -> Result<BTreeSet<String>, Trouble> {
     let mut names = BTreeSet::new();
     for person in declared {
@@ -364,23 +366,23 @@ async fn user_names(
             .map(|it| it.username.clone());
         let name = match known {
             Some(name) => name,
-            None => member(person, organization, world).await?.username,
+            None => member(person, organization, coder).await?.username,
         };
         names.insert(name);
     }
     Ok(names)
 }
 
-async fn user_ids(names: &BTreeSet<String>, organization: Uuid, world: &World) -> Result<Vec<Uuid>, Trouble> {
+async fn user_ids(names: &BTreeSet<String>, organization: Uuid, coder: &Coder) -> Result<Vec<Uuid>, Trouble> {
     let mut ids = Vec::new();
     for name in names {
-        ids.push(member(name, organization, world).await?.user_id);
+        ids.push(member(name, organization, coder).await?.user_id);
     }
     Ok(ids)
 }
 
-async fn member(person: &str, organization: Uuid, world: &World) -> Result<MemberRef, Trouble> {
-    let members = world.members(organization).await?;
+async fn member(person: &str, organization: Uuid, coder: &Coder) -> Result<MemberRef, Trouble> {
+    let members = coder.members(organization).await?;
     let found = members.iter().find(|it| is_called(person, &it.username, &it.email));
     Ok(found
         .cloned()

@@ -8,13 +8,15 @@ use uuid::Uuid;
 
 use super::mapping::{self, Mapping, Names, TEMPLATE_RBAC};
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::Coder,
     kind::Kind,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Impact, Plan, Step},
-    remote_name::RemoteName,
-    world::World,
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
 };
 
 #[derive(Debug)]
@@ -71,8 +73,8 @@ impl Kind for GroupSync {
         })
     }
 
-    async fn home(held: Uuid, world: &World) -> Result<Option<Organization>, Trouble> {
-        Ok(world.organization_by_id(held).await?)
+    async fn home(held: Uuid, coder: &Coder) -> Result<Option<Organization>, Trouble> {
+        Ok(coder.organization_by_id(held).await?)
     }
 
     fn for_deletion(desired: Desired, home: Option<Organization>) -> Desired {
@@ -80,20 +82,20 @@ impl Kind for GroupSync {
         Desired { organization, mapping: None, ..desired }
     }
 
-    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+    async fn observe(desired: &Desired, _held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
         let organization = desired.organization.clone();
-        let Some(home) = world.home(&organization).await? else {
+        let Some(home) = coder.home(&organization).await? else {
             let (document, mapping) = (Document::default(), BTreeMap::new());
-            let promised = |name: &str| world.promises().has_group(&organization, name);
+            let promised = |name: &str| coder.promises().has_group(&organization, name);
             mapping::check(desired.mapping.as_ref().unwrap_or(&mapping), "group", promised)?;
             return Ok(Observed { organization, id: None, document, mapping });
         };
-        let groups = world.groups(home.id).await?;
+        let groups = coder.groups(home.id).await?;
         let exists = |name: &str| {
-            groups.iter().any(|it| it.name == name) || world.promises().has_group_of(&home, name)
+            groups.iter().any(|it| it.name == name) || coder.promises().has_group_of(&home, name)
         };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "group", exists)?;
-        let document = world.client().group_sync(home.id).await?;
+        let document = coder.client().group_sync(home.id).await?;
         let name_of = |id| groups.iter().find(|it| it.id == id).map(|it| it.name.clone());
         let mapping = mapping::named(&document.mapping, name_of);
         Ok(Observed { organization, id: Some(home.id), document, mapping })
@@ -161,13 +163,13 @@ impl Kind for GroupSync {
         )
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let home = world.organization_id(&effect.organization).await?;
-        let groups = world.groups(home).await?;
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let home = coder.organization_id(&effect.organization).await?;
+        let groups = coder.groups(home).await?;
         let id_of = |name: &str| groups.iter().find(|it| it.name == name).map(|it| it.id);
         let mapping = mapping::ids(&effect.mapping, "group", id_of)?;
         let document = Document { mapping, ..effect.document.clone() };
-        world.client().put_group_sync(home, &document).await?;
+        coder.client().put_group_sync(home, &document).await?;
         Ok(Some(home))
     }
 

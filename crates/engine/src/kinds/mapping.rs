@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use crate::{gate::Gate, outcome::Blocked, world::missing};
+use crate::{
+    coder::missing,
+    pipeline::{gate::Gate, outcome::Blocked},
+};
 
 pub(super) const MULTIPLE_ORGANIZATIONS: Gate =
     Gate { feature: "multiple_organizations", license: "Premium" };

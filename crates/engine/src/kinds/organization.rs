@@ -9,14 +9,16 @@ use uuid::Uuid;
 
 use super::mapping::MULTIPLE_ORGANIZATIONS;
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::{Coder, Named as _},
     kind::Kind,
-    names,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Impact, Plan, Step},
-    remote_name::RemoteName,
-    world::{Named as _, World},
+    kinds::names,
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
 };
 
 #[derive(Debug)]
@@ -74,8 +76,8 @@ impl Kind for Organization {
         })
     }
 
-    async fn observe(desired: &Desired, held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        let organizations = world.organizations().await?;
+    async fn observe(desired: &Desired, held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        let organizations = coder.organizations().await?;
         // `default` is the default organization, whatever else was held under another name before.
         let is_ours =
             |it: &&Remote| Some(it.id) == held && (desired.name != DEFAULT_ORGANIZATION || it.is_default);
@@ -143,23 +145,23 @@ impl Kind for Organization {
         Plan::deletion(Impact::Destructive, Effect::Delete(found.id))
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let client = world.client();
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let client = coder.client();
         let done = match effect {
             Effect::Create(wanted) => match client.create_organization(wanted).await {
                 // Names are unique: the list that showed none is out of date.
                 Err(error) if error.class() == Class::Conflict => return Err(Trouble::Stale),
-                created => noted(created, world).await.map(|it| Some(it.id)),
+                created => noted(created, coder).await.map(|it| Some(it.id)),
             },
             Effect::Update(planned, change) => {
-                check_unchanged(planned, world).await?;
-                noted(client.update_organization(planned.id, change).await, world).await.map(|_| None)
+                check_unchanged(planned, coder).await?;
+                noted(client.update_organization(planned.id, change).await, coder).await.map(|_| None)
             }
             Effect::Delete(id) => {
                 let deleted = client.delete_organization(*id).await;
                 match &deleted {
-                    Ok(()) => world.note_organization_gone(*id).await,
-                    Err(_) => world.forget_organizations().await,
+                    Ok(()) => coder.note_organization_gone(*id).await,
+                    Err(_) => coder.forget_organizations().await,
                 }
                 deleted.map(|()| None)
             }
@@ -173,17 +175,17 @@ impl Kind for Organization {
 }
 
 /// Enters the answer to a write into the shared list. After a write without an answer the list is read again.
-async fn noted(answer: Result<Remote, Error>, world: &World) -> Result<Remote, Error> {
+async fn noted(answer: Result<Remote, Error>, coder: &Coder) -> Result<Remote, Error> {
     match &answer {
-        Ok(organization) => world.note_organization(organization).await,
-        Err(_) => world.forget_organizations().await,
+        Ok(organization) => coder.note_organization(organization).await,
+        Err(_) => coder.forget_organizations().await,
     }
     answer
 }
 
 /// Reads an organization again before it is updated. From the list: by id even a deleted one answers.
-async fn check_unchanged(planned: &Remote, world: &World) -> Result<(), Trouble> {
-    let now = world.anew().organizations().await?;
+async fn check_unchanged(planned: &Remote, coder: &Coder) -> Result<(), Trouble> {
+    let now = coder.anew().organizations().await?;
     if now.iter().any(|it| it == planned) { Ok(()) } else { Err(Trouble::Stale) }
 }
 

@@ -8,13 +8,15 @@ use uuid::Uuid;
 
 use super::mapping::{self, MULTIPLE_ORGANIZATIONS, Mapping, Names};
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::{Coder, Named as _},
     kind::Kind,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Impact, Plan, Step},
-    remote_name::RemoteName,
-    world::{Named as _, World},
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
 };
 
 #[derive(Debug)]
@@ -71,14 +73,14 @@ impl Kind for OrganizationSync {
         Desired { mapping: None, ..desired }
     }
 
-    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        let organizations = world.organizations().await?;
+    async fn observe(desired: &Desired, _held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        let organizations = coder.organizations().await?;
         // `default` stands for the default organization, here as everywhere.
         let exists = |name: &str| {
-            organizations.iter().any(|it| it.is_named(name)) || world.promises().has_organization(name)
+            organizations.iter().any(|it| it.is_named(name)) || coder.promises().has_organization(name)
         };
         mapping::check(desired.mapping.as_ref().unwrap_or(&BTreeMap::new()), "organization", exists)?;
-        let document = world.client().organization_sync().await?;
+        let document = coder.client().organization_sync().await?;
         // One organization may be declared under several names, in any case or as `default`. The first of them stands for
         // all, in what is declared and in what is found, so that only a difference is one.
         let words: BTreeSet<&String> = desired.mapping.iter().flat_map(|it| it.values()).flatten().collect();
@@ -98,7 +100,7 @@ impl Kind for OrganizationSync {
             |(claim, names): (&String, &BTreeSet<String>)| (claim.clone(), names.iter().map(same).collect());
         let declared = desired.mapping.as_ref().map(|it| it.iter().map(fold).collect());
         let mapping = mapping::named(&document.mapping, name_of);
-        Ok(Observed { id: world.deployment_id().await?, document, mapping, declared })
+        Ok(Observed { id: coder.deployment_id().await?, document, mapping, declared })
     }
 
     fn is_default(observed: &Observed) -> bool {
@@ -146,13 +148,13 @@ impl Kind for OrganizationSync {
         )
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let organizations = world.organizations().await?;
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let organizations = coder.organizations().await?;
         let id_of = |name: &str| organizations.iter().find(|it| it.is_named(name)).map(|it| it.id);
         let mapping = mapping::ids(&effect.mapping, "organization", id_of)?;
         let document = Document { mapping, ..effect.document.clone() };
-        world.client().put_organization_sync(&document).await?;
-        Ok(Some(world.deployment_id().await?))
+        coder.client().put_organization_sync(&document).await?;
+        Ok(Some(coder.deployment_id().await?))
     }
 
     fn refs(manifest: &CoderOrganizationSync) -> Vec<RemoteName> {

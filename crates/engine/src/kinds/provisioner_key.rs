@@ -2,7 +2,7 @@
 //!
 //! Somebody else holds copies of the value, so nothing is made again by itself: only when a person asks, or the schedule
 //! says so. The record beside the value says what is ours; the life of keys is that of every other one
-//! ([`provisioner_keys`](crate::provisioner_keys)).
+//! ([`provisioner_keys`](crate::secrets)).
 
 mod work;
 
@@ -20,20 +20,22 @@ use uuid::Uuid;
 
 use self::work::Job;
 use crate::{
-    decide::Contact,
-    gate::Gate,
+    coder::{Beside, Coder},
     kind::{Aside, Kind},
-    outcome::{Blocked, Invalid, Trouble},
-    plan::{Change, Impact, Plan, Step},
-    provisioner::names::secret,
-    provisioner_keys::{
-        Act, Foreseen, Holder, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
+    kinds::provisioner::names::secret,
+    pipeline::{
+        decide::Contact,
+        gate::Gate,
+        outcome::{Blocked, Invalid, Trouble},
+        plan::{Change, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
+    secrets::{
+        Act, Holder, KeyPreview, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
         describe,
         holders::KeyHolder,
         mirror::{changed, of_status, to_status},
     },
-    remote_name::RemoteName,
-    world::{Beside, World},
 };
 
 #[derive(Debug)]
@@ -67,7 +69,7 @@ pub struct Observed {
 /// What was looked for.
 #[derive(Debug)]
 enum Found {
-    Keys(Box<Foreseen>),
+    Keys(Box<KeyPreview>),
     /// For a deletion: what is ours.
     Ours {
         keys: Vec<Retiring>,
@@ -180,29 +182,29 @@ impl Kind for ProvisionerKey {
         Desired { is_leaving: true, ..desired }
     }
 
-    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
-        store(world)?;
+    async fn observe(desired: &Desired, _held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        store(coder)?;
         let status = desired.status.clone();
         let place = Place {
             control_plane: desired.control_plane.clone(),
-            url: world.client().url().as_str().trim_end_matches('/').to_owned(),
-            deployment_id: Some(world.deployment_id().await?),
+            url: coder.client().url().as_str().trim_end_matches('/').to_owned(),
+            deployment_id: Some(coder.deployment_id().await?),
         };
         if desired.is_leaving {
             let job = job(desired, Uuid::nil(), place);
-            let (keys, secrets) = job.ours(desired.retains, world).await?;
+            let (keys, secrets) = job.ours(desired.retains, coder).await?;
             return Ok(Observed { job, status, found: Found::Ours { keys, secrets } });
         }
         // One that is promised has no keys yet, and no id.
-        let home = world.home(&desired.organization).await?;
+        let home = coder.home(&desired.organization).await?;
         let job = job(desired, home.map_or(Uuid::nil(), |it| it.id), place);
-        let foreseen = job.look(world).await?;
-        Ok(Observed { job, status, found: Found::Keys(Box::new(foreseen)) })
+        let preview = job.look(coder).await?;
+        Ok(Observed { job, status, found: Found::Keys(Box::new(preview)) })
     }
 
     fn waits(observed: &Observed) -> Option<Blocked> {
         match &observed.found {
-            Found::Keys(foreseen) if foreseen.acts.is_empty() => foreseen.rest.key.as_ref().err().cloned(),
+            Found::Keys(preview) if preview.acts.is_empty() => preview.rest.key.as_ref().err().cloned(),
             Found::Keys(_) | Found::Ours { .. } => None,
         }
     }
@@ -215,44 +217,44 @@ impl Kind for ProvisionerKey {
         match &observed.found {
             Found::Ours { keys, secrets } if keys.is_empty() && secrets.is_empty() => Contact::Absent,
             Found::Ours { .. } => Contact::Held,
-            Found::Keys(foreseen) if foreseen.is_users && foreseen.rest.key.is_ok() => Contact::Foreign,
-            Found::Keys(foreseen) => {
-                let Record { current, intent, .. } = &foreseen.known;
+            Found::Keys(preview) if preview.is_users && preview.rest.key.is_ok() => Contact::Foreign,
+            Found::Keys(preview) => {
+                let Record { current, intent, .. } = &preview.known;
                 if current.is_some() || intent.is_some() { Contact::Held } else { Contact::Absent }
             }
         }
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
-        let Found::Keys(foreseen) = &observed.found else { return None };
-        // What is foreseen has no id yet.
-        let record = if foreseen.acts.is_empty() { &foreseen.rest.record } else { &foreseen.known };
+        let Found::Keys(preview) = &observed.found else { return None };
+        // What is preview has no id yet.
+        let record = if preview.acts.is_empty() { &preview.rest.record } else { &preview.known };
         record.current.as_ref()?.id
     }
 
     fn aside(observed: &Observed) -> Aside {
         let Observed { job, status, found } = observed;
-        let Found::Keys(foreseen) = found else { return Aside::default() };
-        if !foreseen.acts.is_empty() {
+        let Found::Keys(preview) = found else { return Aside::default() };
+        if !preview.acts.is_empty() {
             // It will be otherwise, or is not to be.
             return Aside::default();
         }
-        let mut record = Record { holder: job.holder.uid.clone(), ..foreseen.rest.record.clone() };
+        let mut record = Record { holder: job.holder.uid.clone(), ..preview.rest.record.clone() };
         // Nobody names anything here, so nothing is forgotten.
-        record.retiring.extend(foreseen.leaves.iter().cloned());
+        record.retiring.extend(preview.leaves.iter().cloned());
         let before = of_status(status, &job.holder.uid);
         if before == (Record { epoch: before.epoch, ..record.clone() }) {
             // Where nothing else changes, nothing is written.
             record.epoch = before.epoch;
         }
-        Aside { status: changed(status, &to_status(&record)), again_at: foreseen.rest.again_at }
+        Aside { status: changed(status, &to_status(&record)), again_at: preview.rest.again_at }
     }
 
     fn plan(_: &Desired, observed: &Observed) -> Plan<Effect> {
         let Observed { job, found, .. } = observed;
-        let Found::Keys(foreseen) = found else { return Plan::empty() };
-        let last = foreseen.acts.len().saturating_sub(1);
-        let steps = foreseen.acts.iter().enumerate();
+        let Found::Keys(preview) = found else { return Plan::empty() };
+        let last = preview.acts.len().saturating_sub(1);
+        let steps = preview.acts.iter().enumerate();
         Plan { steps: steps.map(|(index, act)| step(act, job, index == last)).collect() }
     }
 
@@ -270,12 +272,12 @@ impl Kind for ProvisionerKey {
         plan
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
         let Effect { job, what, is_last, .. } = effect;
         let driven = match what {
-            What::End { keys, secrets } => return job.end(keys, secrets, world).await.map(|()| None),
-            What::Settle => job.drive(world, |_| false).await?,
-            What::Revoke(name) => job.drive(world, |it| it.name == *name).await?,
+            What::End { keys, secrets } => return job.end(keys, secrets, coder).await.map(|()| None),
+            What::Settle => job.drive(coder, |_| false).await?,
+            What::Revoke(name) => job.drive(coder, |it| it.name == *name).await?,
         };
         if let Some(trouble) = driven.trouble {
             return Err(trouble);
@@ -312,8 +314,8 @@ fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
 }
 
 /// The cluster that the Secret is in.
-fn store(world: &World) -> Result<KeyStore<'_>, Blocked> {
-    world.needed_cluster().map(Beside::key_store)
+fn store(coder: &Coder) -> Result<KeyStore<'_>, Blocked> {
+    coder.needed_cluster().map(Beside::key_store)
 }
 
 fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {

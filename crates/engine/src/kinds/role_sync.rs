@@ -8,13 +8,15 @@ use uuid::Uuid;
 
 use super::mapping::{self, Names, USER_ROLE_MANAGEMENT};
 use crate::{
-    diff::Diff,
-    gate::Gate,
+    coder::Coder,
     kind::Kind,
-    outcome::{Invalid, Trouble},
-    plan::{Action, Impact, Plan, Step},
-    remote_name::RemoteName,
-    world::World,
+    pipeline::{
+        diff::Diff,
+        gate::Gate,
+        outcome::{Invalid, Trouble},
+        plan::{Action, Impact, Plan, Step},
+        remote_name::RemoteName,
+    },
 };
 
 #[derive(Debug)]
@@ -64,8 +66,8 @@ impl Kind for RoleSync {
         })
     }
 
-    async fn home(held: Uuid, world: &World) -> Result<Option<Organization>, Trouble> {
-        Ok(world.organization_by_id(held).await?)
+    async fn home(held: Uuid, coder: &Coder) -> Result<Option<Organization>, Trouble> {
+        Ok(coder.organization_by_id(held).await?)
     }
 
     fn for_deletion(desired: Desired, home: Option<Organization>) -> Desired {
@@ -73,17 +75,17 @@ impl Kind for RoleSync {
         Desired { organization, mapping: None, ..desired }
     }
 
-    async fn observe(desired: &Desired, _held: Option<Uuid>, world: &World) -> Result<Observed, Trouble> {
+    async fn observe(desired: &Desired, _held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
         let organization = desired.organization.clone();
-        let Some(home) = world.home(&organization).await? else {
+        let Some(home) = coder.home(&organization).await? else {
             // Which roles an organization has is known once it is there; they are looked at again then.
             return Ok(Observed { organization, id: None, document: Document::default() });
         };
         if let Some(declared) = &desired.mapping {
-            let roles = world.roles(home.id).await?;
+            let roles = coder.roles(home.id).await?;
             mapping::check(declared, "role", |name| roles.iter().any(|it| it.name == name))?;
         }
-        let document = world.client().role_sync(home.id).await?;
+        let document = coder.client().role_sync(home.id).await?;
         Ok(Observed { organization, id: Some(home.id), document })
     }
 
@@ -132,9 +134,9 @@ impl Kind for RoleSync {
         )
     }
 
-    async fn apply(effect: &Effect, world: &World) -> Result<Option<Uuid>, Trouble> {
-        let home = world.organization_id(&effect.organization).await?;
-        world.client().put_role_sync(home, &effect.document).await?;
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let home = coder.organization_id(&effect.organization).await?;
+        coder.client().put_role_sync(home, &effect.document).await?;
         Ok(Some(home))
     }
 

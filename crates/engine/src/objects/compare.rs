@@ -9,7 +9,7 @@ use super::{
     fields::{has_keys, keys, label},
     quantity,
 };
-use crate::plan::Change;
+use crate::pipeline::plan::Change;
 
 /// Fields that say which object it is. Nobody manages them.
 const IDENTITY: [&str; 2] = ["name", "namespace"];

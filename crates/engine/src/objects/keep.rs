@@ -20,10 +20,12 @@ use super::{
 };
 use crate::{
     objects::WORKSPACES_ROLE,
-    outcome::Blocked,
-    plan::{Action, Plan, Step},
+    pipeline::{
+        outcome::Blocked,
+        plan::{Action, Plan, Step},
+    },
     ports::{Cluster, ClusterError, Event, Only, Reading, Write},
-    provisioner_keys::own_secrets::{self, RefusedSecret},
+    secrets::own_secrets::{self, RefusedSecret},
 };
 
 /// What should be, and what is.
@@ -430,7 +432,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::plan::Impact;
+    use crate::pipeline::plan::Impact;
 
     fn answered(code: u16) -> Result<Blocked, ClusterError> {
         let key = Key::new("apps/v1", "Deployment", "platform", "main");

@@ -12,9 +12,11 @@ use super::{
     prune::{Going, going},
 };
 use crate::{
-    object::Live,
-    outcome::Blocked,
-    plan::{Action, Change, Impact, Plan, Step},
+    pipeline::{
+        outcome::Blocked,
+        plan::{Action, Change, Impact, Plan, Step},
+    },
+    ports::object::Live,
 };
 
 /// The number of pods, which is an autoscaler's when it is not declared.

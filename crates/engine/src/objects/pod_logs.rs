@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::last_words::{self, Asked, last_line, plain_values, secrets_read, whom_to_ask};
-use crate::ports::{Cluster, ClusterError, Log};
+use crate::{
+    objects::last_lines::{self, Asked, last_line, plain_values, secrets_read, whom_to_ask},
+    ports::{Cluster, ClusterError, Log},
+};
 
 /// The last line of each pod that could say why it is in trouble, by the pod's name, scrubbed.
 pub(super) async fn of(pods: &[Pod], namespace: &str, cluster: &dyn Cluster) -> BTreeMap<String, String> {
@@ -34,8 +36,8 @@ async fn line(
         pod: &asked.pod,
         container: &asked.container,
         previous: asked.previous,
-        lines: last_words::LINES,
-        bytes: last_words::BYTES,
+        lines: last_lines::LINES,
+        bytes: last_lines::BYTES,
     };
     let log = cluster.log(&log).await?;
     let secrets = secrets.iter().map(ExposeSecret::expose_secret);

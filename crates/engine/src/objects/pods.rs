@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{EnvVar, LocalObjectReference, TopologySpreadConstraint};
 
-use crate::outcome::Invalid;
+use crate::pipeline::outcome::Invalid;
 
 /// Each once: they are merged by name.
 pub(crate) fn pull_secrets(declared: &[LocalObjectReference]) -> Option<Vec<LocalObjectReference>> {

@@ -7,7 +7,10 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Resource;
 
 use super::{Consumer, Evidence, LEASE, Need, RuleScope};
-use crate::{Kind, control_plane::children as control_plane, kinds, provisioner};
+use crate::{
+    Kind,
+    kinds::{self, control_plane::children as control_plane, provisioner},
+};
 
 /// Verbs in the order in which people write them.
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];

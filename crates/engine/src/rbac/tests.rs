@@ -4,7 +4,10 @@ use api::{CoderControlPlane, CoderProvisioner};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{control_plane, objects::Child, provisioner};
+use crate::{
+    kinds::{control_plane, provisioner},
+    objects::Child,
+};
 
 /// Single rights: group, resource, verb.
 type Rights = BTreeSet<(String, String, String)>;

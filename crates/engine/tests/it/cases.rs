@@ -1,11 +1,11 @@
-//! Plans as data: every file of `tests/cases` is a manifest, a world, and what the engine makes of the two.
+//! Plans as data: every file of `tests/cases` is a manifest, a coder, and what the engine makes of the two.
 //!
 //! A case says what is decided. What follows from that holds for all of them and is checked for each: what is not
 //! to be applied writes nothing, and what is applied is equal from then on.
 
 use std::{fs, path::Path};
 
-use engine::{Contact, Decision, Door, Outcome, Refusal, Verdict, World};
+use engine::{Coder, Contact, Decision, Door, Outcome, Refusal, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ struct Case {
     promised: Vec<Value>,
     #[serde(default)]
     on_the_command_line: bool,
-    world: Value,
+    coder: Value,
     expect: Expected,
 }
 
@@ -85,11 +85,11 @@ async fn every_case_is_decided_as_it_says() {
 }
 
 async fn run(case: &Case) -> Result<(), String> {
-    let sheet = Sheet::new(&case.world);
-    let world = World::new(sheet.client(), promises(&case.promised));
+    let sheet = Sheet::new(&case.coder);
+    let coder = Coder::new(sheet.client(), promises(&case.promised));
     let door = if case.on_the_command_line { Door::CommandLine } else { Door::Controller };
     let mut subject = subject(&case.manifest);
-    let assessment = subject.assess(&world, door).await;
+    let assessment = subject.assess(&coder, door).await;
     let expect = &case.expect;
     let decision = match &assessment.verdict {
         Verdict::Stopped(outcome) => return stopped(expect, outcome, &sheet),
@@ -112,7 +112,7 @@ async fn run(case: &Case) -> Result<(), String> {
         // What was promised is not there yet, so this cannot be carried out.
         return Ok(());
     }
-    let report = subject.carry_out(&assessment, &world).await;
+    let report = subject.carry_out(&assessment, &coder).await;
     if decision != Decision::Apply {
         return same("writes", 0, sheet.writes().len());
     }
@@ -140,12 +140,12 @@ fn stopped(expect: &Expected, outcome: &Outcome, sheet: &Sheet) -> Result<(), St
 
 async fn equal_from_now_on(case: &Case, sheet: &std::sync::Arc<Sheet>, id: uuid::Uuid) -> Result<(), String> {
     let writes = sheet.writes().len();
-    let world = World::new(sheet.client(), promises([]));
+    let coder = Coder::new(sheet.client(), promises([]));
     let mut held = subject(&holding(&case.manifest, id));
-    let again = held.assess(&world, Door::Controller).await;
+    let again = held.assess(&coder, Door::Controller).await;
     same("contact afterwards", Some(Contact::Held), again.contact)?;
     same("plan afterwards", &Vec::new(), &again.plan.steps)?;
-    let report = held.carry_out(&again, &world).await;
+    let report = held.carry_out(&again, &coder).await;
     same("outcome afterwards", "Equal", &format!("{:?}", report.outcome))?;
     same("writes afterwards", writes, sheet.writes().len())
 }

@@ -1,6 +1,6 @@
 //! What is ours, when it becomes so, and what becomes of it in the end.
 
-use engine::{Contact, Decision, Outcome, Refusal, Verdict, World, kinds, world::Promises};
+use engine::{Coder, Contact, Decision, Outcome, Refusal, Verdict, coder::Promises, kinds};
 use serde_json::{Value, json};
 
 use crate::{
@@ -27,7 +27,7 @@ fn organization(spec: &Value) -> Value {
 
 async fn outcome(manifest: &Value, state: &Value) -> (Outcome, Option<String>, usize) {
     let sheet = Sheet::new(state);
-    let report = pass(manifest, &World::new(sheet.client(), Promises::default())).await;
+    let report = pass(manifest, &Coder::new(sheet.client(), Promises::default())).await;
     (report.outcome, report.id.map(|it| it.to_string()), sheet.writes().len())
 }
 
@@ -75,11 +75,11 @@ async fn what_is_refused_is_not_ours_and_what_is_held_stays_so() {
 #[tokio::test]
 async fn what_could_not_be_adopted_is_not_ours() {
     let sheet = Sheet::new(&json!({"organizations": organizations()}));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let mut subject = subject(&organization(&json!({"displayName": "Other", "adoptionPolicy": "Adopt"})));
-    let assessment = subject.assess(&world, engine::Door::Controller).await;
+    let assessment = subject.assess(&coder, engine::Door::Controller).await;
     sheet.set("organizations", json!([]));
-    let report = subject.carry_out(&assessment, &world).await;
+    let report = subject.carry_out(&assessment, &coder).await;
     assert!(matches!(report.outcome, Outcome::Failed(_)), "{:?}", report.outcome);
     assert_eq!((report.id, report.done), (None, 0));
 }
@@ -87,14 +87,14 @@ async fn what_could_not_be_adopted_is_not_ours() {
 #[tokio::test]
 async fn a_write_is_seen_by_whoever_looks_next() {
     let sheet = Sheet::new(&json!({}));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let group = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "dev"},
         "spec": {"controlPlaneRef": {"name": "main"}, "organization": "alpha"}});
-    assert!(matches!(assess(&group, &world).await.verdict, Verdict::Stopped(Outcome::Blocked(_))));
-    assert!(pass(&organization(&json!({"name": "alpha"})), &world).await.outcome.is_ready());
-    let made = pass(&group, &world).await;
+    assert!(matches!(assess(&group, &coder).await.verdict, Verdict::Stopped(Outcome::Blocked(_))));
+    assert!(pass(&organization(&json!({"name": "alpha"})), &coder).await.outcome.is_ready());
+    let made = pass(&group, &coder).await;
     assert!(matches!(made.outcome, Outcome::Applied), "{:?}", made.outcome);
-    let again = pass(&holding(&group, made.id.unwrap()), &world).await;
+    let again = pass(&holding(&group, made.id.unwrap()), &coder).await;
     assert!(matches!(again.outcome, Outcome::Equal), "{:?}", again.outcome);
 }
 
@@ -102,7 +102,7 @@ async fn a_write_is_seen_by_whoever_looks_next() {
 async fn every_kind_leaves_what_it_does_not_hold_and_what_is_to_be_retained() {
     for kind in kinds::names() {
         let sheet = Sheet::new(&json!({"organizations": organizations()}));
-        let world = World::new(sheet.client(), Promises::default());
+        let coder = Coder::new(sheet.client(), Promises::default());
         let mut manifest = examples::of(&kind);
         for (policy, mode, held) in
             [("Retain", "Enforce", true), ("Delete", "Observe", true), ("Delete", "Enforce", false)]
@@ -111,12 +111,12 @@ async fn every_kind_leaves_what_it_does_not_hold_and_what_is_to_be_retained() {
             manifest["spec"]["mode"] = mode.into();
             let ours = if held { holding(&manifest, ORGANIZATION) } else { manifest.clone() };
             let mut subject = subject(&ours);
-            let assessment = subject.assess_deletion(&world).await;
+            let assessment = subject.assess_deletion(&coder).await;
             assert!(
                 matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)),
                 "{kind} {policy} {mode}"
             );
-            subject.carry_out(&assessment, &world).await;
+            subject.carry_out(&assessment, &coder).await;
         }
         assert_eq!(sheet.asked(), Vec::<String>::new(), "{kind}");
     }
@@ -129,7 +129,7 @@ async fn a_deletion_does_not_wait_for_what_the_manifest_refers_to() {
         "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
         "group_sync": {ORGANIZATION: {"field": "groups", "mapping": {"/g": [GROUP]}, "regex_filter": null}},
     }));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let spec =
         json!({"controlPlaneRef": {"name": "main"}, "organization": "alpha", "deletionPolicy": "Delete"});
     let manifest = |kind: &str, field: &str, value: Value| {
@@ -141,17 +141,17 @@ async fn a_deletion_does_not_wait_for_what_the_manifest_refers_to() {
     let group = holding(&manifest("CoderGroup", "members", json!(["nobody"])), GROUP);
     for manifest in [&sync, &group] {
         let mut subject = subject(manifest);
-        let assessment = subject.assess_deletion(&world).await;
+        let assessment = subject.assess_deletion(&coder).await;
         assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
-        let report = subject.carry_out(&assessment, &world).await;
+        let report = subject.carry_out(&assessment, &coder).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
     }
     assert_eq!(sheet.state()["groups"][ORGANIZATION], json!([]));
     assert_eq!(sheet.state()["group_sync"][ORGANIZATION]["field"], "");
     // And with the organization everything in it is gone.
     sheet.set("organizations", json!([]));
-    let world = world.anew();
-    let assessment = subject(&sync).assess_deletion(&world).await;
+    let coder = coder.anew();
+    let assessment = subject(&sync).assess_deletion(&coder).await;
     assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)), "{:?}", assessment.verdict);
 }
 
@@ -161,13 +161,13 @@ async fn a_group_that_is_gone_already_is_deleted() {
         "organizations": organizations(),
         "groups": {ORGANIZATION: [{"id": GROUP, "organization_id": ORGANIZATION, "name": "developers"}]},
     }));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let mut manifest = examples::of("CoderGroup");
     manifest["spec"]["deletionPolicy"] = "Delete".into();
     let mut subject = subject(&holding(&manifest, GROUP));
-    let assessment = subject.assess_deletion(&world).await;
+    let assessment = subject.assess_deletion(&coder).await;
     sheet.set("groups", json!({}));
-    let report = subject.carry_out(&assessment, &world).await;
+    let report = subject.carry_out(&assessment, &coder).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
 }
 
@@ -181,7 +181,7 @@ async fn what_took_the_place_of_what_we_held_is_not_deleted() {
         "organization_sync": {"field": "groups", "mapping": {}, "organization_assign_default": true},
         "appearance": {"application_name": "Theirs"},
     }));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     for kind in kinds::names() {
         // What somebody else made of a kind that is not described is not known here; the bed has every kind.
         let is_described = kind == "CoderProvisionerKey" || examples::by_hand(&kind).is_some();
@@ -191,11 +191,11 @@ async fn what_took_the_place_of_what_we_held_is_not_deleted() {
         let mut manifest = examples::of(&kind);
         manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut subject = subject(&holding(&manifest, uuid::Uuid::from_u128(7)));
-        let assessment = subject.assess_deletion(&world).await;
+        let assessment = subject.assess_deletion(&coder).await;
         // A key is known by more than an id, and without its record there is none.
         let is_known = kind != "CoderProvisionerKey";
         assert_eq!(assessment.contact, is_known.then_some(Contact::Foreign), "{kind}");
-        subject.carry_out(&assessment, &world).await;
+        subject.carry_out(&assessment, &coder).await;
         assert_eq!(sheet.writes().len(), 0, "{kind}");
     }
 }
@@ -210,15 +210,15 @@ async fn what_is_in_a_renamed_organization_is_found_by_its_id_when_it_is_deleted
         "group_sync": {ORGANIZATION: {"field": "groups", "mapping": {}, "regex_filter": null}},
         "role_sync": {ORGANIZATION: {"field": "groups", "mapping": {}}},
     }));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     for (kind, id) in
         [("CoderGroup", GROUP), ("CoderGroupSync", ORGANIZATION), ("CoderRoleSync", ORGANIZATION)]
     {
         let mut manifest = examples::of(kind);
         manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut subject = subject(&holding(&manifest, id));
-        let assessment = subject.assess_deletion(&world).await;
-        let report = subject.carry_out(&assessment, &world).await;
+        let assessment = subject.assess_deletion(&coder).await;
+        let report = subject.carry_out(&assessment, &coder).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{kind}: {:?}", report.outcome);
     }
     assert_eq!(sheet.state()["groups"][ORGANIZATION], json!([]));
@@ -232,10 +232,10 @@ async fn what_our_own_first_step_left_is_ours_and_what_looks_otherwise_is_not() 
         "organizations": organizations(),
         "members": {ORGANIZATION: [{"user_id": GROUP, "username": "alice", "email": "alice@example.com"}]},
     }));
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": "dev"},
         "spec": {"controlPlaneRef": {"name": "main"}, "organization": "alpha", "members": ["alice"]}});
-    let rest = assess(&manifest, &world).await.rest.unwrap();
+    let rest = assess(&manifest, &coder).await.rest.unwrap();
     // The call came through, and its answer did not.
     let half = |fields: Value| {
         let mut group =
@@ -244,19 +244,19 @@ async fn what_our_own_first_step_left_is_ours_and_what_looks_otherwise_is_not() 
         json!({ORGANIZATION: [group]})
     };
     sheet.set("groups", half(json!({})));
-    let world = world.anew();
+    let coder = coder.anew();
     assert_eq!(
-        assess(&manifest, &world).await.contact,
+        assess(&manifest, &coder).await.contact,
         Some(Contact::Foreign),
         "nothing says that it is ours"
     );
     manifest["status"] = json!({"creating": rest});
-    let found = assess(&manifest, &world).await;
+    let found = assess(&manifest, &coder).await;
     assert_eq!((found.contact, found.id.unwrap().to_string()), (Some(Contact::Held), GROUP.to_owned()));
     let bob = json!({"id": ORGANIZATION, "username": "bob", "email": "bob@example.com"});
     sheet.set("groups", half(json!({"members": [bob]})));
-    let world = world.anew();
-    let found = assess(&manifest, &world).await;
+    let coder = coder.anew();
+    let found = assess(&manifest, &coder).await;
     assert!(
         matches!(found.verdict, Verdict::Decided(Decision::Refuse(Refusal::NotEqual))),
         "{:?}",

@@ -14,11 +14,11 @@ mod wire;
 
 use std::sync::{Arc, Mutex};
 
-use engine::provisioner_keys::{Coderd as _, Policy};
+use engine::secrets::{Coderd as _, Policy};
 
 use self::{
     disturb::{Disturbance, disturb},
-    model::{Fault, Shared, World},
+    model::{Coder, Fault, Shared},
     run::{Process, finish, settle, wait},
 };
 
@@ -45,45 +45,45 @@ const SCENES: [&[Disturbance]; 18] = [
 ];
 
 /// Worlds in which the last of a scene has just happened, and nobody has seen it yet.
-fn scenes() -> impl Iterator<Item = World> {
+fn scenes() -> impl Iterator<Item = Coder> {
     SCENES.into_iter().map(|scene| {
-        let world = World::new(Policy::Recreate);
+        let coder = Coder::new(Policy::Recreate);
         for disturbance in scene {
             if *disturbance != Disturbance::ForeignName {
-                settle(&world);
+                settle(&coder);
             }
-            disturb(&world, *disturbance);
+            disturb(&coder, *disturbance);
         }
-        let world = world.lock().unwrap();
-        world.clone()
+        let coder = coder.lock().unwrap();
+        coder.clone()
     })
 }
 
-fn shared(world: &World) -> Shared {
-    Arc::new(Mutex::new(world.clone()))
+fn shared(coder: &Coder) -> Shared {
+    Arc::new(Mutex::new(coder.clone()))
 }
 
-/// The world comes to its end as it should, and leaves nothing behind.
-fn ends_well(world: &Shared) {
-    let driven = settle(world);
+/// The coder comes to its end as it should, and leaves nothing behind.
+fn ends_well(coder: &Shared) {
+    let driven = settle(coder);
     {
-        let world = world.lock().unwrap();
-        let live = world.live().unwrap_or_else(|| panic!("no live key\n{world:#?}"));
+        let coder = coder.lock().unwrap();
+        let live = coder.live().unwrap_or_else(|| panic!("no live key\n{coder:#?}"));
         assert!(driven.rest.key.is_ok());
-        assert_eq!(live.key.organization_id, world.wanted.organization_id, "{world:#?}");
-        assert_eq!(live.key.tags, world.wanted.tags, "{world:#?}");
-        assert_eq!(Some(live.deployment), world.wanted.place.deployment_id, "{world:#?}");
-        assert_eq!(world.ours().count(), usize::from(!live.is_foreign), "{world:#?}");
-        assert_eq!(world.record(), Some(&world.status), "{world:#?}");
+        assert_eq!(live.key.organization_id, coder.wanted.organization_id, "{coder:#?}");
+        assert_eq!(live.key.tags, coder.wanted.tags, "{coder:#?}");
+        assert_eq!(Some(live.deployment), coder.wanted.place.deployment_id, "{coder:#?}");
+        assert_eq!(coder.ours().count(), usize::from(!live.is_foreign), "{coder:#?}");
+        assert_eq!(coder.record(), Some(&coder.status), "{coder:#?}");
         // A backup may bring back an entry that was removed: its value is dead.
-        let others = world.secrets.iter().filter(|it| *it.0 != world.wanted.secret.name);
+        let others = coder.secrets.iter().filter(|it| *it.0 != coder.wanted.secret.name);
         let mut values = others.flat_map(|it| it.1.data.values());
-        let is_live = |value: &String| world.ours().any(|it| it.value == *value);
-        assert!(!world.has_pods || !values.any(is_live), "{world:#?}");
+        let is_live = |value: &String| coder.ours().any(|it| it.value == *value);
+        assert!(!coder.has_pods || !values.any(is_live), "{coder:#?}");
     }
-    finish(world);
-    let world = world.lock().unwrap();
-    assert_eq!(world.ours().count(), 0, "{world:#?}");
+    finish(coder);
+    let coder = coder.lock().unwrap();
+    assert_eq!(coder.ours().count(), 0, "{coder:#?}");
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn an_operator_may_die_anywhere_and_the_next_one_too() {
         for first in 0.. {
             let mut is_first_over = false;
             for second in 0.. {
-                let world = shared(&scene);
-                is_first_over = !dies_at(&world, first);
-                let is_second_over = is_first_over || !dies_at(&world, second);
-                ends_well(&world);
+                let coder = shared(&scene);
+                is_first_over = !dies_at(&coder, first);
+                let is_second_over = is_first_over || !dies_at(&coder, second);
+                ends_well(&coder);
                 deaths += 1;
                 if is_second_over {
                     break;
@@ -118,8 +118,8 @@ fn an_operator_may_die_anywhere_and_the_next_one_too() {
 }
 
 /// Lets an operator begin and die at that stop. Says whether it came to that.
-fn dies_at(world: &Shared, stop: usize) -> bool {
-    let mut process = Process::new("dies", world);
+fn dies_at(coder: &Shared, stop: usize) -> bool {
+    let mut process = Process::new("dies", coder);
     process.begin();
     for _ in 0..=stop {
         if process.step().is_some() {
@@ -127,7 +127,7 @@ fn dies_at(world: &Shared, stop: usize) -> bool {
         }
     }
     process.crash();
-    world.lock().unwrap().disturbances += 1;
+    coder.lock().unwrap().disturbances += 1;
     true
 }
 
@@ -136,18 +136,18 @@ fn any_call_may_be_refused_or_its_answer_be_lost() {
     for scene in scenes() {
         for fault in [Fault::Refused, Fault::LostAnswer] {
             for (first, second) in (1..24).flat_map(|it| (it..24).step_by(2).map(move |other| (it, other))) {
-                let world = shared(&scene);
+                let coder = shared(&scene);
                 {
-                    let mut world = world.lock().unwrap();
-                    let calls = world.calls;
-                    world.faults.extend([(calls + first, fault), (calls + second, fault)]);
-                    world.disturbances += 2;
+                    let mut coder = coder.lock().unwrap();
+                    let calls = coder.calls;
+                    coder.faults.extend([(calls + first, fault), (calls + second, fault)]);
+                    coder.disturbances += 2;
                 }
-                let mut process = Process::new("unlucky", &world);
+                let mut process = Process::new("unlucky", &coder);
                 process.pass().0.ok();
                 process.pass().0.ok();
                 process.pass().0.ok();
-                ends_well(&world);
+                ends_well(&coder);
             }
         }
     }
@@ -160,10 +160,10 @@ fn two_operators_are_harmless_however_they_take_turns() {
         // Three changes of turns, everywhere; one of the two may die in the end.
         for (one, two, three) in turns(15) {
             for dies in [false, true] {
-                let world = shared(&scene);
-                let minted = world.lock().unwrap().minted;
-                world.lock().unwrap().disturbances += 2;
-                let (mut a, mut b) = (Process::new("a", &world), Process::new("b", &world));
+                let coder = shared(&scene);
+                let minted = coder.lock().unwrap().minted;
+                coder.lock().unwrap().disturbances += 2;
+                let (mut a, mut b) = (Process::new("a", &coder), Process::new("b", &coder));
                 a.begin();
                 b.begin();
                 a.steps(one);
@@ -176,8 +176,8 @@ fn two_operators_are_harmless_however_they_take_turns() {
                 while a.is_busy() {
                     a.step();
                 }
-                most = most.max(world.lock().unwrap().minted - minted);
-                ends_well(&world);
+                most = most.max(coder.lock().unwrap().minted - minted);
+                ends_well(&coder);
             }
         }
     }
@@ -188,11 +188,11 @@ fn two_operators_are_harmless_however_they_take_turns() {
 fn deletion_leaves_nothing_wherever_the_last_operator_died() {
     for scene in scenes() {
         for stop in 0.. {
-            let world = shared(&scene);
-            let died = dies_at(&world, stop);
-            finish(&world);
-            let world = world.lock().unwrap();
-            assert_eq!(world.ours().count(), 0, "{world:#?}");
+            let coder = shared(&scene);
+            let died = dies_at(&coder, stop);
+            finish(&coder);
+            let coder = coder.lock().unwrap();
+            assert_eq!(coder.ours().count(), 0, "{coder:#?}");
             if !died {
                 break;
             }
@@ -202,87 +202,87 @@ fn deletion_leaves_nothing_wherever_the_last_operator_died() {
 
 #[test]
 fn a_name_is_not_free_because_an_old_list_does_not_have_it() {
-    let world = World::new(Policy::Recreate);
-    let mut process = Process::new("", &world);
-    let home = world.lock().unwrap().wanted.organization_id;
-    let now = world.lock().unwrap().now;
+    let coder = Coder::new(Policy::Recreate);
+    let mut process = Process::new("", &coder);
+    let home = coder.lock().unwrap().wanted.organization_id;
+    let now = coder.lock().unwrap().now;
     wait(process.operator.list(home, false, now)).unwrap();
     // A person makes the very key that is about to be declared.
-    let tags = world.lock().unwrap().wanted.tags.clone();
-    world.lock().unwrap().foreign("alpha", &tags, 0);
-    disturb(&world, Disturbance::Seconds(60));
+    let tags = coder.lock().unwrap().wanted.tags.clone();
+    coder.lock().unwrap().foreign("alpha", &tags, 0);
+    disturb(&coder, Disturbance::Seconds(60));
     process.pass().0.unwrap();
-    assert_eq!(world.lock().unwrap().live().unwrap().key.name, "alpha-1a2b-1");
-    assert_eq!(world.lock().unwrap().minted, 1);
-    ends_well(&world);
+    assert_eq!(coder.lock().unwrap().live().unwrap().key.name, "alpha-1a2b-1");
+    assert_eq!(coder.lock().unwrap().minted, 1);
+    ends_well(&coder);
 }
 
 #[test]
 fn a_label_on_the_secret_between_mint_and_write_costs_no_second_key() {
-    let world = World::new(Policy::Recreate);
-    let mut process = Process::new("", &world);
+    let coder = Coder::new(Policy::Recreate);
+    let mut process = Process::new("", &coder);
     process.begin();
-    while world.lock().unwrap().minted == 0 {
+    while coder.lock().unwrap().minted == 0 {
         process.step();
     }
-    disturb(&world, Disturbance::TouchSecret);
+    disturb(&coder, Disturbance::TouchSecret);
     while process.is_busy() {
         process.step();
     }
-    assert_eq!(world.lock().unwrap().minted, 1);
-    ends_well(&world);
+    assert_eq!(coder.lock().unwrap().minted, 1);
+    ends_well(&coder);
 }
 
 #[test]
 fn a_name_that_was_given_up_is_found_when_somebody_who_slept_asks_for_it() {
     for call in 1..16 {
-        let world = World::new(Policy::Recreate);
-        world.lock().unwrap().disturbances += 2;
-        let mut sleeper = Process::new("sleeper", &world);
+        let coder = Coder::new(Policy::Recreate);
+        coder.lock().unwrap().disturbances += 2;
+        let mut sleeper = Process::new("sleeper", &coder);
         sleeper.begin();
-        while world.lock().unwrap().status.intent.is_none() {
+        while coder.lock().unwrap().status.intent.is_none() {
             sleeper.step();
         }
         {
-            let mut world = world.lock().unwrap();
-            let call = world.calls + call;
-            world.faults.insert(call, Fault::LostAnswer);
+            let mut coder = coder.lock().unwrap();
+            let call = coder.calls + call;
+            coder.faults.insert(call, Fault::LostAnswer);
         }
         // Another one mints that name, hears no answer, gives it up and revokes it.
-        let mut other = Process::new("other", &world);
+        let mut other = Process::new("other", &coder);
         other.pass().0.ok();
         other.pass().0.ok();
-        let minted = world.lock().unwrap().minted;
-        while sleeper.is_busy() && world.lock().unwrap().minted == minted {
+        let minted = coder.lock().unwrap().minted;
+        while sleeper.is_busy() && coder.lock().unwrap().minted == minted {
             sleeper.step();
         }
         sleeper.crash();
-        ends_well(&world);
+        ends_well(&coder);
     }
 }
 
 #[test]
 fn an_operator_that_slept_takes_back_what_it_mints_too_late() {
-    let world = World::new(Policy::Recreate);
-    world.lock().unwrap().disturbances += 1;
-    let mut sleeper = Process::new("sleeper", &world);
+    let coder = Coder::new(Policy::Recreate);
+    coder.lock().unwrap().disturbances += 1;
+    let mut sleeper = Process::new("sleeper", &coder);
     sleeper.begin();
-    while world.lock().unwrap().status.intent.is_none() {
+    while coder.lock().unwrap().status.intent.is_none() {
         sleeper.step();
     }
     // Its key is made, rotated and revoked by another one before it wakes.
-    settle(&world);
-    world.lock().unwrap().roll();
-    disturb(&world, Disturbance::Rotate);
-    settle(&world);
-    assert_eq!(world.lock().unwrap().ours().count(), 1);
-    world.lock().unwrap().checks_names = false;
+    settle(&coder);
+    coder.lock().unwrap().roll();
+    disturb(&coder, Disturbance::Rotate);
+    settle(&coder);
+    assert_eq!(coder.lock().unwrap().ours().count(), 1);
+    coder.lock().unwrap().checks_names = false;
     while sleeper.is_busy() {
         sleeper.step();
     }
-    world.lock().unwrap().checks_names = true;
-    assert!(world.lock().unwrap().log.contains(&"sleeper: mint Alpha".to_owned()));
-    ends_well(&world);
+    coder.lock().unwrap().checks_names = true;
+    assert!(coder.lock().unwrap().log.contains(&"sleeper: mint Alpha".to_owned()));
+    ends_well(&coder);
 }
 
 fn turns(longest: usize) -> impl Iterator<Item = (usize, usize, usize)> {

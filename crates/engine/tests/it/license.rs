@@ -7,7 +7,7 @@ use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
     Trouble,
-    control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict},
+    kinds::control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict},
 };
 use http::{Request, Response};
 use secrecy::SecretString;

@@ -3,7 +3,7 @@
 use api::{CoderControlPlane, Reason, annotation};
 use engine::{
     Blocked,
-    control_plane::{
+    kinds::control_plane::{
         access::{AccessContext, TokenMemory, admin_job, own_token},
         facts::PlaneContext,
         identity::ReachedDeployment,

@@ -3,13 +3,13 @@
 use api::{CoderControlPlane, Reason, label};
 use engine::{
     Action, Blocked,
-    control_plane::{
+    kinds::control_plane::{
         facts::PlaneContext,
-        report::Workload,
+        status::Workload,
         token_secret::FingerprintKeys,
         workload::{self, PlanePreview, preview},
     },
-    held_back::Changes,
+    pipeline::held_back::Changes,
 };
 use serde_json::{Value, json};
 

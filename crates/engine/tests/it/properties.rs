@@ -1,8 +1,8 @@
-//! What holds for every manifest and every world, tried on many of both.
+//! What holds for every manifest and every coder, tried on many of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::{Change, Contact, Decision, Door, Outcome, Refusal, Verdict, World, world::Promises};
+use engine::{Change, Coder, Contact, Decision, Door, Outcome, Refusal, Verdict, coder::Promises};
 use proptest::{
     prelude::{ProptestConfig, any},
     prop_assert, prop_assert_eq, prop_assert_ne, proptest,
@@ -47,18 +47,18 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_was_applied_is_equal_and_what_was_not_is_untouched(manifest in make::manifest(), state in make::world()) {
+    fn what_was_applied_is_equal_and_what_was_not_is_untouched(manifest in make::manifest(), state in make::coder()) {
         run(applied_is_equal(&manifest, &state))?;
     }
 
     #[test]
-    fn nothing_that_is_not_declared_is_written(manifest in make::manifest(), state in make::world()) {
+    fn nothing_that_is_not_declared_is_written(manifest in make::manifest(), state in make::coder()) {
         run(only_declared(&manifest, &state))?;
     }
 
     #[test]
     fn the_order_of_manifests_does_not_change_their_plans(
-        manifests in make::manifests(), state in make::world(), start in any::<usize>()
+        manifests in make::manifests(), state in make::coder(), start in any::<usize>()
     ) {
         let mut turned = manifests.clone();
         turned.rotate_left(start % manifests.len());
@@ -69,13 +69,13 @@ proptest! {
 
     #[test]
     fn a_plan_that_counts_on_others_is_the_plan_once_they_are_done(
-        manifests in make::manifests(), state in make::world()
+        manifests in make::manifests(), state in make::coder()
     ) {
         run(promises_are_kept(manifests, &state))?;
     }
 
     #[test]
-    fn the_order_of_names_does_not_change_a_plan(manifest in make::manifest(), state in make::world()) {
+    fn the_order_of_names_does_not_change_a_plan(manifest in make::manifest(), state in make::coder()) {
         let mut reversed = manifest.clone();
         for list in lists(&mut reversed["spec"]) {
             list.reverse();
@@ -87,7 +87,7 @@ proptest! {
 
     #[test]
     fn an_approval_lets_that_plan_through_and_none_of_another_world(
-        manifest in make::manifest(), state in make::world(), other in make::world()
+        manifest in make::manifest(), state in make::coder(), other in make::coder()
     ) {
         let mut manual = manifest;
         manual["spec"]["approval"] = "Manual".into();
@@ -105,12 +105,12 @@ proptest! {
 
 async fn applied_is_equal(manifest: &Value, state: &Value) -> Result<(), TestCaseError> {
     let sheet = Sheet::new(state);
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let before = sheet.state();
     let mut first = subject(manifest);
-    let assessment = first.assess(&world, Door::Controller).await;
+    let assessment = first.assess(&coder, Door::Controller).await;
     prop_assert_eq!(sheet.writes().len(), 0);
-    let report = first.carry_out(&assessment, &world).await;
+    let report = first.carry_out(&assessment, &coder).await;
     let Verdict::Decided(decision) = assessment.verdict else {
         prop_assert!(!report.outcome.is_ready());
         prop_assert_eq!((sheet.writes().len(), report.id), (0, None));
@@ -123,15 +123,15 @@ async fn applied_is_equal(manifest: &Value, state: &Value) -> Result<(), TestCas
     }
     prop_assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
     prop_assert_eq!(sheet.writes().len(), assessment.plan.steps.len());
-    // The same world goes on, and so does one that has read nothing yet.
+    // The same coder goes on, and so does one that has read nothing yet.
     let held = holding(manifest, report.id.unwrap());
-    for world in [world, World::new(sheet.client(), Promises::default())] {
+    for coder in [coder, Coder::new(sheet.client(), Promises::default())] {
         let writes = sheet.writes().len();
         let mut second = subject(&held);
-        let again = second.assess(&world, Door::Controller).await;
+        let again = second.assess(&coder, Door::Controller).await;
         prop_assert_eq!(again.contact, Some(Contact::Held));
         prop_assert_eq!(&again.plan.steps, &Vec::new());
-        let report = second.carry_out(&again, &world).await;
+        let report = second.carry_out(&again, &coder).await;
         prop_assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
         prop_assert_eq!(sheet.writes().len(), writes);
     }
@@ -141,11 +141,11 @@ async fn applied_is_equal(manifest: &Value, state: &Value) -> Result<(), TestCas
 /// What a person was shown for a whole set is what is done, one after the other.
 async fn promises_are_kept(mut manifests: Vec<Value>, state: &Value) -> Result<(), TestCaseError> {
     manifests.sort_by_key(|it| subject(it).rank());
-    let world = World::new(Sheet::new(state).client(), promises(&manifests));
+    let coder = Coder::new(Sheet::new(state).client(), promises(&manifests));
     let mut shown = Vec::new();
     for manifest in &manifests {
         let mut subject = subject(manifest);
-        let assessment = subject.assess(&world, Door::CommandLine).await;
+        let assessment = subject.assess(&coder, Door::CommandLine).await;
         shown.push((subject, assessment));
     }
     // After a rename others are shown under the new name, so such a set takes two rounds.
@@ -153,9 +153,9 @@ async fn promises_are_kept(mut manifests: Vec<Value>, state: &Value) -> Result<(
     if shown.iter().any(|(_, it)| it.plan.changes().any(renames)) {
         return Ok(());
     }
-    let world = world.anew();
+    let coder = coder.anew();
     for (mut subject, shown) in shown {
-        let now = subject.assess(&world, Door::CommandLine).await;
+        let now = subject.assess(&coder, Door::CommandLine).await;
         match (&shown.verdict, &now.verdict) {
             (Verdict::Decided(_), Verdict::Decided(_)) => {
                 prop_assert_eq!(&shown.plan, &now.plan, "{}", subject.target());
@@ -168,19 +168,19 @@ async fn promises_are_kept(mut manifests: Vec<Value>, state: &Value) -> Result<(
             (Verdict::Stopped(_), Verdict::Stopped(_)) => {}
             unkept => prop_assert!(false, "{}: {unkept:?}", subject.target()),
         }
-        subject.carry_out(&now, &world).await;
+        subject.carry_out(&now, &coder).await;
     }
     Ok(())
 }
 
 async fn only_declared(manifest: &Value, state: &Value) -> Result<(), TestCaseError> {
     let sheet = Sheet::new(state);
-    let world = World::new(sheet.client(), Promises::default());
+    let coder = Coder::new(sheet.client(), Promises::default());
     let mut subject = subject(manifest);
-    let assessment = subject.assess(&world, Door::Controller).await;
+    let assessment = subject.assess(&coder, Door::Controller).await;
     // Unread documents are shown with their defaults from here on, which is no change.
     let before = sheet.state();
-    subject.carry_out(&assessment, &world).await;
+    subject.carry_out(&assessment, &coder).await;
     let declared = declared(manifest);
     let (old, new) = (things(&before), things(&sheet.state()));
     let mut touched = BTreeSet::new();
@@ -241,25 +241,25 @@ fn things(state: &Value) -> BTreeMap<String, serde_json::Map<String, Value>> {
 
 /// The hash of every manifest's plan, in one pass over all of them.
 async fn hashes(manifests: &[Value], state: &Value) -> BTreeMap<String, (String, String)> {
-    let world = World::new(Sheet::new(state).client(), promises(manifests));
+    let coder = Coder::new(Sheet::new(state).client(), promises(manifests));
     let mut hashes = BTreeMap::new();
     for manifest in manifests {
         let mut subject = subject(manifest);
-        let assessment = subject.assess(&world, Door::Controller).await;
+        let assessment = subject.assess(&coder, Door::Controller).await;
         hashes.insert(subject.target(), (assessment.plan.hash, format!("{:?}", assessment.verdict)));
     }
     hashes
 }
 
 async fn hash(manifest: &Value, state: &Value) -> Option<String> {
-    let world = World::new(Sheet::new(state).client(), Promises::default());
-    let assessment = subject(manifest).assess(&world, Door::Controller).await;
+    let coder = Coder::new(Sheet::new(state).client(), Promises::default());
+    let assessment = subject(manifest).assess(&coder, Door::Controller).await;
     matches!(assessment.verdict, Verdict::Decided(_)).then_some(assessment.plan.hash)
 }
 
 async fn decision(manifest: &Value, state: &Value) -> Option<Decision> {
-    let world = World::new(Sheet::new(state).client(), Promises::default());
-    match subject(manifest).assess(&world, Door::Controller).await.verdict {
+    let coder = Coder::new(Sheet::new(state).client(), Promises::default());
+    match subject(manifest).assess(&coder, Door::Controller).await.verdict {
         Verdict::Decided(decision) => Some(decision),
         Verdict::Stopped(_) => None,
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use api::{CoderProvisioner, Reason};
 use engine::{
-    Action, Assessment, Decision, Door, Outcome, Trouble, Verdict, World,
-    objects::{Key, Live},
-    provisioner::{
+    Action, Assessment, Coder, Decision, Door, Outcome, Trouble, Verdict,
+    coder::{Beside, Promises},
+    kinds::provisioner::{
         reach::{Reached, Unreached},
         reconcile::{Reconciled, reconcile, write_status},
-        report,
+        status,
     },
-    provisioner_keys::{Retiring, Revoked},
-    world::{Beside, Promises},
+    objects::{Key, Live},
+    secrets::{Retiring, Revoked},
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -59,8 +59,8 @@ impl Scene {
         }
     }
 
-    fn world(&self) -> World {
-        World::new(self.sheet.client(), Promises::default()).beside(self.beside())
+    fn coder(&self) -> Coder {
+        Coder::new(self.sheet.client(), Promises::default()).beside(self.beside())
     }
 
     /// The provisioner as the cluster has it.
@@ -81,7 +81,7 @@ impl Scene {
         let reaching = std::future::ready(reached);
         let done = Box::pin(reconcile(stored, reaching, &elsewhere, &beside)).await.unwrap();
         let known = done.provisioner.status.clone().unwrap_or_default();
-        let next = report::status(&done.provisioner, known, &done.findings, beside.cluster.now());
+        let next = status::status(&done.provisioner, known, &done.findings, beside.cluster.now());
         write_status(&done.provisioner, done.written.as_ref(), next, &*beside.cluster).await.unwrap();
         done
     }
@@ -90,23 +90,23 @@ impl Scene {
         let mut declared = self.cluster.find("CoderControlPlane", "main").unwrap();
         declared["status"] = json!({"version": "v2.36.0"});
         let declared = serde_json::from_value(declared).unwrap();
-        Reached::new(declared, "https://coder.test/", self.world(), DEPLOYMENT.parse().unwrap())
+        Reached::new(declared, "https://coder.test/", self.coder(), DEPLOYMENT.parse().unwrap())
     }
 
     /// What the command line shows of the manifest. Nothing is written by it.
-    async fn assess(&self, world: &World) -> Assessment {
+    async fn assess(&self, coder: &Coder) -> Assessment {
         let mut subject = subject(&self.manifest);
         let stored = self.cluster.find("CoderProvisioner", "alpha").and_then(Live::new);
         subject.settle_in("platform", stored.as_ref());
         let before = (self.sheet.writes().len(), self.cluster.writes());
-        let assessment = subject.assess(world, Door::CommandLine).await;
+        let assessment = subject.assess(coder, Door::CommandLine).await;
         assert_eq!((self.sheet.writes().len(), self.cluster.writes()), before, "it only reads");
         assessment
     }
 
     /// The reason and the message for which an assessment stopped.
-    async fn stopped(&self, world: &World) -> (Reason, String) {
-        match self.assess(world).await.verdict {
+    async fn stopped(&self, coder: &Coder) -> (Reason, String) {
+        match self.assess(coder).await.verdict {
             Verdict::Stopped(Outcome::Blocked(blocked)) => (blocked.reason, blocked.message),
             other => panic!("{other:?}"),
         }
@@ -166,7 +166,7 @@ async fn control_plane_that_is_missing_is_reported_and_nothing_is_created() {
 #[tokio::test]
 async fn plan_of_a_new_provisioner_shows_key_and_objects() {
     let scene = Scene::new(&json!({}));
-    let assessment = scene.assess(&scene.world()).await;
+    let assessment = scene.assess(&scene.coder()).await;
     assert_eq!(decision(&assessment), Decision::Apply);
     let steps = &assessment.plan.steps;
     assert!(steps.iter().all(|it| it.action == Action::Create), "{steps:?}");
@@ -182,7 +182,7 @@ async fn plan_of_a_new_provisioner_shows_key_and_objects() {
 async fn plan_is_empty_once_reconciled_and_names_a_field_that_was_changed_by_hand() {
     let scene = Scene::new(&json!({}));
     scene.reconcile(Ok(scene.reached())).await;
-    let assessment = scene.assess(&scene.world()).await;
+    let assessment = scene.assess(&scene.coder()).await;
     assert_eq!(decision(&assessment), Decision::Nothing, "{:?}", assessment.plan);
 
     scene.cluster.edit("Deployment", WORKLOAD, |it| it["spec"]["replicas"] = json!(7));
@@ -194,7 +194,7 @@ async fn plan_is_empty_once_reconciled_and_names_a_field_that_was_changed_by_han
             .filter(|it| it["name"] == "TF_TOKEN")
             .for_each(|it| it["value"] = json!("hunter3"));
     });
-    let assessment = scene.assess(&scene.world()).await;
+    let assessment = scene.assess(&scene.coder()).await;
     assert_eq!(decision(&assessment), Decision::Apply);
     let changes: Vec<_> = assessment.plan.changes().collect();
     let replicas = changes.iter().find(|it| it.field.ends_with(": spec.replicas")).unwrap();
@@ -203,7 +203,7 @@ async fn plan_is_empty_once_reconciled_and_names_a_field_that_was_changed_by_han
     assert!(!format!("{:?}", assessment.plan).contains("hunter"), "values of variables are masked");
 
     let observed = Scene { manifest: Scene::new(&json!({"mode": "Observe"})).manifest, ..scene };
-    assert_eq!(decision(&observed.assess(&observed.world()).await), Decision::Observe);
+    assert_eq!(decision(&observed.assess(&observed.coder()).await), Decision::Observe);
 }
 
 #[tokio::test]
@@ -213,29 +213,29 @@ async fn replicas_that_the_manifest_does_not_name_are_those_of_the_stored_one() 
     let mut manifest = scene.manifest.clone();
     manifest["spec"].as_object_mut().unwrap().remove("replicas");
     let unnamed = Scene { manifest, ..scene };
-    assert_eq!(decision(&unnamed.assess(&unnamed.world()).await), Decision::Nothing);
+    assert_eq!(decision(&unnamed.assess(&unnamed.coder()).await), Decision::Nothing);
 }
 
 #[tokio::test]
 async fn plan_reports_a_missing_cluster_control_plane_or_licence() {
     let scene = Scene::new(&json!({}));
-    let apart = World::new(scene.sheet.client(), Promises::default());
+    let apart = Coder::new(scene.sheet.client(), Promises::default());
     assert_eq!(scene.stopped(&apart).await.0, Reason::NeedsCluster);
 
     let other = "00000000-0000-4000-8000-00000000eeee";
     scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({"deploymentID": other}));
-    let (reason, message) = scene.stopped(&scene.world()).await;
+    let (reason, message) = scene.stopped(&scene.coder()).await;
     assert_eq!(reason, Reason::DeploymentChanged);
     assert!(message.contains(other) && message.contains(DEPLOYMENT), "{message}");
     scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({}));
 
     scene.sheet.set("features", json!([]));
-    let (reason, message) = scene.stopped(&scene.world()).await;
+    let (reason, message) = scene.stopped(&scene.coder()).await;
     assert_eq!(reason, Reason::NotEntitled);
     assert!(message.contains("external_provisioner_daemons"), "{message}");
 
     scene.cluster.remove("CoderControlPlane", "main");
-    let (reason, message) = scene.stopped(&scene.world()).await;
+    let (reason, message) = scene.stopped(&scene.coder()).await;
     assert_eq!(reason, Reason::ControlPlaneUnavailable);
     assert!(message.contains("main is neither in the files nor in the cluster"), "{message}");
 }
@@ -246,7 +246,7 @@ async fn object_of_another_owner_stops_the_plan_and_is_named() {
     let key = Key::new("apps/v1", "Deployment", "platform", WORKLOAD);
     scene.cluster.set(&json!({"apiVersion": key.api_version, "kind": key.kind,
         "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}));
-    let (reason, message) = scene.stopped(&scene.world()).await;
+    let (reason, message) = scene.stopped(&scene.coder()).await;
     assert_eq!(reason, Reason::NotOurs);
     assert!(message.contains(WORKLOAD), "{message}");
 }

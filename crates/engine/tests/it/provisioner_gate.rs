@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Reason;
 use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
-use engine::provisioner::gate;
+use engine::kinds::provisioner::gate;
 use http::{Request, Response};
 
 /// Answers everything with this.

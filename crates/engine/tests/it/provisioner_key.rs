@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use engine::{
-    Assessment, Cluster as _, Contact, Outcome, Report, Verdict, World,
-    provisioner_keys::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
-    world::{Beside, Promises},
+    Assessment, Cluster as _, Coder, Contact, Outcome, Report, Verdict,
+    coder::{Beside, Promises},
+    secrets::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -39,9 +39,9 @@ impl Scene {
     }
 
     /// What a pass that begins now sees.
-    fn world(&self) -> World {
-        let world = World::new(self.sheet.client(), Promises::default());
-        world.beside(Beside {
+    fn coder(&self) -> Coder {
+        let coder = Coder::new(self.sheet.client(), Promises::default());
+        coder.beside(Beside {
             cluster: Arc::clone(&self.cluster) as _,
             lookup: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.memory),
@@ -50,12 +50,12 @@ impl Scene {
     }
 
     async fn look(&self) -> Assessment {
-        assess(&self.manifest, &self.world()).await
+        assess(&self.manifest, &self.coder()).await
     }
 
     async fn pass(&self) -> Report {
         self.cluster.set(&self.manifest);
-        pass(&self.manifest, &self.world()).await
+        pass(&self.manifest, &self.coder()).await
     }
 
     /// One pass that has to change something; the manifest holds what came of it.
@@ -129,7 +129,7 @@ fn provisioner(uid: &str, status: &Value) -> Value {
 
 /// What a plan shows: an action and the fields that it changes, for each step.
 fn shown(assessment: &Assessment) -> Vec<(String, String)> {
-    let step = |it: &engine::plan::StepView| {
+    let step = |it: &engine::pipeline::plan::StepView| {
         let changes = it.changes.iter().map(|it| format!("{} {} {}", it.field, it.before, it.after));
         (format!("{:?}", it.action), changes.collect::<Vec<_>>().join("; "))
     };
@@ -217,8 +217,8 @@ async fn a_name_that_is_taken_is_left_to_whoever_has_it() {
     let mut deleted = scene.manifest.clone();
     deleted["spec"]["deletionPolicy"] = "Delete".into();
     let mut deleted = subject(&holding(&deleted, UID));
-    let assessment = deleted.assess_deletion(&scene.world()).await;
-    deleted.carry_out(&assessment, &scene.world()).await;
+    let assessment = deleted.assess_deletion(&scene.coder()).await;
+    deleted.carry_out(&assessment, &scene.coder()).await;
     assert_eq!(scene.keys(), ["alpha-eks"]);
 }
 
@@ -239,9 +239,9 @@ async fn a_deletion_takes_every_key_of_ours_and_the_secret_and_knows_them_withou
         }
         scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut deleted = subject(&scene.manifest);
-        let assessment = deleted.assess_deletion(&scene.world()).await;
+        let assessment = deleted.assess_deletion(&scene.coder()).await;
         assert_eq!(assessment.plan.summary, "1 to delete");
-        let report = deleted.carry_out(&assessment, &scene.world()).await;
+        let report = deleted.carry_out(&assessment, &scene.coder()).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
         assert_eq!(scene.keys(), ["other"]);
         assert_eq!(scene.cluster.find("Secret", SECRET), None);
@@ -256,20 +256,20 @@ async fn a_key_that_was_begun_is_taken_away_though_no_id_was_ever_written_down()
     // The operator died before the status was written; the name was written down before the key was made.
     let pending = scene.mirrored();
     assert_eq!(pending.intent.as_ref().unwrap().name, "alpha-eks");
-    let status = engine::provisioner_keys::mirror::to_status(&pending);
+    let status = engine::secrets::mirror::to_status(&pending);
     scene.manifest["status"] = serde_json::to_value(status).unwrap();
     scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
     let mut deleted = subject(&scene.manifest);
-    let assessment = deleted.assess_deletion(&scene.world()).await;
-    deleted.carry_out(&assessment, &scene.world()).await;
+    let assessment = deleted.assess_deletion(&scene.coder()).await;
+    deleted.carry_out(&assessment, &scene.coder()).await;
     assert_eq!(scene.keys(), [""; 0]);
 }
 
 #[tokio::test]
 async fn without_a_cluster_it_says_where_it_belongs_and_asks_for_nothing() {
     let scene = Scene::new();
-    let world = World::new(scene.sheet.client(), Promises::default());
-    let assessment = assess(&scene.manifest, &world).await;
+    let coder = Coder::new(scene.sheet.client(), Promises::default());
+    let assessment = assess(&scene.manifest, &coder).await;
     let Verdict::Stopped(Outcome::Blocked(waiting)) = assessment.verdict else {
         panic!("{:?}", assessment.verdict)
     };
@@ -293,14 +293,14 @@ async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
         .collect();
     for manifest in &manifests {
         scene.cluster.set(manifest);
-        assert!(pass(manifest, &scene.world()).await.outcome.is_ready());
+        assert!(pass(manifest, &scene.coder()).await.outcome.is_ready());
     }
     let mut costs = Vec::new();
     for count in [1, 20] {
         let before = scene.sheet.asked().len();
-        let world = scene.world();
+        let coder = scene.coder();
         for manifest in &manifests[..count] {
-            let report = pass(manifest, &world).await;
+            let report = pass(manifest, &coder).await;
             assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
         }
         costs.push(scene.sheet.asked()[before..].to_vec());
@@ -349,8 +349,8 @@ async fn a_name_that_another_object_has_meanwhile_is_left_to_it() {
     assert!(scene.look().await.plan.is_empty(), "its name is forgotten");
     scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
     let mut deleted = subject(&scene.manifest);
-    let assessment = deleted.assess_deletion(&scene.world()).await;
-    deleted.carry_out(&assessment, &scene.world()).await;
+    let assessment = deleted.assess_deletion(&scene.coder()).await;
+    deleted.carry_out(&assessment, &scene.coder()).await;
     assert_eq!(scene.keys(), ["given-up"]);
 }
 
@@ -433,8 +433,8 @@ async fn key_minted_from_a_file_is_that_of_the_object_of_the_same_kind_and_name(
             scene.manifest["status"] = json!({"id": found.id});
             scene.manifest["spec"]["deletionPolicy"] = "Delete".into();
             let mut deleted = subject(&scene.manifest);
-            let assessment = deleted.assess_deletion(&scene.world()).await;
-            deleted.carry_out(&assessment, &scene.world()).await;
+            let assessment = deleted.assess_deletion(&scene.coder()).await;
+            deleted.carry_out(&assessment, &scene.coder()).await;
             assert_eq!(scene.cluster.find("Secret", SECRET), None);
         }
     }

@@ -3,7 +3,7 @@
 use api::CoderProvisionerKey;
 use engine::{
     Cluster,
-    provisioner_keys::{Record, mirror::advanced},
+    secrets::{Record, mirror::advanced},
 };
 use serde_json::{Value, json};
 

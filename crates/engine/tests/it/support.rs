@@ -1,6 +1,6 @@
 //! What cases, properties and the bed have in common.
 
-use engine::{Assessment, Door, Report, Subject, World, kinds, world::Promises};
+use engine::{Assessment, Coder, Door, Report, Subject, coder::Promises, kinds};
 use serde_json::{Value, json};
 
 /// A manifest of whatever kind it says.
@@ -27,13 +27,13 @@ pub(crate) fn promises<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> Pr
 }
 
 /// What one pass of the controller finds out.
-pub(crate) async fn assess(manifest: &Value, world: &World) -> Assessment {
-    subject(manifest).assess(world, Door::Controller).await
+pub(crate) async fn assess(manifest: &Value, coder: &Coder) -> Assessment {
+    subject(manifest).assess(coder, Door::Controller).await
 }
 
 /// One whole pass of the controller.
-pub(crate) async fn pass(manifest: &Value, world: &World) -> Report {
+pub(crate) async fn pass(manifest: &Value, coder: &Coder) -> Report {
     let mut subject = subject(manifest);
-    let assessment = subject.assess(world, Door::Controller).await;
-    subject.carry_out(&assessment, world).await
+    let assessment = subject.assess(coder, Door::Controller).await;
+    subject.carry_out(&assessment, coder).await
 }

@@ -1,7 +1,7 @@
 //! The token Secret of a control plane, in a cluster.
 
 use api::{CoderControlPlane, annotation, finalizer};
-use engine::control_plane::token_secret::{
+use engine::kinds::control_plane::token_secret::{
     Contents, FingerprintKeys, TokenSecret, fingerprint_key, release_all, release_orphans,
 };
 use secrecy::{ExposeSecret as _, SecretString};

@@ -1,6 +1,6 @@
 //! Writes: each checks what it overwrites, and none makes anybody read a list again.
 
-use engine::{Door, Outcome, World, world::Promises};
+use engine::{Coder, Door, Outcome, coder::Promises};
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,18 +31,18 @@ fn remote_group(name: &str, quota: u32) -> Value {
         "quota_allowance": quota, "source": "user", "members": [], "total_member_count": 0})
 }
 
-fn deployment(groups: &[Value]) -> (std::sync::Arc<Sheet>, World) {
+fn deployment(groups: &[Value]) -> (std::sync::Arc<Sheet>, Coder) {
     let state = json!({"organizations": remote_organization("as found"), "groups": {ORGANIZATION: groups}});
     let sheet = Sheet::new(&state);
-    let world = World::new(sheet.client(), Promises::default());
-    (sheet, world)
+    let coder = Coder::new(sheet.client(), Promises::default());
+    (sheet, coder)
 }
 
 /// The requests for so many new groups.
 async fn requests_to_create(count: u32) -> usize {
-    let (sheet, world) = deployment(&[]);
+    let (sheet, coder) = deployment(&[]);
     for number in 0..count {
-        let report = pass(&group(&format!("group-{number}"), 1), &world).await;
+        let report = pass(&group(&format!("group-{number}"), 1), &coder).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{report:?}");
     }
     let asked = sheet.asked();
@@ -62,26 +62,26 @@ async fn creation_costs_one_request_an_object() {
 
 #[tokio::test]
 async fn object_is_equal_in_the_shared_list_after_its_own_write() {
-    let (sheet, world) = deployment(&[remote_group("developers", 3)]);
+    let (sheet, coder) = deployment(&[remote_group("developers", 3)]);
     let declared = holding(&group("developers", 20), GROUP);
-    let report = pass(&declared, &world).await;
+    let report = pass(&declared, &coder).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{report:?}");
     let since = sheet.asked().len();
-    let report = pass(&declared, &world).await;
+    let report = pass(&declared, &coder).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{report:?}");
     assert_eq!(sheet.asked().len(), since, "{:?}", sheet.asked());
 }
 
 /// Compares, lets somebody change the deployment, and then carries out what was decided.
 async fn overtaken(manifest: &Value, groups: &[Value], change: impl FnOnce(&Sheet)) -> (Outcome, usize) {
-    let (sheet, world) = deployment(groups);
+    let (sheet, coder) = deployment(groups);
     let mut subject = subject(manifest);
-    let assessment = subject.assess(&world, Door::Controller).await;
+    let assessment = subject.assess(&coder, Door::Controller).await;
     assert!(!assessment.plan.is_empty(), "{assessment:?}");
     change(&sheet);
-    let report = subject.carry_out(&assessment, &world).await;
+    let report = subject.carry_out(&assessment, &coder).await;
     let changed = sheet.state();
-    let again = pass(manifest, &world.anew()).await;
+    let again = pass(manifest, &coder.anew()).await;
     assert!(!again.outcome.is_stale(), "{again:?}: {changed:#}");
     (report.outcome, report.done)
 }

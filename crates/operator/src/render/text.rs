@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use engine::{Action, Change, Impact, held_back::MASKED};
+use engine::{Action, Change, Impact, pipeline::held_back::MASKED};
 use serde_json::Value;
 
 use super::{Row, State, View};

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use engine::control_plane::check_rule;
+use engine::kinds::control_plane::check_rule;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 

@@ -13,18 +13,20 @@ use std::{
 use api::{CoderControlPlane, CoderControlPlaneStatus, External, KeptClient, Reason, finalizer};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Blocked, Credentials, address,
-    conditions::Truth,
-    control_plane::{
+    Blocked, Credentials,
+    coder::{
+        address,
+        endpoint::{DeclaredOrigin, declared, origin_secrets},
+    },
+    kinds::control_plane::{
         access::{Account, Acquired, account_token, own_token},
         identity::{ReachedDeployment, check_identity, recorded_deployment},
         license, operator_token_secret,
-        report::{self, PlaneFindings, PlaneReadiness},
+        status::{self, PlaneFindings, PlaneReadiness},
         workload,
     },
-    endpoint::{DeclaredOrigin, declared, origin_secrets},
-    held_back::Changes,
-    references::{SourceRef, references},
+    objects::references::{SourceRef, references},
+    pipeline::{conditions::Truth, held_back::Changes},
 };
 use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
@@ -227,7 +229,7 @@ async fn reconcile(plane: Arc<CoderControlPlane>, shared: Arc<Shared>) -> Result
         requested: requested(&plane),
         now: Timestamp::now(),
     };
-    let next = report::status(&plane, &findings);
+    let next = status::status(&plane, &findings);
     let covers_others = plane.status.as_ref().is_some_and(|it| it.features != next.features);
     write_status(&plane, next, shared).await?;
     let PlaneReadiness { is_ready, reason, message, is_retried_soon, .. } = findings.readiness();
@@ -259,10 +261,10 @@ async fn begin(mut plane: CoderControlPlane, shared: &Shared) -> Result<CoderCon
     if !has_finalizer(&plane, finalizer::CONTROL_PLANE) {
         plane = set_finalizer(&plane, finalizer::CONTROL_PLANE, true, shared).await?;
     }
-    if !report::is_begun(&plane) {
+    if !status::is_begun(&plane) {
         let message = "not reconciled yet".to_owned();
         let because = Blocked { reason: Reason::Progressing, message };
-        let first = report::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
+        let first = status::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
         plane = write_status(&plane, first, shared).await?;
     }
     Ok(plane)
@@ -285,7 +287,7 @@ async fn suspend(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, k
     shared.planes.block(&name_of(plane), Reason::Suspended, true);
     let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
     let because = Blocked { reason: Reason::Suspended, message };
-    let next = report::unlooked(plane, Truth::Unknown, &because, Timestamp::now());
+    let next = status::unlooked(plane, Truth::Unknown, &because, Timestamp::now());
     write_status(plane, next, shared).await?;
     Ok(Action::await_change())
 }
@@ -433,7 +435,7 @@ fn with_warning(acquired: Acquired) -> SecretString {
 
 /// What coderd said, as what has to come first.
 fn remote(error: &client::Error) -> Blocked {
-    Blocked { reason: engine::outcome::reason_of(error.class()), message: error.words() }
+    Blocked { reason: engine::pipeline::outcome::reason_of(error.class()), message: error.words() }
 }
 
 /// Refuses an address that the operator does not connect to. What a name resolves to is checked when it is connected to.

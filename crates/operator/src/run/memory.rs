@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use engine::contention::Mended;
+use engine::pipeline::contention::Mended;
 use tokio::time::Instant;
 
 use super::{metrics::KindName, pace, pass::About, wake::Wake};

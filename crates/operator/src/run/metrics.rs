@@ -18,7 +18,10 @@ use std::{
 use api::Reason;
 use api::{CoderControlPlane, CoderProvisioner};
 use client::Observer;
-use engine::{Action, PlanView, control_plane::report::Licensing, kinds};
+use engine::{
+    Action, PlanView,
+    kinds::{self, control_plane::status::Licensing},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource as _, runtime::reflector::Store};

@@ -13,7 +13,7 @@ use std::{
 use api::{AppState, DeletionPolicy, Reason, Status, finalizer};
 use engine::{
     Aside, Assessment, Blocked, Kind, Object, Outcome, Report, Trouble,
-    status::{self, Pass},
+    pipeline::status::{self, Pass},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;

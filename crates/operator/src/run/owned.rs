@@ -4,8 +4,8 @@ use std::{fmt::Debug, sync::Arc};
 
 use api::label;
 use engine::{
+    kinds::provisioner::KINDS,
     objects::{Key, Live},
-    provisioner::KINDS,
 };
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{

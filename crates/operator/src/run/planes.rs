@@ -11,15 +11,14 @@ use std::{
 use api::Reason;
 use client::{Client, Guard, RateLimiter, routes::Route};
 use engine::{
-    Freshness, World,
-    control_plane::{access::TokenMemory, identity::ReachedDeployment, token_secret::FingerprintKeys},
-    endpoint::DeclaredOrigin,
-    world::{Beside, Promises},
+    Coder, Freshness,
+    coder::{Beside, Promises, endpoint::DeclaredOrigin},
+    kinds::control_plane::{access::TokenMemory, identity::ReachedDeployment, token_secret::FingerprintKeys},
 };
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-pub(super) use engine::endpoint::Origin;
+pub(super) use engine::coder::endpoint::Origin;
 
 use super::{control_plane::given::Heard, stream::received};
 
@@ -44,7 +43,7 @@ pub(super) struct Plane {
     compared_with: Mutex<Option<Versions>>,
     revocation: Arc<Revocation>,
     deployment: Uuid,
-    world: World,
+    coder: Coder,
 }
 
 /// What the client of a control plane was made from.
@@ -71,12 +70,12 @@ impl Plane {
         let revocation = Arc::<Revocation>::default();
         let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
-        let world = World::new(client, Promises::default()).expecting(deployment).beside(beside);
-        Self { made_from, compared_with: Mutex::default(), revocation, deployment, world }
+        let coder = Coder::new(client, Promises::default()).expecting(deployment).beside(beside);
+        Self { made_from, compared_with: Mutex::default(), revocation, deployment, coder }
     }
 
     pub(super) fn client(&self) -> &Client {
-        self.world.client()
+        self.coder.client()
     }
 
     pub(super) fn deployment(&self) -> Uuid {
@@ -113,8 +112,8 @@ impl Plane {
     }
 
     /// What the deployment has, read as recently as this.
-    pub(super) fn world(&self, need: Freshness) -> World {
-        self.world.with(need)
+    pub(super) fn coder(&self, need: Freshness) -> Coder {
+        self.coder.with(need)
     }
 }
 
@@ -202,7 +201,7 @@ impl Planes {
     pub(super) fn client(&self, name: &PlaneName, place: &Origin) -> Option<Client> {
         self.last_known(name)
             .filter(|it| it.made_from.place == *place)
-            .map(|it| it.world.client().anonymous())
+            .map(|it| it.coder.client().anonymous())
     }
 
     /// The rate limiter of an account of a deployment, for every client that uses the account.

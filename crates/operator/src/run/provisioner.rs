@@ -13,13 +13,13 @@ use std::{
 use api::{CoderControlPlane, CoderProvisioner, Mode, Reason, finalizer};
 use engine::{
     Freshness, RemoteName, Trouble,
-    provisioner::{
+    kinds::provisioner::{
         keys::recorded,
         reconcile::{self, Reconciled, conclude, write_status},
         refers_to_secret,
-        report::{self, Findings, Readiness},
+        status::{self, Findings, Readiness},
     },
-    provisioner_keys::{Names, Retiring, Revoked},
+    secrets::{Names, Retiring, Revoked},
 };
 use futures::{StreamExt as _, future::BoxFuture};
 use jiff::Timestamp;
@@ -198,7 +198,7 @@ async fn reconcile(
     }
     let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating } = done;
     let known = provisioner.status.clone().unwrap_or_default();
-    let next = report::status(&provisioner, known, &findings, Timestamp::now());
+    let next = status::status(&provisioner, known, &findings, Timestamp::now());
     write_status(&provisioner, written.as_ref(), next, &*shared.cluster).await.map_err(error_of)?;
     if trouble.is_none() {
         shared.memory.answered(&about, &wake);

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use api::Reason;
 use client::Class;
-use engine::{Assessment, Decision, Door, Outcome, Report, Trouble, Verdict, World, status::message};
+use engine::{
+    Assessment, Coder, Decision, Door, Outcome, Report, Trouble, Verdict, pipeline::status::message,
+};
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
@@ -72,8 +74,8 @@ struct Terms {
 /// A deployment that answered only while the command waited gets its version and id in the result.
 async fn identify_again(targets: &mut [Target], rows: &mut [Row]) {
     let mut rows = rows.iter_mut();
-    for Target { deployment, world, subjects, .. } in targets {
-        deployment.identify(world.client()).await;
+    for Target { deployment, coder, subjects, .. } in targets {
+        deployment.identify(coder.client()).await;
         rows.by_ref().take(subjects.len()).for_each(|row| row.set_deployment(deployment));
     }
 }
@@ -90,15 +92,15 @@ async fn carry_out_all(
     let total = shown.len();
     let mut all = shown.iter().zip(rows).enumerate();
     let mut worst = Exit::Success;
-    for Target { world, subjects, .. } in targets {
+    for Target { coder, subjects, .. } in targets {
         // The state that the plan was made from may be outdated.
-        *world = world.anew();
+        *coder = coder.anew();
         for rank in subjects.chunk_by_mut(|one, next| one.subject.rank() == next.subject.rank()) {
             let items: Vec<_> = rank.iter_mut().zip(&mut all).collect();
             let ends = stream::iter(items).map(async |(placed, (index, (shown, row)))| {
                 let reference = placed.subject.reference().to_string();
                 let progress = Progress::new(session.quiet, index + 1, total, &reference);
-                let end = carry_out_in_time(placed, shown, world, terms, &progress).await;
+                let end = carry_out_in_time(placed, shown, coder, terms, &progress).await;
                 progress.end(end.state.word());
                 if let Some(message) = end.message.as_ref().filter(|_| !row.has_reason(end.reason)) {
                     say(&format!("{reference}: {message}"));
@@ -110,7 +112,7 @@ async fn carry_out_all(
             worst = exits.fold(worst, async |worst, exit| worst.max(exit)).await;
             if rank.iter().any(|it| it.subject.rank() == 0) {
                 // What is licensed now.
-                *world = world.anew();
+                *coder = coder.anew();
             }
         }
     }
@@ -121,14 +123,14 @@ async fn carry_out_all(
 async fn carry_out_in_time(
     placed: &mut Placed,
     shown: &Assessment,
-    world: &World,
+    coder: &Coder,
     terms: Terms,
     progress: &Progress,
 ) -> End {
-    let mut world = world.clone();
+    let mut coder = coder.clone();
     let mut was_stale = false;
     loop {
-        let end = carry_out(placed, shown, &world, terms.yes, progress).await;
+        let end = carry_out(placed, shown, &coder, terms.yes, progress).await;
         if end.is_stale && !was_stale {
             was_stale = true;
         } else if !end.may_come || Instant::now() >= terms.deadline {
@@ -137,7 +139,7 @@ async fn carry_out_in_time(
             progress.now(&format!("waiting, {}", end.reason.map_or("", Reason::as_str)));
             sleep(LOOK_AGAIN).await;
         }
-        world = world.anew();
+        coder = coder.anew();
     }
 }
 
@@ -222,12 +224,12 @@ struct End {
 async fn carry_out(
     placed: &mut Placed,
     shown: &Assessment,
-    world: &World,
+    coder: &Coder,
     yes: bool,
     progress: &Progress,
 ) -> End {
     progress.now("comparing");
-    let now = placed.subject.assess(world, Door::CommandLine).await;
+    let now = placed.subject.assess(coder, Door::CommandLine).await;
     let end =
         |exit, state| End { exit, state, reason: None, message: None, may_come: false, is_stale: false };
     match &now.verdict {
@@ -248,7 +250,7 @@ async fn carry_out(
         return End { message: Some(message.to_owned()), ..end };
     }
     progress.now(&format!("applying, {}", now.plan.summary));
-    let Report { outcome, id: _, done } = placed.subject.carry_out(&now, world).await;
+    let Report { outcome, id: _, done } = placed.subject.carry_out(&now, coder).await;
     ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()))
 }
 

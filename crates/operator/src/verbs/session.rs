@@ -241,10 +241,10 @@ pub(super) struct Opened {
 /// side.
 pub(super) async fn assess(targets: &mut [Target]) -> (Vec<Assessment>, Vec<Row>) {
     let (mut assessments, mut rows) = (Vec::new(), Vec::new());
-    for Target { deployment, world, subjects, .. } in targets {
-        let (deployment, world) = (&*deployment, &*world);
+    for Target { deployment, coder, subjects, .. } in targets {
+        let (deployment, coder) = (&*deployment, &*coder);
         let assessed = stream::iter(subjects).map(async |placed| {
-            let assessment = placed.subject.assess(world, Door::CommandLine).await;
+            let assessment = placed.subject.assess(coder, Door::CommandLine).await;
             (Row::assessed(placed, deployment, &assessment), assessment)
         });
         let assessed: Vec<_> = assessed.buffered(READ_AT_ONCE).collect().await;

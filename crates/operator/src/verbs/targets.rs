@@ -5,13 +5,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::{CoderControlPlane, Reason, annotation};
 use client::{AddressPolicy, Class, Client};
 use engine::{
-    Blocked, Cluster as _, Credentials, Endpoint, Reference, World,
-    control_plane::access::OperatorToken,
-    endpoint::{endpoint, place},
+    Blocked, Cluster as _, Coder, Credentials, Endpoint, Reference,
+    coder::{
+        Beside, Promises,
+        endpoint::{endpoint, place},
+    },
+    kinds::control_plane::access::OperatorToken,
     lookup::Lookup as _,
     objects::Key,
     ports::Reading,
-    world::{Beside, Promises},
 };
 use kube::ResourceExt as _;
 use secrecy::SecretString;
@@ -39,7 +41,7 @@ const SIGN_OUT: Duration = Duration::from_secs(10);
 /// A deployment and its manifests, in the order of their application.
 pub(super) struct Target {
     pub(super) deployment: DeploymentRef,
-    pub(super) world: World,
+    pub(super) coder: Coder,
     pub(super) subjects: Vec<Placed>,
     /// The host name that has to be typed before the deployment is changed; `None` where its address was named.
     pub(super) host: Option<String>,
@@ -69,12 +71,12 @@ impl Target {
         for placed in &subjects {
             placed.subject.promise(&mut promises);
         }
-        let world = World::new(client.waiting_up_to(RATE_LIMIT_WAIT), promises);
-        let world = match expected.or_else(|| deployment.id()) {
-            Some(id) => world.expecting(id),
-            None => world,
+        let coder = Coder::new(client.waiting_up_to(RATE_LIMIT_WAIT), promises);
+        let coder = match expected.or_else(|| deployment.id()) {
+            Some(id) => coder.expecting(id),
+            None => coder,
         };
-        Self { deployment, world, subjects, host: None }
+        Self { deployment, coder, subjects, host: None }
     }
 }
 
@@ -109,7 +111,7 @@ impl Target {
         }
         let lookup = Arc::clone(sources) as _;
         let beside = Beside { cluster, lookup, memory: Arc::default(), writes_status: false };
-        self.world = self.world.clone().beside(beside);
+        self.coder = self.coder.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))
     }
 }
@@ -395,7 +397,7 @@ mod tests {
             self.needs_deployment
         }
 
-        fn assess<'a>(&'a mut self, _: &'a World, _: Door) -> BoxFuture<'a, Assessment> {
+        fn assess<'a>(&'a mut self, _: &'a Coder, _: Door) -> BoxFuture<'a, Assessment> {
             Box::pin(pending())
         }
     }

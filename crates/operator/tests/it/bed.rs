@@ -14,7 +14,7 @@ mod freshness;
 mod given_token;
 mod install;
 mod job;
-mod last_words;
+mod last_line;
 mod lease;
 mod licence_terms;
 mod licences;

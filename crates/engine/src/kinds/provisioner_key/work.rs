@@ -10,13 +10,13 @@ use uuid::Uuid;
 
 use super::{in_words, store};
 use crate::{
-    outcome::Trouble,
-    provisioner_keys::{
-        Around, Coderd as _, Drive, Driven, Ending, Foreseen, Held, Holder, KeySecret as _, KeySecrets,
+    coder::Coder,
+    pipeline::outcome::Trouble,
+    secrets::{
+        Around, Coderd as _, Drive, Driven, Held, HeldKeys, Holder, KeyPreview, KeySecret as _, KeySecrets,
         KeyStore, LiveKey, Names, Place, Record, Retiring, Revoked, SecretPlace, Surroundings as _, Wanted,
-        Why, coderd::revoke, drive::is_anothers, end,
+        Why, coderd::revoke, drive::is_anothers, keys_to_revoke,
     },
-    world::World,
 };
 
 /// Everything that is known of an object before anybody is asked.
@@ -32,38 +32,38 @@ pub(super) struct Job {
 
 impl Job {
     /// What would be done. Nothing is written.
-    pub(super) async fn look(&self, world: &World) -> Result<Foreseen, Trouble> {
-        let store = store(world)?;
+    pub(super) async fn look(&self, coder: &Coder) -> Result<KeyPreview, Trouble> {
+        let store = store(coder)?;
         let secrets = KeySecrets::new(store, &self.holder);
         let around = Around::new(store, &self.holder, None);
-        self.pass(&self.wanted, world, &secrets, &around).look().await
+        self.pass(&self.wanted, coder, &secrets, &around).look().await
     }
 
     /// Does what is due, and revokes none but these of the keys that somebody may have.
     pub(super) async fn drive(
         &self,
-        world: &World,
+        coder: &Coder,
         goes: impl Fn(&Held) -> bool + Send + Sync,
     ) -> Result<Driven, Trouble> {
-        let store = store(world)?;
+        let store = store(coder)?;
         // When it was planned the organization may have been a promise.
-        let organization_id = world.organization_id(&self.wanted.organization_name).await?;
+        let organization_id = coder.organization_id(&self.wanted.organization_name).await?;
         let wanted = Wanted { organization_id, ..self.wanted.clone() };
         let secrets = KeySecrets::new(store, &self.holder);
         let around = Around::new(store, &self.holder, None);
-        self.pass(&wanted, world, &secrets, &around).run_revoking(goes).await
+        self.pass(&wanted, coder, &secrets, &around).run_revoking(goes).await
     }
 
     fn pass<'a>(
         &self,
         wanted: &'a Wanted,
-        world: &'a World,
+        coder: &'a Coder,
         secret: &'a KeySecrets<'a>,
         around: &'a Around<'a>,
-    ) -> Drive<'a, World, KeySecrets<'a>, Around<'a>> {
+    ) -> Drive<'a, Coder, KeySecrets<'a>, Around<'a>> {
         Drive {
             wanted,
-            coderd: world,
+            coderd: coder,
             secret,
             around,
             mirror: self.mirror.clone(),
@@ -117,16 +117,16 @@ impl Job {
     pub(super) async fn ours(
         &self,
         retains: bool,
-        world: &World,
+        coder: &Coder,
     ) -> Result<(Vec<Retiring>, Vec<SecretPlace>), Trouble> {
-        let store = store(world)?;
+        let store = store(coder)?;
         let copies = self.copies(store).await?;
         let current = copies.current();
         let home =
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
             Some(organization) if !retains => {
-                world.list(organization, false, store.cluster.now()).await?.keys
+                coder.list(organization, false, store.cluster.now()).await?.keys
             }
             _ => Vec::new(),
         };
@@ -147,13 +147,13 @@ impl Job {
         &self,
         keys: &[Retiring],
         places: &[SecretPlace],
-        world: &World,
+        coder: &Coder,
     ) -> Result<(), Trouble> {
-        let store = store(world)?;
+        let store = store(coder)?;
         let around = Around::new(store, &self.holder, None);
         let (mut left, mut failed) = (Vec::new(), None);
         for retiring in keys {
-            match self.revoke(retiring, world, store).await {
+            match self.revoke(retiring, coder, store).await {
                 Ok(done) => {
                     around.revoked(&retiring.held, done, &Why::Deleted).await;
                     if done == Revoked::OutOfReach {
@@ -194,7 +194,7 @@ impl Job {
     async fn revoke(
         &self,
         retiring: &Retiring,
-        world: &World,
+        coder: &Coder,
         store: KeyStore<'_>,
     ) -> Result<Revoked, Trouble> {
         let Held { name, place, .. } = &retiring.held;
@@ -204,7 +204,7 @@ impl Job {
         if !self.is_here(place) {
             return Ok(Revoked::OutOfReach);
         }
-        revoke(world, retiring, self.wanted.names.is_ours(name), store.cluster.now()).await
+        revoke(coder, retiring, self.wanted.names.is_ours(name), store.cluster.now()).await
     }
 
     async fn is_anothers(&self, retiring: &Retiring, store: KeyStore<'_>) -> Result<bool, Trouble> {
@@ -234,7 +234,7 @@ impl Copies {
 
     /// The keys that a deletion revokes. One that retains leaves the key in use, and every key whose value a Secret holds.
     fn keys(&self, names: &Names, retains: bool, listed: Option<(&[LiveKey], &Place)>) -> Vec<Retiring> {
-        let mut keys = end(&Ending { names, records: &self.records, listed });
+        let mut keys = keys_to_revoke(&HeldKeys { names, records: &self.records, listed });
         if retains {
             let values = self.in_secrets.iter().filter_map(|(_, it)| it.current.as_ref());
             let kept: Vec<&Held> = self.current().into_iter().chain(values).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::{CoderControlPlane, annotation};
 use client::{Client, ClientOptions, HttpOptions, HttpTransport};
-use engine::control_plane::{
+use engine::kinds::control_plane::{
     access::{TokenNames, TokenRecord},
     operator_token_secret,
     token_secret::{Contents, TokenSecret},

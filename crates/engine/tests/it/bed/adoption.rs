@@ -15,7 +15,7 @@ fn stranger(held: &Value, policy: &str) -> Value {
 }
 
 async fn decision(manifest: &Value, deployment: &Deployment, door: Door) -> Decision {
-    let assessment = subject(manifest).assess(&deployment.world(), door).await;
+    let assessment = subject(manifest).assess(&deployment.coder(), door).await;
     assert_eq!(assessment.contact, Some(Contact::Foreign), "{}", manifest["kind"]);
     match assessment.verdict {
         Verdict::Decided(decision) => decision,
@@ -40,12 +40,12 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
             assert_eq!(decision(&adopt, &deployment, door).await, Decision::Nothing, "{kind}");
             assert_eq!(decision(&never, &deployment, door).await, not_ours, "{kind}");
         }
-        let taken = pass(&if_equal, &deployment.world()).await;
+        let taken = pass(&if_equal, &deployment.coder()).await;
         assert!(matches!(taken.outcome, Outcome::Equal), "{kind}: {:?}", taken.outcome);
         assert_eq!(taken.id, Some(id), "{kind}");
 
         drift(&held, id, &coderd, &deployment).await;
-        if assess(&adopt, &deployment.world()).await.contact == Some(Contact::Absent) {
+        if assess(&adopt, &deployment.coder()).await.contact == Some(Contact::Absent) {
             // A switch that is off by default is back at it, which counts as absent.
             continue;
         }
@@ -56,7 +56,7 @@ async fn what_exists_is_taken_over_only_as_the_policy_says() {
             assert_eq!(decision(&never, &deployment, door).await, not_ours, "{kind}");
         }
         for refused in [&if_equal, &never] {
-            let report = pass(refused, &deployment.world()).await;
+            let report = pass(refused, &deployment.coder()).await;
             assert!(matches!(report.outcome, Outcome::Refused(_)), "{kind}: {:?}", report.outcome);
             assert_eq!(report.id, None, "{kind}");
         }

@@ -20,11 +20,11 @@ fn approving(manifest: &Value, hash: &str) -> Value {
 /// What is not approved is not written; the hash of its plan.
 async fn is_refused(manifest: &Value, deployment: &Deployment) -> String {
     deployment.asked();
-    let report = pass(manifest, &deployment.world()).await;
+    let report = pass(manifest, &deployment.coder()).await;
     let kind = &manifest["kind"];
     assert!(matches!(report.outcome, Outcome::Refused(Refusal::NotApproved)), "{kind}: {:?}", report.outcome);
     assert_eq!(deployment.writes(), Vec::<String>::new(), "{kind}");
-    assess(manifest, &deployment.world()).await.plan.hash
+    assess(manifest, &deployment.coder()).await.plan.hash
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn only_the_very_plan_that_was_approved_is_applied() {
 
         // The manifest has changed since.
         manifest["spec"][&field] = value;
-        if assess(&manifest, &deployment.world()).await.plan.is_empty() {
+        if assess(&manifest, &deployment.coder()).await.plan.is_empty() {
             // A switch that is off by default has no other plan.
             continue;
         }
@@ -55,7 +55,7 @@ async fn only_the_very_plan_that_was_approved_is_applied() {
         let third = is_refused(&approving(&held, &second), &deployment).await;
         applied(&approving(&held, &third), &deployment).await;
 
-        // The world has changed since, and by chance to what was approved already: approved is approved.
+        // The coder has changed since, and by chance to what was approved already: approved is approved.
         hand.change(&coderd.owner, &id.to_string()).await;
         applied(&approving(&held, &third), &deployment).await;
     }

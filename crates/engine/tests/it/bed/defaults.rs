@@ -18,7 +18,7 @@ fn manifest(kind: &str, spec: &Value) -> Value {
 }
 
 async fn contact(manifest: &Value, deployment: &Deployment) -> Option<Contact> {
-    assess(manifest, &deployment.world()).await.contact
+    assess(manifest, &deployment.coder()).await.contact
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn the_default_organization_can_be_declared_and_renamed_and_stays_the_defa
     let renamed = manifest("CoderOrganization", &json!({"name": "headquarters"}));
     let (_, same) = applied(&holding(&renamed, id), &deployment).await;
     assert_eq!(same, id);
-    let report = pass(&holding(&declared, id), &deployment.world()).await;
+    let report = pass(&holding(&declared, id), &deployment.coder()).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
 }
 
@@ -47,7 +47,7 @@ async fn documents_of_a_fresh_deployment_and_of_its_default_organization_are_abs
         declared["spec"][hand.field] = hand.value;
         assert_eq!(contact(&declared, &deployment).await, Some(Contact::Absent), "{kind}");
         // Another organization was held before: that one's document is not this one.
-        let report = pass(&holding(&declared, uuid::Uuid::from_u128(7)), &deployment.world()).await;
+        let report = pass(&holding(&declared, uuid::Uuid::from_u128(7)), &deployment.coder()).await;
         assert!(report.outcome.is_ready(), "{kind}: {:?}", report.outcome);
         if ["CoderGroupSync", "CoderRoleSync"].contains(&kind) {
             assert_eq!(report.id.unwrap().to_string(), home);
@@ -61,11 +61,11 @@ async fn everyone_of_an_organization_has_a_quota_and_is_never_deleted() {
     let mut everyone = manifest("CoderGroup", &json!({"name": "Everyone", "quotaAllowance": 5}));
     assert_eq!(contact(&everyone, &deployment).await, Some(Contact::Absent));
     let (held, id) = applied(&everyone, &deployment).await;
-    let report = pass(&held, &deployment.world()).await;
+    let report = pass(&held, &deployment.coder()).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
     everyone["spec"]["deletionPolicy"] = "Delete".into();
     let mut deleted = crate::support::subject(&holding(&everyone, id));
-    assert!(deleted.assess_deletion(&deployment.world()).await.plan.is_empty());
+    assert!(deleted.assess_deletion(&deployment.coder()).await.plan.is_empty());
 }
 
 #[tokio::test]
@@ -78,12 +78,12 @@ async fn people_are_found_by_name_and_by_address_in_any_case() {
     request(&coderd.owner, Method::POST, "/api/v2/users", Some(&user)).await;
     let mut group = manifest("CoderGroup", &json!({"members": ["ADMIN", "alice@BED.test", "alice"]}));
     let (held, id) = applied(&group, &deployment).await;
-    let report = pass(&held, &deployment.world()).await;
+    let report = pass(&held, &deployment.coder()).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
     group["spec"]["members"] = json!([]);
     applied(&holding(&group, id), &deployment).await;
     group["spec"]["members"] = json!(["nobody"]);
-    let report = pass(&holding(&group, id), &deployment.world()).await;
+    let report = pass(&holding(&group, id), &deployment.coder()).await;
     assert!(
         matches!(&report.outcome, Outcome::Blocked(it) if it.message.contains("nobody")),
         "{:?}",

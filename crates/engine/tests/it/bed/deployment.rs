@@ -7,8 +7,8 @@ use client::{
     Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, transport::BoxFuture,
 };
 use engine::{
-    Outcome, World,
-    world::{Beside, Promises},
+    Coder, Outcome,
+    coder::{Beside, Promises},
 };
 use http::{Request, Response};
 use reqwest::Method;
@@ -54,14 +54,14 @@ impl Deployment {
         Self { client, watched, desk: Arc::default() }
     }
 
-    /// A world that has read nothing yet.
-    pub(super) fn world(&self) -> World {
-        self.world_with(Promises::default())
+    /// A coder that has read nothing yet.
+    pub(super) fn coder(&self) -> Coder {
+        self.coder_with(Promises::default())
     }
 
     /// The same for a set of manifests that count on each other.
-    pub(super) fn world_with(&self, promises: Promises) -> World {
-        World::new(self.client.clone(), promises).beside(Beside {
+    pub(super) fn coder_with(&self, promises: Promises) -> Coder {
+        Coder::new(self.client.clone(), promises).beside(Beside {
             cluster: Arc::clone(&self.desk) as _,
             lookup: Arc::clone(&self.desk) as _,
             memory: Arc::default(),
@@ -102,7 +102,7 @@ pub(super) async fn licensed() -> (Coderd, Deployment) {
 
 /// One pass that must end in `Applied`; the manifest with its id, as the controller keeps it.
 pub(super) async fn applied(manifest: &Value, deployment: &Deployment) -> (Value, Uuid) {
-    let report = pass(manifest, &deployment.world()).await;
+    let report = pass(manifest, &deployment.coder()).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{}: {:?}", manifest["kind"], report.outcome);
     let id = report.id.unwrap();
     (holding(manifest, id), id)

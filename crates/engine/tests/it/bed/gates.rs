@@ -13,7 +13,7 @@ async fn without_a_licence_every_kind_waits_and_nothing_but_the_gate_is_asked() 
     let coder = testbed::shared().unwrap().coder.as_ref().unwrap();
     let deployment = Deployment::at(&coder.url, &coder.token);
     for kind in kinds::names() {
-        let report = pass(&examples::of(&kind), &deployment.world()).await;
+        let report = pass(&examples::of(&kind), &deployment.coder()).await;
         match &report.outcome {
             Outcome::Blocked(waiting) => assert_eq!(waiting.reason, api::Reason::NotEntitled, "{kind}"),
             other => panic!("{kind}: {other:?}"),
@@ -27,9 +27,9 @@ async fn without_a_licence_every_kind_waits_and_nothing_but_the_gate_is_asked() 
 #[tokio::test]
 async fn when_the_licence_arrives_every_kind_goes_on() {
     let (coderd, deployment) = licensable().await;
-    let world = deployment.world();
+    let coder = deployment.coder();
     for manifest in examples::all() {
-        let assessment = assess(&manifest, &world).await;
+        let assessment = assess(&manifest, &coder).await;
         assert!(
             matches!(assessment.verdict, Verdict::Stopped(Outcome::Blocked(_))),
             "{}: {:?}",

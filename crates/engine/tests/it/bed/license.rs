@@ -11,7 +11,7 @@ use client::{
     Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, licenses::License,
     transport::BoxFuture,
 };
-use engine::control_plane::{
+use engine::kinds::control_plane::{
     entitlements::{Entitlement, Summary, Tier},
     license::{
         self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView,

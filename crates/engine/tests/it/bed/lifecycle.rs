@@ -14,11 +14,11 @@ use crate::{
 /// What is held and as declared: nothing is planned and nothing is written.
 async fn is_settled(manifest: &Value, deployment: &Deployment) {
     deployment.asked();
-    let world = deployment.world();
-    let assessment = assess(manifest, &world).await;
+    let coder = deployment.coder();
+    let assessment = assess(manifest, &coder).await;
     assert_eq!(assessment.contact, Some(Contact::Held), "{}", manifest["kind"]);
     assert_eq!(assessment.plan.steps, [], "{}", manifest["kind"]);
-    let report = pass(manifest, &world).await;
+    let report = pass(manifest, &coder).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{}: {:?}", manifest["kind"], report.outcome);
     assert_eq!(deployment.writes(), Vec::<String>::new(), "{}", manifest["kind"]);
 }
@@ -28,7 +28,7 @@ async fn every_kind_is_created_once_and_then_left_alone() {
     let (_coderd, deployment) = licensed().await;
     let mut made = Vec::new();
     for manifest in all() {
-        let assessment = assess(&manifest, &deployment.world()).await;
+        let assessment = assess(&manifest, &deployment.coder()).await;
         assert_eq!(assessment.contact, Some(Contact::Absent), "{}", manifest["kind"]);
         assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
         deployment.asked();
@@ -54,7 +54,7 @@ async fn one_changed_field_of_a_manifest_is_one_step_and_one_write() {
         let (field, value) = edit(kind);
         let mut edited = held.clone();
         edited["spec"][&field] = value;
-        let assessment = assess(&edited, &deployment.world()).await;
+        let assessment = assess(&edited, &deployment.coder()).await;
         let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
         assert_eq!((assessment.plan.steps.len(), fields), (1, vec![field.as_str()]), "{kind}");
         deployment.asked();
@@ -77,10 +77,10 @@ async fn what_is_changed_by_hand_is_shown_by_field_only_looked_at_on_request_and
 
         let mut observing = held.clone();
         observing["spec"]["mode"] = "Observe".into();
-        let report = pass(&observing, &deployment.world()).await;
+        let report = pass(&observing, &deployment.coder()).await;
         assert!(matches!(report.outcome, Outcome::Observed), "{kind}: {:?}", report.outcome);
         assert_eq!(report.id, Some(id), "{kind}");
-        let assessment = assess(&observing, &deployment.world()).await;
+        let assessment = assess(&observing, &deployment.coder()).await;
         let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
         assert_eq!(fields, [field.as_str()], "{kind}");
         assert_eq!(assessment.plan.changes().next().unwrap().before, value, "{kind}");
@@ -104,7 +104,7 @@ async fn what_is_deleted_behind_our_back_is_created_again_and_what_pointed_at_it
     request(&coderd.owner, Method::DELETE, &format!("/api/v2/groups/{group}"), None).await;
     let mut again = Vec::new();
     for (manifest, _) in &held {
-        let report = pass(manifest, &deployment.world()).await;
+        let report = pass(manifest, &deployment.coder()).await;
         let is_concerned = ["CoderGroup", "CoderGroupSync"].contains(&manifest["kind"].as_str().unwrap());
         assert_eq!(
             matches!(report.outcome, Outcome::Applied),
@@ -125,7 +125,7 @@ async fn what_is_deleted_behind_our_back_is_created_again_and_what_pointed_at_it
     request(&coderd.owner, Method::DELETE, &key, None).await;
     request(&coderd.owner, Method::DELETE, &format!("/api/v2/organizations/{home}"), None).await;
     for (manifest, id) in &again {
-        let report = pass(manifest, &deployment.world()).await;
+        let report = pass(manifest, &deployment.coder()).await;
         if manifest["kind"] == "CoderProvisionerKey" {
             // Nobody has asked for another one.
             let is_said =
@@ -161,7 +161,7 @@ async fn what_is_renamed_behind_our_back_is_found_by_its_id_and_renamed_back() {
             _ => continue,
         };
         request(&coderd.owner, Method::PATCH, &path, Some(&json!({"name": "renamed"}))).await;
-        let assessment = assess(&held, &deployment.world()).await;
+        let assessment = assess(&held, &deployment.coder()).await;
         let fields: Vec<&str> = assessment.plan.changes().map(|it| it.field.as_str()).collect();
         assert_eq!(fields, ["name"]);
         let (_, after) = applied(&held, &deployment).await;
@@ -177,8 +177,8 @@ async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() 
     deployment.asked();
     for (manifest, _) in held.iter().rev() {
         let mut retained = subject(manifest);
-        let assessment = retained.assess_deletion(&deployment.world()).await;
-        retained.carry_out(&assessment, &deployment.world()).await;
+        let assessment = retained.assess_deletion(&deployment.coder()).await;
+        retained.carry_out(&assessment, &deployment.coder()).await;
         assert_eq!(deployment.asked(), Vec::<String>::new(), "{}", manifest["kind"]);
     }
     for (manifest, _) in held.iter().rev() {
@@ -186,19 +186,19 @@ async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() 
         let mut manifest = manifest.clone();
         manifest["spec"]["deletionPolicy"] = "Delete".into();
         let mut deleted = subject(&manifest);
-        let assessment = deleted.assess_deletion(&deployment.world()).await;
+        let assessment = deleted.assess_deletion(&deployment.coder()).await;
         assert_eq!(assessment.plan.summary, "1 to delete", "{kind}");
-        let report = deleted.carry_out(&assessment, &deployment.world()).await;
+        let report = deleted.carry_out(&assessment, &deployment.coder()).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{kind}: {:?}", report.outcome);
         assert_eq!(deployment.writes().len(), 1, "{kind}");
-        let again = subject(&manifest).assess_deletion(&deployment.world()).await;
+        let again = subject(&manifest).assess_deletion(&deployment.coder()).await;
         assert!(matches!(again.verdict, Verdict::Decided(Decision::Nothing)), "{kind}: {:?}", again.verdict);
     }
     // What is gone, or shows the server's default again, is absent for whoever comes next.
     for (manifest, _) in &held {
         let mut fresh = manifest.clone();
         fresh.as_object_mut().unwrap().remove("status");
-        let assessment = assess(&fresh, &deployment.world()).await;
+        let assessment = assess(&fresh, &deployment.coder()).await;
         let contact = match &assessment.verdict {
             Verdict::Stopped(Outcome::Blocked(_)) => Contact::Absent,
             _ => assessment.contact.unwrap(),
@@ -211,29 +211,29 @@ async fn a_deletion_takes_away_what_is_held_and_leaves_what_is_to_be_retained() 
 async fn a_whole_set_is_planned_before_any_of_it_exists_and_applied_as_it_was_planned() {
     let (_coderd, deployment) = licensed().await;
     let manifests = all();
-    let world = deployment.world_with(promises(&manifests));
+    let coder = deployment.coder_with(promises(&manifests));
     let mut shown = Vec::new();
     for manifest in &manifests {
         let mut subject = subject(manifest);
-        let assessment = subject.assess(&world, Door::CommandLine).await;
+        let assessment = subject.assess(&coder, Door::CommandLine).await;
         assert!(matches!(assessment.verdict, Verdict::Decided(Decision::Apply)), "{:?}", assessment.verdict);
         shown.push((subject, assessment.plan.hash));
     }
     assert_eq!(deployment.writes(), Vec::<String>::new());
-    let world = world.anew();
+    let coder = coder.anew();
     for (mut subject, hash) in shown {
-        let assessment = subject.assess(&world, Door::CommandLine).await;
+        let assessment = subject.assess(&coder, Door::CommandLine).await;
         assert_eq!(assessment.plan.hash, hash, "{}", subject.target());
-        let report = subject.carry_out(&assessment, &world).await;
+        let report = subject.carry_out(&assessment, &coder).await;
         assert!(matches!(report.outcome, Outcome::Applied), "{}: {:?}", subject.target(), report.outcome);
     }
     deployment.asked();
-    let world = deployment.world_with(promises(&manifests));
+    let coder = deployment.coder_with(promises(&manifests));
     for manifest in &manifests {
         let mut subject = subject(manifest);
-        let assessment = subject.assess(&world, Door::CommandLine).await;
+        let assessment = subject.assess(&coder, Door::CommandLine).await;
         assert_eq!(assessment.plan.steps, [], "{}", subject.target());
-        subject.carry_out(&assessment, &world).await;
+        subject.carry_out(&assessment, &coder).await;
     }
     assert_eq!(deployment.writes(), Vec::<String>::new());
 }

@@ -4,9 +4,11 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use api::CoderControlPlane;
 use engine::{
-    control_plane::{Desired, KINDS, PlaneFacts, children::Deployed, desire},
-    objects::{ChildEffect, FIELD_MANAGER, Key, Live, ObjectsSituation, Planned, plan},
-    references::{Source, references},
+    kinds::control_plane::{Desired, KINDS, PlaneFacts, children::Deployed, desire},
+    objects::{
+        ChildEffect, FIELD_MANAGER, Key, Live, ObjectsSituation, Planned, plan,
+        references::{Source, references},
+    },
 };
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::Namespace,

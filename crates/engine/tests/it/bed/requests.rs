@@ -15,16 +15,16 @@ fn group(number: usize) -> Value {
 /// The requests of one pass over that many groups that are as declared.
 async fn requests(count: usize, deployment: &Deployment) -> Vec<String> {
     deployment.asked();
-    let world = deployment.world();
+    let coder = deployment.coder();
     for number in 0..count {
         let mut subject = subject(&group(number));
-        let assessment = subject.assess(&world, Door::Controller).await;
+        let assessment = subject.assess(&coder, Door::Controller).await;
         assert!(
             matches!(assessment.verdict, Verdict::Decided(Decision::Nothing)),
             "{:?}",
             assessment.verdict
         );
-        subject.carry_out(&assessment, &world).await;
+        subject.carry_out(&assessment, &coder).await;
     }
     deployment.asked()
 }

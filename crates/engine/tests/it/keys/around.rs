@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use engine::{
-    outcome::Trouble,
-    provisioner_keys::{Held, Record, Retiring, Revoked, Surroundings, Told, Why, coderd::revoke},
+    pipeline::outcome::Trouble,
+    secrets::{Held, Record, Retiring, Revoked, Surroundings, Told, Why, coderd::revoke},
 };
 
-use super::model::{Operator, Pause, World, broken};
+use super::model::{Coder, Operator, Pause, broken};
 
 impl Surroundings for Operator {
     async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
-        let mirror = |world: &mut World| {
+        let mirror = |coder: &mut Coder| {
             let mut known = self.status_version.lock().unwrap();
-            if *known != world.status_version {
+            if *known != coder.status_version {
                 return false;
             }
-            world.writes += 1;
-            world.status_version += 1;
-            *known = world.status_version;
-            assert!(record.epoch() >= world.status.epoch(), "the epoch goes back\n{world:#?}");
-            world.status = record.clone();
+            coder.writes += 1;
+            coder.status_version += 1;
+            *known = coder.status_version;
+            assert!(record.epoch() >= coder.status.epoch(), "the epoch goes back\n{coder:#?}");
+            coder.status = record.clone();
             true
         };
         if self.call("mirror".to_owned(), mirror).await? {
@@ -33,8 +33,8 @@ impl Surroundings for Operator {
     async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
         let Some(deployment) = retiring.held.place.deployment_id else { return Ok(Revoked::OutOfReach) };
         let (now, is_ours) = {
-            let world = self.lock();
-            (world.now, world.wanted.names.is_ours(&retiring.held.name))
+            let coder = self.lock();
+            (coder.now, coder.wanted.names.is_ours(&retiring.held.name))
         };
         let there = Self { deployment, cache: Arc::default(), ..self.clone() };
         revoke(&there, retiring, is_ours, now).await
@@ -51,18 +51,18 @@ impl Surroundings for Operator {
     async fn leave(&self, held: &Held) {
         Pause(false).await;
         {
-            let mut world = self.lock();
-            world.log.push(format!(": left {}", held.name));
-            world.name_as_left(held);
+            let mut coder = self.lock();
+            coder.log.push(format!(": left {}", held.name));
+            coder.name_as_left(held);
         }
         Pause(false).await;
     }
 
     async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
-        let mut world = self.lock();
-        world.log.push(format!("revoked {} {how:?}: {}", held.name, why.words()));
+        let mut coder = self.lock();
+        coder.log.push(format!("revoked {} {how:?}: {}", held.name, why.words()));
         if how == Revoked::Doubtful {
-            world.name_as_left(held);
+            coder.name_as_left(held);
         }
     }
 

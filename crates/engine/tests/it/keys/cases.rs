@@ -2,25 +2,25 @@
 
 use api::Reason;
 use engine::Blocked;
-use engine::provisioner_keys::{Held, LiveKey, Owner, Policy, Record};
+use engine::secrets::{Held, LiveKey, Owner, Policy, Record};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::{
     disturb::{Disturbance, disturb},
-    model::{GRACE, Shared, Stored, World, place},
+    model::{Coder, GRACE, Shared, Stored, place},
     run::{Process, settle},
 };
 
 /// What a pass wrote, minted, proved and deleted, and how it ended.
-pub(super) fn pass(world: &Shared) -> Vec<String> {
-    let from = world.lock().unwrap().log.len();
-    let mut process = Process::new("", world);
+pub(super) fn pass(coder: &Shared) -> Vec<String> {
+    let from = coder.lock().unwrap().log.len();
+    let mut process = Process::new("", coder);
     let driven = process.pass().0.unwrap();
-    let world = world.lock().unwrap();
+    let coder = coder.lock().unwrap();
     let is_read =
         |it: &&String| !it.contains(": read") && !it.contains(": list") && !it.starts_with("revoked ");
-    let mut done: Vec<String> = world
+    let mut done: Vec<String> = coder
         .log
         .iter()
         .skip(from)
@@ -36,21 +36,21 @@ pub(super) fn pass(world: &Shared) -> Vec<String> {
     done
 }
 
-/// A world with a key, at rest.
+/// A coder with a key, at rest.
 pub(super) fn settled(policy: Policy) -> Shared {
-    let world = World::new(policy);
-    settle(&world);
-    world.lock().unwrap().roll();
-    world
+    let coder = Coder::new(policy);
+    settle(&coder);
+    coder.lock().unwrap().roll();
+    coder
 }
 
 /// The same after something has happened.
 pub(super) fn after(policy: Policy, disturbances: &[Disturbance]) -> Shared {
-    let world = settled(policy);
+    let coder = settled(policy);
     for disturbance in disturbances {
-        disturb(&world, *disturbance);
+        disturb(&coder, *disturbance);
     }
-    world
+    coder
 }
 
 /// A new key, from the intent to the status; the key before goes later.
@@ -71,31 +71,31 @@ fn rotation(name: &str, listed: &str, before: &str) -> Vec<String> {
 #[test]
 fn the_first_key_has_the_declared_name_and_is_written_down_before_it_is_asked_for() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        assert_eq!(pass(&World::new(policy)), rotation("Alpha", "alpha", ""));
+        assert_eq!(pass(&Coder::new(policy)), rotation("Alpha", "alpha", ""));
     }
 }
 
 #[test]
 fn times_are_written_in_whole_seconds_because_a_status_keeps_no_others() {
-    let world = World::new(Policy::Recreate);
+    let coder = Coder::new(Policy::Recreate);
     let later = SignedDuration::from_millis(1_500);
-    world.lock().unwrap().now = super::model::start().checked_add(later).unwrap();
-    pass(&world);
-    let rotated = world.lock().unwrap().status.rotated_at.unwrap();
+    coder.lock().unwrap().now = super::model::start().checked_add(later).unwrap();
+    pass(&coder);
+    let rotated = coder.lock().unwrap().status.rotated_at.unwrap();
     assert_eq!(rotated.subsec_nanosecond(), 0);
 }
 
 #[test]
 fn a_good_key_costs_one_read_in_a_new_process_and_nothing_after() {
-    let world = settled(Policy::Recreate);
-    let mut process = Process::new("same", &world);
-    let calls = world.lock().unwrap().log.len();
+    let coder = settled(Policy::Recreate);
+    let mut process = Process::new("same", &coder);
+    let calls = coder.lock().unwrap().log.len();
     process.pass().0.unwrap();
-    let log = world.lock().unwrap().log.split_off(calls);
+    let log = coder.lock().unwrap().log.split_off(calls);
     assert!(log.iter().any(|it| it == "same: read alpha-provisioner-key"), "{log:?}");
     assert!(!log.iter().any(|it| it.contains("prove")), "{log:?}");
     process.pass().0.unwrap();
-    assert_eq!(world.lock().unwrap().log[calls..], [""; 0]);
+    assert_eq!(coder.lock().unwrap().log[calls..], [""; 0]);
 }
 
 #[test]
@@ -118,25 +118,25 @@ fn whatever_is_lost_or_differs_is_replaced_with_overlap() {
         (Disturbance::Tags, false),
         (Disturbance::Rotate, false),
     ] {
-        let world = after(Policy::Recreate, &[disturbance]);
-        assert_eq!(pass(&world), next(is_proved), "{disturbance:?}");
+        let coder = after(Policy::Recreate, &[disturbance]);
+        assert_eq!(pass(&coder), next(is_proved), "{disturbance:?}");
     }
 }
 
 #[test]
 fn another_declared_name_is_given_as_it_is_and_the_old_one_never_again() {
-    let world = after(Policy::Recreate, &[Disturbance::Name]);
-    let beta = world.lock().unwrap().wanted.names.base.clone();
-    assert_eq!(pass(&world), rotation(&beta, &beta, "alpha"));
-    settle(&world);
+    let coder = after(Policy::Recreate, &[Disturbance::Name]);
+    let beta = coder.lock().unwrap().wanted.names.base.clone();
+    assert_eq!(pass(&coder), rotation(&beta, &beta, "alpha"));
+    settle(&coder);
     {
-        let mut world = world.lock().unwrap();
-        world.wanted.names = super::model::wanted(Policy::Recreate).names;
-        world.disturbances += 1;
+        let mut coder = coder.lock().unwrap();
+        coder.wanted.names = super::model::wanted(Policy::Recreate).names;
+        coder.disturbances += 1;
     }
-    settle(&world);
-    let world = world.lock().unwrap();
-    assert_eq!(world.live().unwrap().key.name, "alpha-1a2b-3");
+    settle(&coder);
+    let coder = coder.lock().unwrap();
+    assert_eq!(coder.live().unwrap().key.name, "alpha-1a2b-3");
 }
 
 #[test]
@@ -156,38 +156,38 @@ fn what_makes_no_difference_mints_nothing() {
         (Disturbance::Url, true),
         (Disturbance::Roll, false),
     ] {
-        let world = after(Policy::Recreate, &[disturbance]);
+        let coder = after(Policy::Recreate, &[disturbance]);
         let mut expected = kept(writes);
         if disturbance == Disturbance::Roll {
             expected.retain(|it| it != "mirror");
         }
-        assert_eq!(pass(&world), expected, "{disturbance:?}");
-        assert_eq!(world.lock().unwrap().minted, 1);
+        assert_eq!(pass(&coder), expected, "{disturbance:?}");
+        assert_eq!(coder.lock().unwrap().minted, 1);
     }
     // `default` and its name are one organization.
-    let world = settled(Policy::Recreate);
-    world.lock().unwrap().wanted.organization_name = "default".to_owned();
-    settle(&world);
-    assert_eq!(world.lock().unwrap().minted, 1);
+    let coder = settled(Policy::Recreate);
+    coder.lock().unwrap().wanted.organization_name = "default".to_owned();
+    settle(&coder);
+    assert_eq!(coder.lock().unwrap().minted, 1);
 }
 
 #[test]
 fn every_single_field_of_the_status_is_filled_again() {
     for bit in 0..8 {
-        let world = settled(Policy::Recreate);
-        let status = world.lock().unwrap().status.clone();
-        disturb(&world, Disturbance::LoseStatus(1 << bit));
-        settle(&world);
-        let world = world.lock().unwrap();
-        assert_eq!((world.minted, &world.status), (1, &status), "{bit}");
+        let coder = settled(Policy::Recreate);
+        let status = coder.lock().unwrap().status.clone();
+        disturb(&coder, Disturbance::LoseStatus(1 << bit));
+        settle(&coder);
+        let coder = coder.lock().unwrap();
+        assert_eq!((coder.minted, &coder.status), (1, &status), "{bit}");
     }
 }
 
 #[test]
 fn every_single_field_of_the_record_is_filled_again() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
-    settle(&world);
-    let record = world.lock().unwrap().record().unwrap().clone();
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&coder);
+    let record = coder.lock().unwrap().record().unwrap().clone();
     assert!(record.handled_request.is_some() && record.rotated_at.is_some(), "{record:?}");
     let whole = serde_json::to_value(&record).unwrap();
     let names: Vec<&String> = whole.as_object().unwrap().keys().collect();
@@ -196,212 +196,212 @@ fn every_single_field_of_the_record_is_filled_again() {
         let mut left = whole.clone();
         left.as_object_mut().unwrap().retain(|name, _| !lost.contains(&name));
         {
-            let mut world = world.lock().unwrap();
-            let secret = world.secrets.values_mut().next().unwrap();
+            let mut coder = coder.lock().unwrap();
+            let secret = coder.secrets.values_mut().next().unwrap();
             secret.record = Some(serde_json::from_value(left).unwrap());
             secret.version += 1;
         }
-        settle(&world);
-        let world = world.lock().unwrap();
-        let now = world.record().unwrap();
+        settle(&coder);
+        let coder = coder.lock().unwrap();
+        let now = coder.record().unwrap();
         assert!(now.epoch >= record.epoch, "without {lost:?}");
         let now = Record { epoch: record.epoch, ..now.clone() };
-        assert_eq!((world.minted, now), (2, record.clone()), "without {lost:?}");
+        assert_eq!((coder.minted, now), (2, record.clone()), "without {lost:?}");
     }
 }
 
 #[test]
 fn a_renamed_secret_takes_the_value_along_and_the_old_one_goes_after_the_pods() {
     for disturbance in [Disturbance::RenameSecret, Disturbance::RenameEntry] {
-        let world = after(Policy::Recreate, &[disturbance]);
+        let coder = after(Policy::Recreate, &[disturbance]);
         let value = "write value intent None current Some(\"alpha\") retiring []";
-        assert_eq!(pass(&world), [value, "prove", "mirror", "alpha is ours"]);
-        assert_eq!(pass(&world), ["alpha is ours"], "pods read the old one");
-        world.lock().unwrap().roll();
-        let done = pass(&world);
+        assert_eq!(pass(&coder), [value, "prove", "mirror", "alpha is ours"]);
+        assert_eq!(pass(&coder), ["alpha is ours"], "pods read the old one");
+        coder.lock().unwrap().roll();
+        let done = pass(&coder);
         assert!(done[0].starts_with("remove"), "{done:?}");
-        let world = world.lock().unwrap();
-        assert_eq!((world.minted, world.secrets.len()), (1, 1));
-        assert_eq!(world.secrets.values().next().unwrap().data.len(), 1);
+        let coder = coder.lock().unwrap();
+        assert_eq!((coder.minted, coder.secrets.len()), (1, 1));
+        assert_eq!(coder.secrets.values().next().unwrap().data.len(), 1);
     }
 }
 
 #[test]
 fn the_key_before_goes_when_no_pod_carries_it_and_a_daemon_is_on_the_new_one() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&world);
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours"], "the pods carry the old one");
-    world.lock().unwrap().carried.clear();
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours"], "nobody has been seen on the new one");
-    world.lock().unwrap().roll();
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&coder);
+    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"], "the pods carry the old one");
+    coder.lock().unwrap().carried.clear();
+    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"], "nobody has been seen on the new one");
+    coder.lock().unwrap().roll();
     let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
-    assert_eq!(pass(&world), ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours"]);
+    assert_eq!(pass(&coder), ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours"]);
 }
 
 #[test]
 fn after_the_grace_period_the_key_before_goes_in_any_case_and_it_is_said_that_nobody_came() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&world);
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&coder);
     let advance = |by: SignedDuration| {
-        let mut world = world.lock().unwrap();
-        world.now = world.now.checked_add(by).unwrap();
+        let mut coder = coder.lock().unwrap();
+        coder.now = coder.now.checked_add(by).unwrap();
     };
     advance(GRACE - SignedDuration::from_secs(1));
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours"]);
+    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"]);
     advance(SignedDuration::from_secs(1));
     let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
     let done = ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
-    assert_eq!(pass(&world), done);
+    assert_eq!(pass(&coder), done);
 }
 
 #[test]
 fn a_key_that_pods_still_get_outlives_its_time_which_begins_when_they_get_the_next_one() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
     let advance = |by: SignedDuration| {
-        let mut world = world.lock().unwrap();
-        world.now = world.now.checked_add(by).unwrap();
+        let mut coder = coder.lock().unwrap();
+        coder.now = coder.now.checked_add(by).unwrap();
     };
-    let before = world.lock().unwrap().carried.first().cloned();
-    world.lock().unwrap().held_up = before;
-    pass(&world);
+    let before = coder.lock().unwrap().carried.first().cloned();
+    coder.lock().unwrap().held_up = before;
+    pass(&coder);
     for _ in 0..2 {
         advance(GRACE);
         let again = "write - intent None current Some(\"alpha-1a2b-2\") retiring [\"alpha\"]";
         let done = [again, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
-        assert_eq!(pass(&world), done);
+        assert_eq!(pass(&coder), done);
     }
-    world.lock().unwrap().held_up = None;
+    coder.lock().unwrap().held_up = None;
     advance(GRACE - SignedDuration::from_secs(1));
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()]);
+    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()]);
     advance(SignedDuration::from_secs(1));
-    assert_eq!(pass(&world)[0], "delete alpha");
+    assert_eq!(pass(&coder)[0], "delete alpha");
 }
 
 #[test]
 fn without_pods_the_key_before_stays_for_the_overlap() {
-    let world = after(Policy::OnRequest, &[Disturbance::Rotate]);
-    pass(&world);
-    assert_eq!(pass(&world), ["alpha-1a2b-2 is ours"]);
-    disturb(&world, Disturbance::Seconds(660));
-    assert_eq!(pass(&world)[0], "delete alpha");
+    let coder = after(Policy::OnRequest, &[Disturbance::Rotate]);
+    pass(&coder);
+    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"]);
+    disturb(&coder, Disturbance::Seconds(660));
+    assert_eq!(pass(&coder)[0], "delete alpha");
 }
 
 #[test]
 fn the_schedule_rotates_when_it_is_time_and_not_before() {
-    let world = settled(Policy::OnRequest);
+    let coder = settled(Policy::OnRequest);
     {
-        let mut world = world.lock().unwrap();
-        world.wanted.rotate_every = Some(SignedDuration::from_hours(1));
-        world.disturbances += 1;
+        let mut coder = coder.lock().unwrap();
+        coder.wanted.rotate_every = Some(SignedDuration::from_hours(1));
+        coder.disturbances += 1;
     }
-    let rotated = world.lock().unwrap().status.rotated_at.unwrap();
+    let rotated = coder.lock().unwrap().status.rotated_at.unwrap();
     let at = |minutes: i64| rotated.checked_add(SignedDuration::from_mins(minutes)).unwrap();
-    world.lock().unwrap().now = at(59);
-    assert_eq!(pass(&world), ["alpha is ours"]);
-    world.lock().unwrap().now = at(60);
-    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
-    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
-    assert_eq!(world.lock().unwrap().minted, 2);
+    coder.lock().unwrap().now = at(59);
+    assert_eq!(pass(&coder), ["alpha is ours"]);
+    coder.lock().unwrap().now = at(60);
+    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(coder.lock().unwrap().minted, 2);
 }
 
 #[test]
 fn a_key_that_is_back_and_ours_by_its_name_is_revoked_again() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
-    settle(&world);
-    disturb(&world, Disturbance::Rotate);
-    settle(&world);
-    disturb(&world, Disturbance::RestoreKey);
-    assert_eq!(world.lock().unwrap().ours().count(), 2);
-    settle(&world);
-    let world = world.lock().unwrap();
-    assert_eq!((world.ours().count(), world.minted), (1, 3));
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&coder);
+    disturb(&coder, Disturbance::Rotate);
+    settle(&coder);
+    disturb(&coder, Disturbance::RestoreKey);
+    assert_eq!(coder.lock().unwrap().ours().count(), 2);
+    settle(&coder);
+    let coder = coder.lock().unwrap();
+    assert_eq!((coder.ours().count(), coder.minted), (1, 3));
 }
 
 #[test]
 fn a_key_of_the_same_name_that_somebody_made_is_not_revoked_for_its_name() {
-    let world = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&world);
+    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&coder);
     // Somebody deletes the one that is on its way out, and makes another.
     {
-        let mut world = world.lock().unwrap();
-        world.rows.retain(|it| it.key.name != "alpha");
-        let tags = world.wanted.tags.clone();
-        world.foreign("alpha", &tags, 0);
+        let mut coder = coder.lock().unwrap();
+        coder.rows.retain(|it| it.key.name != "alpha");
+        let tags = coder.wanted.tags.clone();
+        coder.foreign("alpha", &tags, 0);
     }
-    settle(&world);
-    assert_eq!(world.lock().unwrap().rows.iter().filter(|it| it.is_foreign).count(), 1);
+    settle(&coder);
+    assert_eq!(coder.lock().unwrap().rows.iter().filter(|it| it.is_foreign).count(), 1);
 }
 
 #[test]
 fn another_deployment_under_the_same_name_gets_a_key_and_the_old_one_is_left() {
-    let world = settled(Policy::Recreate);
+    let coder = settled(Policy::Recreate);
     {
-        let mut world = world.lock().unwrap();
-        world.wanted.place = place("main", 3);
-        world.disturbances += 1;
+        let mut coder = coder.lock().unwrap();
+        coder.wanted.place = place("main", 3);
+        coder.disturbances += 1;
     }
-    let done = pass(&world);
+    let done = pass(&coder);
     assert_eq!(done.last().unwrap(), "alpha-1a2b-2 is ours");
     assert!(done.contains(&"left alpha".to_owned()), "{done:?}");
     assert!(!done.iter().any(|it| it.starts_with("delete")), "{done:?}");
-    let record = world.lock().unwrap().status.clone();
+    let record = coder.lock().unwrap().status.clone();
     assert!(record.retiring.is_empty(), "{record:?}");
 }
 
 #[test]
 fn a_key_that_stays_is_named_also_where_a_person_brought_another_one() {
-    let world = settled(Policy::Recreate);
+    let coder = settled(Policy::Recreate);
     let value = {
-        let mut world = world.lock().unwrap();
-        world.wanted.place = place("main", 3);
-        world.disturbances += 1;
-        let tags = world.wanted.tags.clone();
-        world.foreign("somebody", &tags, 0);
-        world.rows.last().unwrap().value.clone()
+        let mut coder = coder.lock().unwrap();
+        coder.wanted.place = place("main", 3);
+        coder.disturbances += 1;
+        let tags = coder.wanted.tags.clone();
+        coder.foreign("somebody", &tags, 0);
+        coder.rows.last().unwrap().value.clone()
     };
-    brought(&world, Some(&value));
-    let done = pass(&world);
+    brought(&coder, Some(&value));
+    let done = pass(&coder);
     assert_eq!(done.last().unwrap(), "somebody is not ours");
     let at = |what: &str| done.iter().position(|it| it == what);
     assert!(at("left alpha").is_some() && at("left alpha") < at("mirror"), "{done:?}");
-    assert!(!world.lock().unwrap().status.names_key("alpha", None), "it is forgotten");
+    assert!(!coder.lock().unwrap().status.names_key("alpha", None), "it is forgotten");
 }
 
 #[test]
 fn a_value_of_somebody_else_is_kept_if_it_would_do_and_replaced_if_not() {
-    let world = World::new(Policy::Recreate);
-    let tags = world.lock().unwrap().wanted.tags.clone();
-    world.lock().unwrap().foreign("somebody", &tags, 0);
-    settle(&world);
-    disturb(&world, Disturbance::OthersValue);
-    assert_eq!(pass(&world).last().unwrap(), "somebody is not ours");
-    settle(&world);
-    assert_eq!(world.lock().unwrap().ours().count(), 0, "ours has gone");
-    disturb(&world, Disturbance::Tags);
-    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+    let coder = Coder::new(Policy::Recreate);
+    let tags = coder.lock().unwrap().wanted.tags.clone();
+    coder.lock().unwrap().foreign("somebody", &tags, 0);
+    settle(&coder);
+    disturb(&coder, Disturbance::OthersValue);
+    assert_eq!(pass(&coder).last().unwrap(), "somebody is not ours");
+    settle(&coder);
+    assert_eq!(coder.lock().unwrap().ours().count(), 0, "ours has gone");
+    disturb(&coder, Disturbance::Tags);
+    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
 }
 
 /// A Secret that a person made, with that value.
-pub(super) fn brought(world: &Shared, value: Option<&str>) {
-    let mut world = world.lock().unwrap();
-    let wanted = world.wanted.secret.clone();
+pub(super) fn brought(coder: &Shared, value: Option<&str>) {
+    let mut coder = coder.lock().unwrap();
+    let wanted = coder.wanted.secret.clone();
     let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
     let secret =
         Stored { owner: Owner::Users, data, record: None, withheld: None, version: 1, is_immutable: false };
-    world.secrets.insert(wanted.name, secret);
-    world.newest = None;
+    coder.secrets.insert(wanted.name, secret);
+    coder.newest = None;
 }
 
 #[test]
 fn a_secret_that_a_person_brought_is_used_or_refused_and_never_written() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        let world = World::new(policy);
+        let coder = Coder::new(policy);
         let other = [("other".to_owned(), String::new())].into();
         {
-            let mut world = world.lock().unwrap();
-            let tags = world.wanted.tags.clone();
-            world.foreign("right", &tags, 0);
-            world.foreign("wrong", &other, 0);
+            let mut coder = coder.lock().unwrap();
+            let tags = coder.wanted.tags.clone();
+            coder.foreign("right", &tags, 0);
+            coder.foreign("wrong", &other, 0);
         }
         for (value, reason) in [
             (None, api::Reason::NotOurs.as_str()),
@@ -409,28 +409,28 @@ fn a_secret_that_a_person_brought_is_used_or_refused_and_never_written() {
             (Some("value-2"), api::Reason::Invalid.as_str()),
             (Some("value-1"), "right is not ours"),
         ] {
-            brought(&world, value);
-            assert_eq!(pass(&world).last().unwrap(), reason);
-            let world = world.lock().unwrap();
-            assert_eq!((world.minted, world.secrets.values().next().unwrap().version), (0, 1));
+            brought(&coder, value);
+            assert_eq!(pass(&coder).last().unwrap(), reason);
+            let coder = coder.lock().unwrap();
+            assert_eq!((coder.minted, coder.secrets.values().next().unwrap().version), (0, 1));
         }
     }
 }
 
 #[test]
 fn a_persons_secret_in_place_of_ours_ends_our_key_after_its_time() {
-    let world = settled(Policy::Recreate);
-    let tags = world.lock().unwrap().wanted.tags.clone();
-    world.lock().unwrap().foreign("right", &tags, 0);
-    brought(&world, Some("value-2"));
-    assert_eq!(pass(&world).last().unwrap(), "right is not ours");
-    assert_eq!(world.lock().unwrap().ours().count(), 1, "pods may carry it");
-    world.lock().unwrap().carried.clear();
-    disturb(&world, Disturbance::Seconds(660));
-    pass(&world);
-    let world = world.lock().unwrap();
-    assert_eq!((world.ours().count(), world.minted), (0, 1));
-    assert!(world.status.retiring.is_empty());
+    let coder = settled(Policy::Recreate);
+    let tags = coder.lock().unwrap().wanted.tags.clone();
+    coder.lock().unwrap().foreign("right", &tags, 0);
+    brought(&coder, Some("value-2"));
+    assert_eq!(pass(&coder).last().unwrap(), "right is not ours");
+    assert_eq!(coder.lock().unwrap().ours().count(), 1, "pods may carry it");
+    coder.lock().unwrap().carried.clear();
+    disturb(&coder, Disturbance::Seconds(660));
+    pass(&coder);
+    let coder = coder.lock().unwrap();
+    assert_eq!((coder.ours().count(), coder.minted), (0, 1));
+    assert!(coder.status.retiring.is_empty());
 }
 
 #[test]
@@ -443,110 +443,108 @@ fn where_copies_are_elsewhere_nothing_is_minted_unasked() {
         (Disturbance::Tags, api::Reason::DriftFound.as_str()),
         (Disturbance::Name, api::Reason::DriftFound.as_str()),
     ] {
-        let world = after(Policy::OnRequest, &[disturbance]);
-        assert_eq!(pass(&world).last().unwrap(), reason, "{disturbance:?}");
-        let writes = world.lock().unwrap().writes;
-        assert_eq!(pass(&world).last().unwrap(), reason, "{disturbance:?}");
-        assert_eq!(world.lock().unwrap().writes, writes, "{disturbance:?}");
-        assert_eq!(world.lock().unwrap().minted, 1, "{disturbance:?}");
-        disturb(&world, Disturbance::Rotate);
-        assert!(pass(&world).last().unwrap().ends_with("is ours"), "{disturbance:?}");
-        pass(&world);
-        assert_eq!(world.lock().unwrap().minted, 2, "{disturbance:?}");
+        let coder = after(Policy::OnRequest, &[disturbance]);
+        assert_eq!(pass(&coder).last().unwrap(), reason, "{disturbance:?}");
+        let writes = coder.lock().unwrap().writes;
+        assert_eq!(pass(&coder).last().unwrap(), reason, "{disturbance:?}");
+        assert_eq!(coder.lock().unwrap().writes, writes, "{disturbance:?}");
+        assert_eq!(coder.lock().unwrap().minted, 1, "{disturbance:?}");
+        disturb(&coder, Disturbance::Rotate);
+        assert!(pass(&coder).last().unwrap().ends_with("is ours"), "{disturbance:?}");
+        pass(&coder);
+        assert_eq!(coder.lock().unwrap().minted, 2, "{disturbance:?}");
     }
 }
 
 #[test]
 fn a_name_that_somebody_has_is_said_and_only_a_request_takes_another() {
-    let world = World::new(Policy::OnRequest);
-    disturb(&world, Disturbance::ForeignName);
-    assert_eq!(pass(&world).last().unwrap(), Reason::NameTaken.as_str());
-    assert!(world.lock().unwrap().secrets.is_empty());
-    disturb(&world, Disturbance::Rotate);
-    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-1 is ours");
+    let coder = Coder::new(Policy::OnRequest);
+    disturb(&coder, Disturbance::ForeignName);
+    assert_eq!(pass(&coder).last().unwrap(), Reason::NameTaken.as_str());
+    assert!(coder.lock().unwrap().secrets.is_empty());
+    disturb(&coder, Disturbance::Rotate);
+    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-1 is ours");
 }
 
 #[test]
 fn key_and_secret_gone_together_is_as_if_there_were_none() {
-    let world = after(Policy::OnRequest, &[Disturbance::DeleteKey, Disturbance::DeleteSecret]);
-    assert_eq!(pass(&world).last().unwrap(), "alpha-1a2b-2 is ours");
+    let coder = after(Policy::OnRequest, &[Disturbance::DeleteKey, Disturbance::DeleteSecret]);
+    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
 }
 
 #[test]
 fn a_status_of_coder_k8s_is_enough_to_go_on_with() {
-    let world = World::new(Policy::Recreate);
-    let tags = world.lock().unwrap().wanted.tags.clone();
+    let coder = Coder::new(Policy::Recreate);
+    let tags = coder.lock().unwrap().wanted.tags.clone();
     {
-        let mut world = world.lock().unwrap();
-        world.foreign("alpha", &tags, 1);
-        let row = world.rows.first_mut().unwrap();
+        let mut coder = coder.lock().unwrap();
+        coder.foreign("alpha", &tags, 1);
+        let row = coder.rows.first_mut().unwrap();
         row.is_foreign = false;
         let LiveKey { id, organization_id, .. } = row.key.clone();
         let current = Held {
             name: "alpha".to_owned(),
             id: Some(id),
             organization_id: Some(organization_id),
-            place: engine::provisioner_keys::Place { deployment_id: None, ..place("main", 1) },
+            place: engine::secrets::Place { deployment_id: None, ..place("main", 1) },
             is_ours: true,
             ..Held::default()
         };
-        world.status = Record { current: Some(current), ..Record::default() };
+        coder.status = Record { current: Some(current), ..Record::default() };
     }
-    brought(&world, Some("value-1"));
-    world.lock().unwrap().secrets.values_mut().for_each(|it| it.owner = Owner::Ours);
-    settle(&world);
-    let world = world.lock().unwrap();
-    assert_eq!(world.minted, 0);
-    assert!(world.status.current.as_ref().unwrap().is_ours);
-    assert_eq!(world.status.current.as_ref().unwrap().place.deployment_id, Some(Uuid::from_u128(1)));
+    brought(&coder, Some("value-1"));
+    coder.lock().unwrap().secrets.values_mut().for_each(|it| it.owner = Owner::Ours);
+    settle(&coder);
+    let coder = coder.lock().unwrap();
+    assert_eq!(coder.minted, 0);
+    assert!(coder.status.current.as_ref().unwrap().is_ours);
+    assert_eq!(coder.status.current.as_ref().unwrap().place.deployment_id, Some(Uuid::from_u128(1)));
 }
 
 #[test]
 fn a_copy_of_a_secret_is_no_claim_to_its_key() {
-    let world = settled(Policy::Recreate);
+    let coder = settled(Policy::Recreate);
     {
-        let mut world = world.lock().unwrap();
-        world.rows.iter_mut().for_each(|it| it.is_foreign = true);
-        world.status = Record::default();
+        let mut coder = coder.lock().unwrap();
+        coder.rows.iter_mut().for_each(|it| it.is_foreign = true);
+        coder.status = Record::default();
         let base = "Alpha";
-        world.wanted.names =
-            engine::provisioner_keys::Names::new(base, "ffff0000-0000-0000-0000-000000000000");
-        world.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
+        coder.wanted.names = engine::secrets::Names::new(base, "ffff0000-0000-0000-0000-000000000000");
+        coder.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
     }
-    assert_eq!(pass(&world).last().unwrap(), "alpha is not ours");
-    super::finish(&world);
-    assert_eq!(world.lock().unwrap().rows.len(), 1);
+    assert_eq!(pass(&coder).last().unwrap(), "alpha is not ours");
+    super::finish(&coder);
+    assert_eq!(coder.lock().unwrap().rows.len(), 1);
 }
 
 #[test]
 fn a_key_that_another_object_left_is_shown_to_no_address_but_its_own() {
-    let world = settled(Policy::Recreate);
+    let coder = settled(Policy::Recreate);
     {
-        let mut world = world.lock().unwrap();
-        world.status = Record::default();
-        world.wanted.names =
-            engine::provisioner_keys::Names::new("Alpha", "ffff0000-0000-0000-0000-000000000000");
-        world.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
-        let stored = world.secrets.values_mut().next().and_then(|it| it.record.as_mut()?.current.as_mut());
+        let mut coder = coder.lock().unwrap();
+        coder.status = Record::default();
+        coder.wanted.names = engine::secrets::Names::new("Alpha", "ffff0000-0000-0000-0000-000000000000");
+        coder.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
+        let stored = coder.secrets.values_mut().next().and_then(|it| it.record.as_mut()?.current.as_mut());
         stored.unwrap().place.url = "https://coder.test".to_owned();
         // The id of the deployment is the same: anybody may claim it.
-        world.wanted.place.url = "https://stranger.test".to_owned();
+        coder.wanted.place.url = "https://stranger.test".to_owned();
     }
-    let done = pass(&world);
+    let done = pass(&coder);
     assert_eq!(done.last().unwrap(), api::Reason::SecretNotAllowed.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
 }
 
 #[test]
 fn withheld_secret_is_neither_sent_nor_written() {
-    let world = World::new(Policy::Recreate);
-    brought(&world, Some("value-1"));
+    let coder = Coder::new(Policy::Recreate);
+    brought(&coder, Some("value-1"));
     let withheld =
         Blocked { reason: api::Reason::HeldByOther, message: "CoderProvisioner x keeps".to_owned() };
-    world.lock().unwrap().secrets.values_mut().for_each(|it| it.withheld = Some(withheld.clone()));
-    let done = pass(&world);
+    coder.lock().unwrap().secrets.values_mut().for_each(|it| it.withheld = Some(withheld.clone()));
+    let done = pass(&coder);
     assert_eq!(done.last().unwrap(), api::Reason::HeldByOther.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
-    let world = world.lock().unwrap();
-    assert_eq!((world.minted, world.secrets.values().next().unwrap().version), (0, 1));
+    let coder = coder.lock().unwrap();
+    assert_eq!((coder.minted, coder.secrets.values().next().unwrap().version), (0, 1));
 }

@@ -1,10 +1,10 @@
 //! What others do: people, other tools, databases that are restored, manifests that change.
 
-use engine::provisioner_keys::{Names, Owner, Record, SecretPlace, checksum};
+use engine::secrets::{Names, Owner, Record, SecretPlace, checksum};
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::model::{Row, Shared, Stored, UID, World, place};
+use super::model::{Coder, Row, Shared, Stored, UID, place};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -40,29 +40,29 @@ pub(crate) enum Disturbance {
 }
 
 pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
-    let world = &mut *shared.lock().unwrap();
-    world.log.push(format!("{disturbance:?}"));
-    world.disturbances += 1;
+    let coder = &mut *shared.lock().unwrap();
+    coder.log.push(format!("{disturbance:?}"));
+    coder.disturbances += 1;
     match disturbance {
         Disturbance::ForeignName => {
             let (name, tags) =
-                (world.wanted.names.base.clone(), [("other".to_owned(), String::new())].into());
-            world.foreign(&name, &tags, 0);
+                (coder.wanted.names.base.clone(), [("other".to_owned(), String::new())].into());
+            coder.foreign(&name, &tags, 0);
         }
         Disturbance::DeleteKey => {
-            let value = world.value().cloned();
-            world.rows.retain(|it| it.is_foreign || Some(&it.value) != value.as_ref());
+            let value = coder.value().cloned();
+            coder.rows.retain(|it| it.is_foreign || Some(&it.value) != value.as_ref());
         }
-        Disturbance::RestoreKey => restore(world),
-        Disturbance::RestoreSecret(which) => restore_secret(world, which),
-        Disturbance::LoseStatus(fields) => lose(&mut world.status, fields, &mut world.status_version),
+        Disturbance::RestoreKey => restore(coder),
+        Disturbance::RestoreSecret(which) => restore_secret(coder, which),
+        Disturbance::LoseStatus(fields) => lose(&mut coder.status, fields, &mut coder.status_version),
         Disturbance::Seconds(seconds) => {
-            world.now = world.now.checked_add(jiff::SignedDuration::from_secs(seconds.into())).unwrap();
-            world.disturbances -= 1;
+            coder.now = coder.now.checked_add(jiff::SignedDuration::from_secs(seconds.into())).unwrap();
+            coder.disturbances -= 1;
         }
         Disturbance::Roll => {
-            world.roll();
-            world.disturbances -= 1;
+            coder.roll();
+            coder.disturbances -= 1;
         }
         Disturbance::Rotate
         | Disturbance::Tags
@@ -72,25 +72,25 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
         | Disturbance::Replaced
         | Disturbance::Url
         | Disturbance::RenameSecret
-        | Disturbance::RenameEntry => change_manifest(world, disturbance),
+        | Disturbance::RenameEntry => change_manifest(coder, disturbance),
         Disturbance::DeleteSecret
         | Disturbance::EmptySecret
         | Disturbance::SpoilSecret
         | Disturbance::TouchSecret
         | Disturbance::LoseRecord
-        | Disturbance::OthersValue => change_secret(world, disturbance),
+        | Disturbance::OthersValue => change_secret(coder, disturbance),
     }
 }
 
-fn change_manifest(world: &mut World, disturbance: Disturbance) {
-    let number = world.log.len();
+fn change_manifest(coder: &mut Coder, disturbance: Disturbance) {
+    let number = coder.log.len();
     if matches!(disturbance, Disturbance::Name | Disturbance::Plane | Disturbance::Replaced) {
         // What was restored and seen by nobody is not found where nobody looks any more.
-        let is_named = |it: &Row| world.is_named(it);
-        let unseen: Vec<Uuid> = world.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
-        world.rows.retain(|it| !unseen.contains(&it.key.id));
+        let is_named = |it: &Row| coder.is_named(it);
+        let unseen: Vec<Uuid> = coder.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
+        coder.rows.retain(|it| !unseen.contains(&it.key.id));
     }
-    let wanted = &mut world.wanted;
+    let wanted = &mut coder.wanted;
     match disturbance {
         Disturbance::Rotate => wanted.rotate_request = Some(number.to_string()),
         Disturbance::Tags => wanted.tags = [("cluster".to_owned(), number.to_string())].into(),
@@ -98,7 +98,7 @@ fn change_manifest(world: &mut World, disturbance: Disturbance) {
         Disturbance::Organization => {
             // It was deleted with everything in it, and is there again.
             let gone = wanted.organization_id;
-            world.rows.retain(|it| it.key.organization_id != gone);
+            coder.rows.retain(|it| it.key.organization_id != gone);
             wanted.organization_id = Uuid::from_u128(100 + number as u128);
         }
         Disturbance::Plane => {
@@ -114,15 +114,15 @@ fn change_manifest(world: &mut World, disturbance: Disturbance) {
     }
 }
 
-fn change_secret(world: &mut World, disturbance: Disturbance) {
-    let SecretPlace { name, key } = world.wanted.secret.clone();
-    let others = world.rows.iter().find(|it| it.is_foreign && it.key.tags == world.wanted.tags);
+fn change_secret(coder: &mut Coder, disturbance: Disturbance) {
+    let SecretPlace { name, key } = coder.wanted.secret.clone();
+    let others = coder.rows.iter().find(|it| it.is_foreign && it.key.tags == coder.wanted.tags);
     let others = others.map(|it| it.value.clone());
     if matches!(disturbance, Disturbance::DeleteSecret | Disturbance::EmptySecret | Disturbance::SpoilSecret)
     {
-        forget_unknown(world);
+        forget_unknown(coder);
     }
-    let Some(secret) = world.secrets.get_mut(&name) else { return };
+    let Some(secret) = coder.secrets.get_mut(&name) else { return };
     secret.version += 100_000;
     match disturbance {
         Disturbance::EmptySecret => {
@@ -134,53 +134,53 @@ fn change_secret(world: &mut World, disturbance: Disturbance) {
         Disturbance::OthersValue => {
             if let Some(value) = others {
                 secret.data.insert(key, value);
-                world.newest = None;
+                coder.newest = None;
             }
         }
         Disturbance::LoseRecord => secret.record = None,
         Disturbance::DeleteSecret => {
-            world.secrets.remove(&name);
+            coder.secrets.remove(&name);
         }
         _ => assert_eq!(secret.owner, Owner::Ours),
     }
 }
 
 /// A value that is in the Secret and not in the status yet is known to nobody when the Secret goes.
-fn forget_unknown(world: &mut World) {
-    let known = world.status.current.as_ref().map(|it| it.checksum.clone());
-    let newest = world.newest.as_ref().map(|it| checksum(&SecretString::from(it.clone())));
+fn forget_unknown(coder: &mut Coder) {
+    let known = coder.status.current.as_ref().map(|it| it.checksum.clone());
+    let newest = coder.newest.as_ref().map(|it| checksum(&SecretString::from(it.clone())));
     if known != newest {
-        world.newest = None;
+        coder.newest = None;
     }
 }
 
-fn restore_secret(world: &mut World, which: u8) {
-    forget_unknown(world);
-    let name = world.wanted.secret.name.clone();
+fn restore_secret(coder: &mut Coder, which: u8) {
+    forget_unknown(coder);
+    let name = coder.wanted.secret.name.clone();
     let copies: Vec<&Stored> =
-        world.backups.iter().filter(|(of, _)| *of == name).map(|(_, copy)| copy).collect();
+        coder.backups.iter().filter(|(of, _)| *of == name).map(|(_, copy)| copy).collect();
     if copies.is_empty() {
         return;
     }
     let mut copy = copies[usize::from(which) % copies.len()].clone();
     // A version that nobody has seen.
-    copy.version = 10_000_000 * world.log.len() as u64;
-    world.secrets.insert(name, copy);
+    copy.version = 10_000_000 * coder.log.len() as u64;
+    coder.secrets.insert(name, copy);
 }
 
-fn restore(world: &mut World) {
-    let names = world.wanted.names.clone();
-    let (organization, deployment) = (world.wanted.organization_id, world.wanted.place.deployment_id);
+fn restore(coder: &mut Coder) {
+    let names = coder.wanted.names.clone();
+    let (organization, deployment) = (coder.wanted.organization_id, coder.wanted.place.deployment_id);
     let is_known = |it: &Row| {
         names.is_ours(&it.key.name)
             && it.key.organization_id == organization
             && Some(it.deployment) == deployment
     };
-    if let Some(at) = world.deleted.iter().position(is_known) {
-        let mut row = world.deleted.remove(at);
+    if let Some(at) = coder.deleted.iter().position(is_known) {
+        let mut row = coder.deleted.remove(at);
         // Its daemons were disconnected when it was revoked. A key that daemons use is not revoked for its name alone.
         row.key.daemons = 0;
-        world.rows.push(row);
+        coder.rows.push(row);
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use engine::{
-    outcome::{Blocked, Trouble},
-    provisioner_keys::{
+    pipeline::outcome::{Blocked, Trouble},
+    secrets::{
         Coderd, Held, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record, SecretPlace,
         SecretRead, Wanted, checksum, coderd::Listing,
     },
@@ -69,7 +69,7 @@ pub(crate) enum Ailing {
 
 /// Everything that survives an operator.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
+pub(crate) struct Coder {
     pub(crate) wanted: Wanted,
     pub(crate) rows: Vec<Row>,
     /// Keys of ours that were deleted.
@@ -116,7 +116,7 @@ pub(crate) struct World {
     pub(super) versions: u64,
 }
 
-pub(crate) type Shared = Arc<Mutex<World>>;
+pub(crate) type Shared = Arc<Mutex<Coder>>;
 
 pub(crate) fn start() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -146,7 +146,7 @@ pub(crate) fn wanted(policy: Policy) -> Wanted {
     }
 }
 
-impl World {
+impl Coder {
     pub(crate) fn new(policy: Policy) -> Shared {
         Arc::new(Mutex::new(Self {
             wanted: wanted(policy),
@@ -298,7 +298,7 @@ impl Future for Pause {
 #[derive(Debug, Clone)]
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
-    pub(crate) world: Shared,
+    pub(crate) coder: Shared,
     /// Lists that were read, of whichever age.
     pub(crate) cache: Arc<Mutex<BTreeMap<Uuid, Listing>>>,
     /// Secrets as they were last read or written.
@@ -318,28 +318,28 @@ pub(crate) fn broken(what: &str) -> Trouble {
 }
 
 impl Operator {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap()
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Coder> {
+        self.coder.lock().unwrap()
     }
 
     /// One call: stops, is done or not, is checked, stops again.
     pub(super) async fn call<T>(
         &self,
         what: String,
-        run: impl FnOnce(&mut World) -> T + Send,
+        run: impl FnOnce(&mut Coder) -> T + Send,
     ) -> Result<T, Trouble>
     where
         T: Send,
     {
         Pause(false).await;
         let done = {
-            let mut world = self.lock();
-            world.calls += 1;
+            let mut coder = self.lock();
+            coder.calls += 1;
             let fault = {
-                let number = world.calls;
-                world.faults.remove(&number)
+                let number = coder.calls;
+                coder.faults.remove(&number)
             };
-            world.log.push(format!(
+            coder.log.push(format!(
                 "{}: {what}{}",
                 self.name,
                 fault.map_or(String::new(), |it| format!(" {it:?}"))
@@ -347,14 +347,14 @@ impl Operator {
             if fault == Some(Fault::Refused) {
                 Err(broken("refused"))
             } else {
-                let foreign = world.rows.iter().filter(|it| it.is_foreign).count();
-                let was_live = world.live().is_some() && world.checks_value;
-                let done = run(&mut world);
-                let kept = world.rows.iter().filter(|it| it.is_foreign).count();
-                assert_eq!(kept, foreign, "a foreign key was deleted\n{world:#?}");
-                assert!(!was_live || world.live().is_some(), "the value in the Secret is dead\n{world:#?}");
-                world.check_named();
-                world.check_bound();
+                let foreign = coder.rows.iter().filter(|it| it.is_foreign).count();
+                let was_live = coder.live().is_some() && coder.checks_value;
+                let done = run(&mut coder);
+                let kept = coder.rows.iter().filter(|it| it.is_foreign).count();
+                assert_eq!(kept, foreign, "a foreign key was deleted\n{coder:#?}");
+                assert!(!was_live || coder.live().is_some(), "the value in the Secret is dead\n{coder:#?}");
+                coder.check_named();
+                coder.check_bound();
                 if fault == Some(Fault::LostAnswer) { Err(broken("lost")) } else { Ok(done) }
             }
         };
@@ -368,11 +368,11 @@ impl Coderd for Operator {
         if !is_anew && let Some(known) = self.cache.lock().unwrap().get(&organization) {
             return Ok(known.clone());
         }
-        let read = |world: &mut World| {
+        let read = |coder: &mut Coder| {
             let is_here =
                 |it: &&Row| it.deployment == self.deployment && it.key.organization_id == organization;
-            let keys = world.rows.iter().filter(is_here).map(|it| it.key.clone()).collect();
-            (!world.unreadable.contains(&organization)).then_some(keys)
+            let keys = coder.rows.iter().filter(is_here).map(|it| it.key.clone()).collect();
+            (!coder.unreadable.contains(&organization)).then_some(keys)
         };
         let keys = self.call("list".to_owned(), read).await?;
         let Some(keys) = keys else { return Ok(Listing { keys: Vec::new(), at: now, is_shown: false }) };
@@ -383,10 +383,10 @@ impl Coderd for Operator {
 
     async fn mint(&self, organization: Uuid, name: &str, tags: &BTreeMap<String, String>) -> Minting {
         let ailing = {
-            let mut world = self.lock();
-            world.posts += 1;
-            let ailing = world.ailing;
-            world.ailing = ailing.filter(|it| ![Ailing::Mute, Ailing::Twice].contains(it));
+            let mut coder = self.lock();
+            coder.posts += 1;
+            let ailing = coder.ailing;
+            coder.ailing = ailing.filter(|it| ![Ailing::Mute, Ailing::Twice].contains(it));
             ailing
         };
         match ailing {
@@ -394,14 +394,14 @@ impl Coderd for Operator {
             Some(Ailing::Refuses) => return Minting::Refused(broken("403")),
             Some(Ailing::Mute | Ailing::Twice) | None => {}
         }
-        let mint = |world: &mut World| {
-            if world.taken(self.deployment, organization, name) {
+        let mint = |coder: &mut Coder| {
+            if coder.taken(self.deployment, organization, name) {
                 return None;
             }
-            world.minted += 1;
-            world.writes += 1;
-            let row = world.row(self.deployment, organization, name, tags);
-            world.rows.push(row.clone());
+            coder.minted += 1;
+            coder.writes += 1;
+            let row = coder.row(self.deployment, organization, name, tags);
+            coder.rows.push(row.clone());
             Some(row.value)
         };
         match self.call(format!("mint {name}"), mint).await {
@@ -415,26 +415,26 @@ impl Coderd for Operator {
     }
 
     async fn delete(&self, organization: Uuid, name: &str) -> Result<bool, Trouble> {
-        let delete = |world: &mut World| {
-            world.writes += 1;
+        let delete = |coder: &mut Coder| {
+            coder.writes += 1;
             let is_it = |it: &Row| {
                 it.deployment == self.deployment
                     && it.key.organization_id == organization
                     && it.key.name.eq_ignore_ascii_case(name)
             };
-            let Some(at) = world.rows.iter().position(is_it) else { return false };
-            let row = world.rows.remove(at);
+            let Some(at) = coder.rows.iter().position(is_it) else { return false };
+            let row = coder.rows.remove(at);
             let sum = checksum(&SecretString::from(row.value.clone()));
-            let since = world.record().and_then(|it| {
+            let since = coder.record().and_then(|it| {
                 it.retiring.iter().find(|it| it.held.name.eq_ignore_ascii_case(name)).map(|it| it.since)
             });
-            let is_over = since.is_some_and(|it| world.now.duration_since(it) >= GRACE);
-            assert!(!world.carried.contains(&sum) || is_over, "{name} is carried by pods\n{world:#?}");
+            let is_over = since.is_some_and(|it| coder.now.duration_since(it) >= GRACE);
+            assert!(!coder.carried.contains(&sum) || is_over, "{name} is carried by pods\n{coder:#?}");
             if row.is_foreign {
                 return true;
             }
-            assert!(world.newest.as_ref() != Some(&row.value), "the live key {name} is revoked\n{world:#?}");
-            world.deleted.push(row);
+            assert!(coder.newest.as_ref() != Some(&row.value), "the live key {name} is revoked\n{coder:#?}");
+            coder.deleted.push(row);
             true
         };
         let done = self.call(format!("delete {name}"), delete).await?;
@@ -445,9 +445,9 @@ impl Coderd for Operator {
     }
 
     async fn prove(&self, value: &SecretString) -> Result<Option<LiveKey>, Trouble> {
-        let prove = |world: &mut World| {
+        let prove = |coder: &mut Coder| {
             let is_it = |it: &&Row| it.deployment == self.deployment && it.value == value.expose_secret();
-            world.rows.iter().find(is_it).map(|it| it.key.clone())
+            coder.rows.iter().find(is_it).map(|it| it.key.clone())
         };
         let key = self.call("prove".to_owned(), prove).await?;
         if let Some(key) = &key
@@ -460,7 +460,7 @@ impl Coderd for Operator {
     }
 
     async fn has_organization(&self, organization: Uuid) -> Result<bool, Trouble> {
-        self.call("organizations".to_owned(), |world| !world.hidden.contains(&organization)).await
+        self.call("organizations".to_owned(), |coder| !coder.hidden.contains(&organization)).await
     }
 
     fn own_intents(&self) -> &OwnIntents {
@@ -469,20 +469,20 @@ impl Coderd for Operator {
 }
 
 impl Operator {
-    pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
-        let deployment = world.lock().unwrap().wanted.place.deployment_id.unwrap();
-        let (world, cache, status_version) = (Arc::clone(world), Arc::default(), Arc::default());
+    pub(crate) fn new(name: &'static str, coder: &Shared) -> Self {
+        let deployment = coder.lock().unwrap().wanted.place.deployment_id.unwrap();
+        let (coder, cache, status_version) = (Arc::clone(coder), Arc::default(), Arc::default());
         let (own, memory, reads) = (Arc::default(), Arc::default(), Arc::default());
-        Self { name, world, cache, reads, lags: false, deployment, status_version, own, memory }
+        Self { name, coder, cache, reads, lags: false, deployment, status_version, own, memory }
     }
 
     pub(crate) fn pods(&self) -> Option<Pods> {
-        let world = self.lock();
-        let World { carried, read, has_pods, pods_grace, .. } = &*world;
+        let coder = self.lock();
+        let Coder { carried, read, has_pods, pods_grace, .. } = &*coder;
         let (carried, secrets) = (carried.clone(), read.clone());
-        let value = || world.value().map(|it| checksum(&SecretString::from(it.clone())));
+        let value = || coder.value().map(|it| checksum(&SecretString::from(it.clone())));
         // After a pass pods get what is in the Secret, unless something holds that up.
-        let given = Some(world.held_up.clone().or_else(value).into_iter().collect());
+        let given = Some(coder.held_up.clone().or_else(value).into_iter().collect());
         has_pods.then(|| Pods { carried, given, secrets, are_wanted: true, grace: *pods_grace })
     }
 }

@@ -7,8 +7,10 @@ use std::{
 };
 
 use engine::{
-    outcome::Trouble,
-    provisioner_keys::{Coderd as _, Drive, Driven, Ending, Record, Surroundings as _, coderd::revoke, end},
+    pipeline::outcome::Trouble,
+    secrets::{
+        Coderd as _, Drive, Driven, HeldKeys, Record, Surroundings as _, coderd::revoke, keys_to_revoke,
+    },
 };
 
 use super::model::{GRACE, Operator, Shared};
@@ -22,20 +24,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(name: &'static str, world: &Shared) -> Self {
-        Self { operator: Operator::new(name, world), pass: None }
+    pub(crate) fn new(name: &'static str, coder: &Shared) -> Self {
+        Self { operator: Operator::new(name, coder), pass: None }
     }
 
     /// Begins a pass, as a controller does: reads the object, drives, writes the status where it differs.
     pub(crate) fn begin(&mut self) {
         let mut operator = self.operator.clone();
         let (wanted, mirror, version, now) = {
-            let world = operator.lock();
-            (world.wanted.clone(), world.status.clone(), world.status_version, world.now)
+            let coder = operator.lock();
+            (coder.wanted.clone(), coder.status.clone(), coder.status_version, coder.now)
         };
         operator.deployment = wanted.place.deployment_id.unwrap();
         if operator.deployment != self.operator.deployment {
-            // Another deployment has another world.
+            // Another deployment has another coder.
             self.operator.cache.lock().unwrap().clear();
             self.operator.deployment = operator.deployment;
         }
@@ -104,38 +106,38 @@ impl Process {
 }
 
 /// Lets time go by and passes be done until nothing happens any more, and looks at what is left.
-pub(crate) fn settle(world: &Shared) -> Driven {
-    world.lock().unwrap().faults.clear();
-    let mut process = Process::new("last", world);
+pub(crate) fn settle(coder: &Shared) -> Driven {
+    coder.lock().unwrap().faults.clear();
+    let mut process = Process::new("last", coder);
     for _ in 0..8 {
-        let before = world.lock().unwrap().writes;
+        let before = coder.lock().unwrap().writes;
         process.operator.cache.lock().unwrap().clear();
         let (ended, _) = process.pass();
-        let driven = ended.unwrap_or_else(|it| panic!("{it:?}\n{:#?}", world.lock().unwrap()));
+        let driven = ended.unwrap_or_else(|it| panic!("{it:?}\n{:#?}", coder.lock().unwrap()));
         assert!(driven.trouble.is_none(), "{:?}", driven.trouble);
-        let mut world = world.lock().unwrap();
+        let mut coder = coder.lock().unwrap();
         let Record { retiring, former, .. } = &driven.rest.record;
-        if world.writes == before && retiring.is_empty() && former.is_empty() {
-            drop(world);
+        if coder.writes == before && retiring.is_empty() && former.is_empty() {
+            drop(coder);
             quiet(&mut process);
             return driven;
         }
-        world.roll();
-        world.now = world.now.checked_add(GRACE).unwrap();
+        coder.roll();
+        coder.now = coder.now.checked_add(GRACE).unwrap();
     }
-    panic!("it does not come to rest\n{:#?}", world.lock().unwrap());
+    panic!("it does not come to rest\n{:#?}", coder.lock().unwrap());
 }
 
 /// A pass over what is as it should be reads the Secret, and asks coderd nothing that is not shared by all.
 fn quiet(process: &mut Process) {
     let (writes, calls) = {
-        let world = process.operator.lock();
-        (world.writes, world.calls)
+        let coder = process.operator.lock();
+        (coder.writes, coder.calls)
     };
     process.pass().0.unwrap();
-    let world = process.operator.lock();
-    assert_eq!(world.writes, writes, "{world:#?}");
-    assert!(world.calls <= calls + 2, "{} calls\n{world:#?}", world.calls - calls);
+    let coder = process.operator.lock();
+    assert_eq!(coder.writes, writes, "{coder:#?}");
+    assert!(coder.calls <= calls + 2, "{} calls\n{coder:#?}", coder.calls - calls);
 }
 
 /// Waits for something that nobody else has to do anything for.
@@ -149,21 +151,21 @@ pub(crate) fn wait<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Deletes the manifest: every key of ours goes, and no other.
-pub(crate) fn finish(world: &Shared) {
-    let operator = Operator::new("end", world);
+pub(crate) fn finish(coder: &Shared) {
+    let operator = Operator::new("end", coder);
     let (names, place, records, now, organization) = {
-        let world = operator.lock();
-        let wanted = &world.wanted;
+        let coder = operator.lock();
+        let wanted = &coder.wanted;
         let records: Vec<Record> =
-            world.record().cloned().into_iter().chain([world.status.clone()]).collect();
-        (wanted.names.clone(), wanted.place.clone(), records, world.now, wanted.organization_id)
+            coder.record().cloned().into_iter().chain([coder.status.clone()]).collect();
+        (wanted.names.clone(), wanted.place.clone(), records, coder.now, wanted.organization_id)
     };
     // The pods go first.
     operator.lock().carried.clear();
     let work = async {
         let listing = operator.list(organization, true, now).await?;
         let listed = Some((listing.keys.as_slice(), &place));
-        for step in end(&Ending { names: &names, records: &records, listed }) {
+        for step in keys_to_revoke(&HeldKeys { names: &names, records: &records, listed }) {
             if step.held.place.is_same(&place) {
                 revoke(&operator, &step, names.is_ours(&step.held.name), now).await?;
             } else {

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    outcome::Trouble,
-    provisioner_keys::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
+    pipeline::outcome::Trouble,
+    secrets::{KeySecret, Owner, Record, SecretPlace, SecretRead, Written},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::model::{Operator, Stored, World, broken};
+use super::model::{Coder, Operator, Stored, broken};
 
 impl KeySecret for Operator {
     async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
-        let read = |world: &mut World| {
-            world.secrets.get(&place.name).map(|it| {
+        let read = |coder: &mut Coder| {
+            coder.secrets.get(&place.name).map(|it| {
                 let value = it.data.get(&place.key).map(|it| SecretString::from(it.clone()));
                 SecretRead {
                     owner: it.owner,
@@ -44,17 +44,17 @@ impl KeySecret for Operator {
         value: Option<&SecretString>,
         version: Option<&str>,
     ) -> Result<Written, Trouble> {
-        let write = |world: &mut World| {
-            let found = world.secrets.get(&place.name).map(|it| it.version.to_string());
+        let write = |coder: &mut Coder| {
+            let found = coder.secrets.get(&place.name).map(|it| it.version.to_string());
             if found.as_deref() != version {
                 return Ok(Written::Conflict);
             }
-            if value.is_some() && world.secrets.get(&place.name).is_some_and(|it| it.is_immutable) {
+            if value.is_some() && coder.secrets.get(&place.name).is_some_and(|it| it.is_immutable) {
                 return Err(broken("immutable"));
             }
-            world.writes += 1;
-            world.versions += 1;
-            let versions = world.versions;
+            coder.writes += 1;
+            coder.versions += 1;
+            let versions = coder.versions;
             let new = Stored {
                 owner: Owner::Ours,
                 data: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl KeySecret for Operator {
                 version: 0,
                 is_immutable: false,
             };
-            let secret = world.secrets.entry(place.name.clone()).or_insert(new);
+            let secret = coder.secrets.entry(place.name.clone()).or_insert(new);
             assert!(
                 secret.owner == Owner::Ours || secret.record.is_some() || version.is_none(),
                 "a person's Secret was written"
@@ -75,9 +75,9 @@ impl KeySecret for Operator {
                 secret.data.insert(place.key.clone(), value.expose_secret().to_owned());
             }
             let backup = secret.clone();
-            world.backups.push((place.name.clone(), backup));
+            coder.backups.push((place.name.clone(), backup));
             if let Some(value) = value {
-                world.newest = Some(value.expose_secret().to_owned());
+                coder.newest = Some(value.expose_secret().to_owned());
             }
             Ok(Written::Done(versions.to_string()))
         };
@@ -97,16 +97,16 @@ impl KeySecret for Operator {
     }
 
     async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
-        let remove = |world: &mut World| {
-            assert!(!world.read.contains(place), "pods read {place:?}");
-            world.writes += 1;
-            world.versions += 1;
-            let versions = world.versions;
-            if let Some(secret) = world.secrets.get_mut(&place.name) {
+        let remove = |coder: &mut Coder| {
+            assert!(!coder.read.contains(place), "pods read {place:?}");
+            coder.writes += 1;
+            coder.versions += 1;
+            let versions = coder.versions;
+            if let Some(secret) = coder.secrets.get_mut(&place.name) {
                 secret.data.remove(&place.key);
                 secret.version = versions;
                 if secret.data.is_empty() {
-                    world.secrets.remove(&place.name);
+                    coder.secrets.remove(&place.name);
                 }
             }
         };
@@ -117,9 +117,9 @@ impl KeySecret for Operator {
 impl Operator {
     /// Whether the declared Secret is as this process has last read or written it.
     pub(crate) fn is_up_to_date(&self) -> bool {
-        let world = self.lock();
-        let version = world.secrets.get(&world.wanted.secret.name).map(|it| it.version.to_string());
-        self.reads.lock().unwrap().get(&world.wanted.secret).map(|it| it.version.clone()) == version
+        let coder = self.lock();
+        let version = coder.secrets.get(&coder.wanted.secret.name).map(|it| it.version.to_string());
+        self.reads.lock().unwrap().get(&coder.wanted.secret).map(|it| it.version.clone()) == version
     }
 
     fn keep(&self, place: &SecretPlace, read: Option<SecretRead>) {

@@ -12,10 +12,10 @@ use super::{
     Shared,
     disturb::{Disturbance, disturb},
     ends_well,
-    model::{Fault, World},
+    model::{Coder, Fault},
     run::Process,
 };
-use engine::provisioner_keys::Policy;
+use engine::secrets::Policy;
 
 /// A part of a story: something happens, and then operators have a go.
 #[derive(Debug, Clone)]
@@ -92,21 +92,21 @@ proptest! {
 
     #[test]
     fn every_story_ends_well(chapters in vec(chapter(), 1..7), seconds in 0..30_u32, has_twin: bool) {
-        let world = world(Policy::Recreate, has_twin);
-        tell(&world, &chapters, seconds);
-        ask_if_outdated(&world);
-        ends_well(&world);
+        let coder = coder(Policy::Recreate, has_twin);
+        tell(&coder, &chapters, seconds);
+        ask_if_outdated(&coder);
+        ends_well(&coder);
     }
 
     #[test]
     fn where_nothing_is_minted_unasked_a_request_mends_everything(
         chapters in vec(chapter(), 1..7), seconds in 0..30_u32, has_twin: bool
     ) {
-        let world = world(Policy::OnRequest, has_twin);
-        tell(&world, &chapters, seconds);
-        comes_to_rest(&world);
-        disturb(&world, Disturbance::Rotate);
-        ends_well(&world);
+        let coder = coder(Policy::OnRequest, has_twin);
+        tell(&coder, &chapters, seconds);
+        comes_to_rest(&coder);
+        disturb(&coder, Disturbance::Rotate);
+        ends_well(&coder);
     }
 }
 
@@ -124,50 +124,50 @@ fn is_loss(disturbance: Disturbance) -> bool {
 }
 
 /// An older copy of the Secret waits for a person, who asks for a new key.
-fn ask_if_outdated(world: &Shared) {
-    let driven = Process::new("ask", world).pass().0.unwrap();
+fn ask_if_outdated(coder: &Shared) {
+    let driven = Process::new("ask", coder).pass().0.unwrap();
     if driven.rest.key.is_err_and(|it| it.reason == api::Reason::SecretOutdated) {
-        disturb(world, Disturbance::Rotate);
+        disturb(coder, Disturbance::Rotate);
     }
 }
 
-/// A world with keys of others: one that would do, and maybe one of the very name.
-fn world(policy: Policy, has_twin: bool) -> Shared {
-    let shared = World::new(policy);
+/// A coder with keys of others: one that would do, and maybe one of the very name.
+fn coder(policy: Policy, has_twin: bool) -> Shared {
+    let shared = Coder::new(policy);
     {
-        let mut world = shared.lock().unwrap();
-        let (tags, base) = (world.wanted.tags.clone(), world.wanted.names.base.clone());
-        world.foreign("somebody", &tags, 1);
+        let mut coder = shared.lock().unwrap();
+        let (tags, base) = (coder.wanted.tags.clone(), coder.wanted.names.base.clone());
+        coder.foreign("somebody", &tags, 1);
         if has_twin {
-            world.foreign(&base, &tags, 0);
+            coder.foreign(&base, &tags, 0);
         }
     }
     shared
 }
 
 /// Passes end, and soon they write nothing any more.
-fn comes_to_rest(world: &Shared) {
-    let mut process = Process::new("calm", world);
+fn comes_to_rest(coder: &Shared) {
+    let mut process = Process::new("calm", coder);
     for _ in 0..4 {
-        let writes = world.lock().unwrap().writes;
+        let writes = coder.lock().unwrap().writes;
         process.pass().0.unwrap();
-        if world.lock().unwrap().writes == writes {
+        if coder.lock().unwrap().writes == writes {
             return;
         }
     }
-    panic!("it does not come to rest\n{:#?}", world.lock().unwrap());
+    panic!("it does not come to rest\n{:#?}", coder.lock().unwrap());
 }
 
-fn tell(world: &Shared, chapters: &[Chapter], seconds: u32) {
-    let (mut one, mut two) = (Process::new("one", world), Process::new("two", world));
+fn tell(coder: &Shared, chapters: &[Chapter], seconds: u32) {
+    let (mut one, mut two) = (Process::new("one", coder), Process::new("two", coder));
     (one.operator.lags, two.operator.lags) = (true, true);
     let mut is_whole = false;
     for chapter in chapters {
         if !is_loss(chapter.disturbance) || is_whole {
             is_whole &= !is_loss(chapter.disturbance);
-            disturb(world, chapter.disturbance);
+            disturb(coder, chapter.disturbance);
         }
-        disturb(world, Disturbance::Seconds(seconds));
+        disturb(coder, Disturbance::Seconds(seconds));
         if chapter.forgets {
             for operator in [&one.operator, &two.operator] {
                 operator.cache.lock().unwrap().clear();
@@ -175,27 +175,27 @@ fn tell(world: &Shared, chapters: &[Chapter], seconds: u32) {
             }
         }
         if let Some((call, fault)) = chapter.fault {
-            let mut world = world.lock().unwrap();
-            let call = world.calls + call;
-            world.faults.insert(call, fault);
-            world.disturbances += 1;
+            let mut coder = coder.lock().unwrap();
+            let call = coder.calls + call;
+            coder.faults.insert(call, fault);
+            coder.disturbances += 1;
         }
-        is_whole |= act(chapter, world, &mut one, &mut two);
+        is_whole |= act(chapter, coder, &mut one, &mut two);
     }
 }
 
 /// Lets the operators act. Says whether one of them came to a good end after everything else.
-fn act(chapter: &Chapter, world: &Shared, one: &mut Process, two: &mut Process) -> bool {
+fn act(chapter: &Chapter, coder: &Shared, one: &mut Process, two: &mut Process) -> bool {
     one.begin();
     if chapter.is_doubled {
         two.begin();
-        world.lock().unwrap().disturbances += 2;
+        coder.lock().unwrap().disturbances += 2;
     }
     for (number, is_first) in chapter.turns.iter().enumerate() {
         if let Some((who, at)) = chapter.death
             && at == number
         {
-            world.lock().unwrap().disturbances += 1;
+            coder.lock().unwrap().disturbances += 1;
             if who {
                 one.crash();
             } else {
@@ -212,7 +212,7 @@ fn act(chapter: &Chapter, world: &Shared, one: &mut Process, two: &mut Process) 
     while one.is_busy() {
         is_whole = one.step().is_some_and(|it| it.is_ok_and(|it| it.rest.key.is_ok()));
     }
-    world.lock().unwrap().faults.clear();
+    coder.lock().unwrap().faults.clear();
     // What rests on an older Secret says nothing about the one that is there.
     is_whole && one.operator.is_up_to_date()
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
-    World,
-    provisioner_keys::{Drive, Held, Names, Policy, Retiring, Revoked, coderd::revoke},
-    world::Promises,
+    Coder,
+    coder::Promises,
+    secrets::{Drive, Held, Names, Policy, Retiring, Revoked, coderd::revoke},
 };
 use http::{Method, Request, Response};
 use secrecy::SecretString;
@@ -88,40 +88,40 @@ impl Keys {
 /// Objects with a key each, and the deployment that they share.
 struct Many {
     keys: Arc<Keys>,
-    world: World,
+    coder: Coder,
     operators: Vec<Operator>,
 }
 
 impl Many {
     fn new(count: usize) -> Self {
         let keys = Arc::new(Keys::default());
-        let world = World::new(keys.client(), Promises::default());
+        let coder = Coder::new(keys.client(), Promises::default());
         let operator = |number: usize| {
-            let shared = model::World::new(Policy::Recreate);
+            let shared = model::Coder::new(Policy::Recreate);
             let uid = format!("{number:04}0000-0000-4000-8000-000000000000");
             shared.lock().unwrap().wanted.names = Names::new(&format!("key-{number}"), &uid);
             Operator::new("wire", &shared)
         };
-        Self { keys, world, operators: (0..count).map(operator).collect() }
+        Self { keys, coder, operators: (0..count).map(operator).collect() }
     }
 
     /// One pass over each of them; gives back the keys.
     fn pass(&mut self) -> Vec<Held> {
-        let world = World::new(self.keys.client(), Promises::default());
-        let world = std::mem::replace(&mut self.world, world);
-        let held = self.pass_over(|_| &world);
-        self.world = world;
+        let coder = Coder::new(self.keys.client(), Promises::default());
+        let coder = std::mem::replace(&mut self.coder, coder);
+        let held = self.pass_over(|_| &coder);
+        self.coder = coder;
         held
     }
 
     /// The first pass, with a client each: one alone would take its time, as it should.
     fn make(&mut self) {
-        let worlds: Vec<World> =
-            self.operators.iter().map(|_| World::new(self.keys.client(), Promises::default())).collect();
-        self.pass_over(|number| &worlds[number]);
+        let coders: Vec<Coder> =
+            self.operators.iter().map(|_| Coder::new(self.keys.client(), Promises::default())).collect();
+        self.pass_over(|number| &coders[number]);
     }
 
-    fn pass_over<'a>(&self, world: impl Fn(usize) -> &'a World) -> Vec<Held> {
+    fn pass_over<'a>(&self, coder: impl Fn(usize) -> &'a Coder) -> Vec<Held> {
         let held = self.operators.iter().enumerate().map(|(number, operator)| {
             let (wanted, mirror) = {
                 let known = operator.lock();
@@ -130,7 +130,7 @@ impl Many {
             *operator.status_version.lock().unwrap() = operator.lock().status_version;
             let drive = Drive {
                 wanted: &wanted,
-                coderd: world(number),
+                coderd: coder(number),
                 secret: operator,
                 around: operator,
                 mirror,
@@ -173,7 +173,7 @@ fn many_new_keys_and_their_end_share_one_list() {
     // A bare name is looked up before it is deleted, and what is gone is no trouble.
     let retiring = Retiring { held: held[3].clone(), ..Retiring::default() };
     for expected in [Revoked::Done, Revoked::Absent] {
-        assert_eq!(wait(revoke(&many.world, &retiring, false, model::start())).unwrap(), expected);
+        assert_eq!(wait(revoke(&many.coder, &retiring, false, model::start())).unwrap(), expected);
     }
     assert_eq!((keys.count("DELETE"), keys.rows.lock().unwrap().len()), (1, 19));
 }

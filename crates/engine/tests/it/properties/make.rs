@@ -1,4 +1,4 @@
-//! Manifests and worlds, made of few words so that they meet.
+//! Manifests and coders, made of few words so that they meet.
 
 use proptest::{
     collection::{btree_map, vec},
@@ -157,7 +157,7 @@ pub(super) fn manifests() -> impl Strategy<Value = Vec<Value>> {
 }
 
 /// A deployment with two organizations and some of everything.
-pub(super) fn world() -> impl Strategy<Value = Value> {
+pub(super) fn coder() -> impl Strategy<Value = Value> {
     let document = || (text(), found_mapping(), option::of(text()), any::<bool>());
     let documents = (document(), document());
     let shown = (text(), text(), text(), select(vec!["A", "B"]));

@@ -8,15 +8,14 @@ use std::{sync::Arc, time::Duration};
 use api::{CoderControlPlane, Reason, annotation, finalizer};
 use engine::{
     Blocked, Outcome,
-    conditions::Truth,
-    control_plane::{
+    kinds::control_plane::{
         access::{admin_job, revoke_all},
         cleanup::{Cleanup, CleanupFailure, Remainder},
-        license, report,
+        license, status,
         token_secret::{Contents, TokenSecret, release_all},
         workspace_roles,
     },
-    status,
+    pipeline::{conditions::Truth, status::message as outcome_message},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -153,7 +152,7 @@ async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Pl
         Ok(reached) => Ok(reached),
         Err(Obstacle::Gone(waiting)) => Err(CleanupFailure { blocked: waiting, is_final: true }),
         Err(Obstacle::NotNow(outcome)) => {
-            let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let message = outcome_message(&outcome, &engine::Plan::<()>::empty().view(""));
             let waiting = match outcome {
                 Outcome::Blocked(waiting) => waiting,
                 outcome => Blocked { reason: outcome.reason(), message },
@@ -208,7 +207,7 @@ async fn retry(
 
 /// Says why a control plane that is being deleted is still there, and looks again later.
 async fn stay(plane: &CoderControlPlane, why: &Blocked, shared: &Shared) -> Result<Action, kube::Error> {
-    let next = report::unlooked(plane, Truth::False, why, Timestamp::now());
+    let next = status::unlooked(plane, Truth::False, why, Timestamp::now());
     write_status(plane, next, shared).await?;
     Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
 }

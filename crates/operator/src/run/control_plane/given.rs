@@ -2,9 +2,9 @@
 
 use api::Reason;
 use api::{CoderControlPlane, CredentialStatus};
-use engine::control_plane::{
+use engine::kinds::control_plane::{
     access::{Lifetime, record::id_of},
-    report::SuppliedToken,
+    status::SuppliedToken,
 };
 use jiff::Timestamp;
 use kube::runtime::events::EventType;

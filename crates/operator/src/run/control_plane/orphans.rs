@@ -7,7 +7,7 @@ use std::{
 };
 
 use engine::{
-    control_plane::token_secret::{is_deleted_and_held, release_orphans},
+    kinds::control_plane::token_secret::{is_deleted_and_held, release_orphans},
     ports::ClusterError,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -135,8 +135,8 @@ fn objects_are_counted_as_they_are_now() {
     let metrics = Metrics::default();
     let equal = [condition("Ready", "True", "UpToDate"), condition("Drifted", "False", "NoDrift")];
     let drifted = [condition("Ready", "False", "Observed"), condition("Drifted", "True", "DriftFound")];
-    let world = Arc::new(std::sync::Mutex::new(vec![equal.to_vec(), drifted.to_vec(), Vec::new()]));
-    let shown = Arc::clone(&world);
+    let coder = Arc::new(std::sync::Mutex::new(vec![equal.to_vec(), drifted.to_vec(), Vec::new()]));
+    let shown = Arc::clone(&coder);
     metrics.objects.show(GROUP, move || shown.lock().unwrap().iter().map(|it| Seen::from(&**it)).collect());
     shows(
         &metrics,
@@ -147,7 +147,7 @@ fn objects_are_counted_as_they_are_now() {
             "coder_operator_drifted_objects{kind=\"CoderGroup\"} 1",
         ],
     );
-    world.lock().unwrap().clear();
+    coder.lock().unwrap().clear();
     shows(&metrics, &["coder_operator_drifted_objects{kind=\"CoderGroup\"} 0"]);
     assert!(!metrics.text().unwrap().contains("operator_objects{"));
 }

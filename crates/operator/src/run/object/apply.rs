@@ -4,7 +4,8 @@ use std::{pin::pin, time::Duration};
 
 use api::{AppState, Mode, Status, finalizer};
 use engine::{
-    Assessment, Blocked, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict, World, status,
+    Assessment, Blocked, Coder, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict,
+    pipeline::status,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -42,8 +43,8 @@ pub(super) async fn compare_and_apply<K: Kind>(
         return Ok((None, kept));
     }
     let intent = intent(&object.manifest).cloned();
-    let (world, assessment) = compare(object, plane, wake, context).await?;
-    let done = attempt(object, assessment, &world, &claims, context).await?;
+    let (coder, assessment) = compare(object, plane, wake, context).await?;
+    let done = attempt(object, assessment, &coder, &claims, context).await?;
     if !done.1.outcome.is_stale() {
         return Ok(done);
     }
@@ -51,9 +52,9 @@ pub(super) async fn compare_and_apply<K: Kind>(
     if let Some(status) = object.manifest.status().cloned() {
         object.manifest.set_status(Status { creating: intent, ..status });
     }
-    let world = world.anew();
-    let assessment = object.assess(&world, Door::Controller).await;
-    attempt(object, assessment, &world, &claims, context).await
+    let coder = coder.anew();
+    let assessment = object.assess(&coder, Door::Controller).await;
+    attempt(object, assessment, &coder, &claims, context).await
 }
 
 /// Compares on reads that are recent enough for what comes of it. A plan may be made from an older list, since every write
@@ -63,18 +64,18 @@ async fn compare<K: Kind>(
     plane: &Plane,
     wake: &Wake,
     context: &Context<K>,
-) -> Result<(World, Assessment), kube::Error> {
+) -> Result<(Coder, Assessment), kube::Error> {
     let is_new = object.manifest.status().is_none_or(|it| it.id.is_none());
     let need = if is_new && !K::HAS_SECRETS { PERIODIC } else { wake.need() };
-    let world = plane.world(need);
-    let assessment = assess(object, &world, &context.shared).await?;
+    let coder = plane.coder(need);
+    let assessment = assess(object, &coder, &context.shared).await?;
     let need = match needed::<K>(&object.manifest, &assessment, wake) {
-        Some(need) if !world.rests_on(need) => need,
-        _ => return Ok((world, assessment)),
+        Some(need) if !coder.rests_on(need) => need,
+        _ => return Ok((coder, assessment)),
     };
-    let world = plane.world(need);
-    let assessment = assess(object, &world, &context.shared).await?;
-    Ok((world, assessment))
+    let coder = plane.coder(need);
+    let assessment = assess(object, &coder, &context.shared).await?;
+    Ok((coder, assessment))
 }
 
 /// How recent the reads have to be that a decision rests on; `None` where its writes have preconditions of their own.
@@ -92,15 +93,15 @@ fn needed<K: Kind>(manifest: &K::Manifest, assessment: &Assessment, wake: &Wake)
 /// Compares once. A new object whose deployment does not answer soon gets its first status meanwhile.
 async fn assess<K: Kind>(
     object: &mut Object<K>,
-    world: &World,
+    coder: &Coder,
     shared: &Shared,
 ) -> Result<Assessment, kube::Error> {
     let manifest = object.manifest.clone();
     let Some(first) = first_status(&manifest) else {
-        return Ok(object.assess(world, Door::Controller).await);
+        return Ok(object.assess(coder, Door::Controller).await);
     };
     let (assessment, written) = {
-        let mut assessing = pin!(object.assess(world, Door::Controller));
+        let mut assessing = pin!(object.assess(coder, Door::Controller));
         tokio::select! {
             biased;
             assessment = &mut assessing => return Ok(assessment),
@@ -118,7 +119,7 @@ async fn assess<K: Kind>(
 async fn attempt<K: Kind>(
     object: &mut Object<K>,
     mut assessment: Assessment,
-    world: &World,
+    coder: &Coder,
     claims: &Claims,
     context: &Context<K>,
 ) -> Result<(Option<Assessment>, Report), kube::Error> {
@@ -136,11 +137,11 @@ async fn attempt<K: Kind>(
         }
         begin(object, &assessment, &context.shared).await?;
     }
-    let report = object.carry_out(&assessment, world).await;
+    let report = object.carry_out(&assessment, coder).await;
     if K::HAS_SECRETS && is_to_apply(&assessment) {
         // It has written into the status itself, and knows more of itself by now.
         object.manifest = with_status_as_it_is(&object.manifest, &context.shared).await?;
-        assessment.aside = object.assess(world, Door::Controller).await.aside;
+        assessment.aside = object.assess(coder, Door::Controller).await.aside;
     }
     if report.done > 0 {
         let mut done = assessment.plan.clone();

@@ -3,7 +3,7 @@
 use api::{AppState as _, Reason};
 use engine::{
     Blocked, Kind, Report,
-    ownership::{Claim, keeper_by_id, keeper_by_name},
+    pipeline::ownership::{Claim, keeper_by_id, keeper_by_name},
 };
 use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use api::{AppState as _, DeletionPolicy, Mode, Reason, annotation, finalizer};
-use engine::{Blocked, Freshness, Kind, Object, Outcome, Report, status};
+use engine::{Blocked, Freshness, Kind, Object, Outcome, Report, pipeline::status};
 use kube::{Resource as _, runtime::controller::Action};
 
 use super::{
@@ -118,9 +118,9 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
     }
     let name = plane_of::<K>(manifest);
     let plane = plane(&name, shared).await?;
-    let world = plane.world(Freshness::BegunAfter(tokio::time::Instant::now()));
-    let assessment = object.assess_deletion(&world).await;
-    let report = object.carry_out(&assessment, &world).await;
+    let coder = plane.coder(Freshness::BegunAfter(tokio::time::Instant::now()));
+    let assessment = object.assess_deletion(&coder).await;
+    let report = object.carry_out(&assessment, &coder).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
     announce::<K>(&object.manifest, &report, shared);
     tell(object, Some(&assessment), &report, shared).await;

@@ -4,7 +4,7 @@ use api::CoderControlPlane;
 use client::{ClientOptions, HttpOptions, HttpTransport};
 use engine::{
     Lookup,
-    endpoint::declared,
+    coder::endpoint::declared,
     lookup::{LookupAnswer, Values},
 };
 use futures::FutureExt as _;

@@ -8,9 +8,9 @@ use std::{
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use engine::{
     Blocked, Freshness, Lookup as _, Trouble,
-    endpoint::{DeclaredOrigin, declared_place},
+    coder::endpoint::{DeclaredOrigin, declared_place},
+    kinds::provisioner::reach::{Reached, Unreached},
     lookup,
-    provisioner::reach::{Reached, Unreached},
 };
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
@@ -78,7 +78,7 @@ pub(super) async fn reach(
 ) -> Result<Reached, Unreached> {
     let declared = control_plane(provisioner, &context.shared).await.map_err(Unreached::ControlPlane)?;
     let plane = access(provisioner, &declared, context).await.map_err(Unreached::Access)?;
-    Ok(Reached::new(declared, plane.client().url().as_str(), plane.world(need), plane.deployment()))
+    Ok(Reached::new(declared, plane.client().url().as_str(), plane.coder(need), plane.deployment()))
 }
 
 /// Whether the control plane is declared, and nobody has looked at it since we started.

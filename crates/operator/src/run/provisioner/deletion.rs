@@ -8,19 +8,19 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
 use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
 use engine::{
     Blocked, Cluster as _, Freshness, Trouble,
-    objects::{Key, Live},
-    ports::{ClusterError, List, Only, Reading},
-    provisioner::{
+    kinds::provisioner::{
         holder,
         keys::{pods, recorded},
         names,
         reconcile::write_status,
-        report::{self, Findings},
         secret,
+        status::{self, Findings},
     },
-    provisioner_keys::{
-        Around, Coderd as _, Ending, Held, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
-        Retiring, Revoked, Surroundings as _, Why, drive::is_anothers, end,
+    objects::{Key, Live},
+    ports::{ClusterError, List, Only, Reading},
+    secrets::{
+        Around, Coderd as _, Held, HeldKeys, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
+        Retiring, Revoked, Surroundings as _, Why, drive::is_anothers, keys_to_revoke,
     },
 };
 use jiff::Timestamp;
@@ -124,7 +124,7 @@ async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Ac
     // What cannot be read does not hold up what is known without it.
     records.extend(secrets.read(&secret(provisioner)).await.ok().flatten().and_then(|it| it.record));
     let names = Names::new(provisioner.key_name(), &holder.uid);
-    let keys = end(&Ending { names: &names, records: &records, listed: None });
+    let keys = keys_to_revoke(&HeldKeys { names: &names, records: &records, listed: None });
     let keys: BTreeSet<String> = keys.into_iter().map(|it| it.held.name).collect();
     for key in keys {
         let note = format!(
@@ -175,7 +175,7 @@ async fn say(
     let findings = Findings { stopped: Some(waiting), ..Findings::default() };
     let mut before = provisioner.status.clone().unwrap_or_default();
     before.termination_grace_period_seconds = Some(grace);
-    let next = report::status(provisioner, before, &findings, Timestamp::now());
+    let next = status::status(provisioner, before, &findings, Timestamp::now());
     let written =
         write_status(provisioner, provisioner.status.as_ref(), next, &*context.shared.cluster).await;
     written.map(drop).map_err(error_of)
@@ -346,7 +346,7 @@ impl Keys<'_> {
         let place = current.map(|it| it.place.clone()).unwrap_or_default();
         let listed = Some((listed.as_slice(), &place));
         let (mut left, mut why) = (Vec::new(), None);
-        for retiring in &end(&Ending { names: self.names, records: &records, listed }) {
+        for retiring in &keys_to_revoke(&HeldKeys { names: self.names, records: &records, listed }) {
             match self.revoke_one(retiring, context).await {
                 Ok(Revoked::OutOfReach) => self.around.leave(&retiring.held).await,
                 Ok(how) => self.around.revoked(&retiring.held, how, &Why::Deleted).await,
@@ -396,8 +396,8 @@ impl Keys<'_> {
         else {
             return Ok(Vec::new());
         };
-        let world = plane.world(Freshness::BegunAfter(self.since));
-        Ok(world.list(organization, false, Timestamp::now()).await?.keys)
+        let coder = plane.coder(Freshness::BegunAfter(self.since));
+        Ok(coder.list(organization, false, Timestamp::now()).await?.keys)
     }
 
     async fn revoke_one(&self, retiring: &Retiring, context: &Context) -> Result<Revoked, Trouble> {

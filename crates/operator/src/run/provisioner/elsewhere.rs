@@ -3,7 +3,7 @@
 use api::Reason;
 use engine::{
     Blocked, Freshness, Outcome, Trouble,
-    provisioner_keys::{
+    secrets::{
         Names, Retiring, Revoked,
         coderd::{revoke, revoke_as_read},
     },
@@ -55,9 +55,9 @@ pub(super) async fn revoke_at(
     let (is_ours_by_name, now) = (names.is_ours(&retiring.held.name), Timestamp::now());
     match since {
         Some(since) => {
-            let world = plane.world(Freshness::BegunAfter(since));
-            revoke_as_read(&world, retiring, is_ours_by_name, now).await
+            let coder = plane.coder(Freshness::BegunAfter(since));
+            revoke_as_read(&coder, retiring, is_ours_by_name, now).await
         }
-        None => revoke(&plane.world(PERIODIC), retiring, is_ours_by_name, now).await,
+        None => revoke(&plane.coder(PERIODIC), retiring, is_ours_by_name, now).await,
     }
 }

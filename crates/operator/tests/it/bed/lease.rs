@@ -109,7 +109,7 @@ async fn a_leader_that_is_replaced_ends_and_says_why() {
     let taken = json!({"spec": {"holderIdentity": "another"}});
     leases.patch("coder-operator", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     assert_eq!(operator.ended().await.code(), Some(1));
-    let said = operator.last_words();
+    let said = operator.last_line();
     let told = said.iter().find(|it| it["level"] == "ERROR").unwrap();
     assert!(told["message"].as_str().unwrap().starts_with("leadership was lost"), "{told}");
     assert_eq!(holder(&client, &namespace).await.as_deref(), Some("another"), "it is not ours to release");
@@ -228,7 +228,7 @@ async fn a_change_is_a_line_a_pass_that_changes_nothing_is_none_and_trouble_is_t
     operator.shows("passes that wait", |text| count(text, "ControlPlaneNotReady") >= 1).await;
     operator.tell("-TERM");
     assert_eq!(stage.operator.ended().await.code(), Some(0));
-    let said = stage.operator.last_words();
+    let said = stage.operator.last_line();
     let text = format!("{said:#?}");
     assert!(!text.contains(&stage.coderd.owner.token) && !text.contains("0123456789012345678901"), "{text}");
     let lines = of_group(&said);

@@ -88,7 +88,7 @@ impl Operator {
     }
 
     /// Every line that it wrote until its end.
-    pub(super) fn last_words(&mut self) -> Vec<Value> {
+    pub(super) fn last_line(&mut self) -> Vec<Value> {
         self.listener.take().unwrap().join().unwrap();
         self.said()
     }

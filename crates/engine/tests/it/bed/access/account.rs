@@ -3,7 +3,7 @@
 use client::{Client, users::ME};
 use engine::{
     Trouble,
-    control_plane::{
+    kinds::control_plane::{
         access::{Account, Entrance, Granted, TokenRecord},
         token_secret::Contents,
     },

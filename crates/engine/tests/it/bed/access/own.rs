@@ -10,9 +10,9 @@ use client::{
 };
 use engine::{
     Trouble,
-    control_plane::{
+    kinds::control_plane::{
         access::{
-            Account, AdminCredentials, Climbed, FirstUser, FromSecret, Granted, Job, Ladder, Left,
+            AccessOutcome, Account, AdminCredentials, FirstUser, FromSecret, Granted, Job, Ladder, Left,
             OwnAccount, TokenRecord,
         },
         token_secret::Contents,
@@ -77,26 +77,26 @@ impl Stage {
         }
     }
 
-    async fn pass(&self, now: Timestamp) -> Result<Climbed, Trouble> {
+    async fn pass(&self, now: Timestamp) -> Result<AccessOutcome, Trouble> {
         let (secret, Contents { token, mut record }) = self.secret.open().await;
         let ladder = self.ladder(now).await;
         if token.is_some() && record.deployment_id.is_none() {
             record.deployment_id = Some(ladder.deployment);
             secret.adopt(&record).await.unwrap();
         }
-        ladder.climb(token.as_ref(), &mut record, &secret).await
+        ladder.acquire(token.as_ref(), &mut record, &secret).await
     }
 
     async fn granted(&self, now: Timestamp) -> Granted {
         match self.pass(now).await.unwrap() {
-            Climbed::Granted(granted) => granted,
+            AccessOutcome::Granted(granted) => granted,
             other => panic!("{other:?}"),
         }
     }
 
     async fn reason(&self) -> (&'static str, String) {
         match self.pass(Timestamp::now()).await.unwrap() {
-            Climbed::Wait(waiting) => (waiting.reason.as_str(), waiting.message),
+            AccessOutcome::Wait(waiting) => (waiting.reason.as_str(), waiting.message),
             other => panic!("{other:?}"),
         }
     }
@@ -330,7 +330,8 @@ async fn the_images_own_command_lets_us_in_when_nothing_else_does() {
     assert_eq!(stage.reason().await.0, "NoCredentials");
     for number in ["", "-2"] {
         stage.job = Job::NotStarted;
-        let Climbed::RunAdminJob { username, email } = stage.pass(Timestamp::now()).await.unwrap() else {
+        let AccessOutcome::RunAdminJob { username, email } = stage.pass(Timestamp::now()).await.unwrap()
+        else {
             panic!("there is another way")
         };
         assert_eq!(username, format!("{NAME}{number}"));

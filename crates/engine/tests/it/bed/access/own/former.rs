@@ -7,7 +7,9 @@ use std::sync::{
 
 use bytes::Bytes;
 use client::{Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError};
-use engine::control_plane::access::{Account, Climbed, Former, FromSecret, Job, Left, TokenRecord};
+use engine::kinds::control_plane::access::{
+    AccessOutcome, Account, Former, FromSecret, Job, Left, TokenRecord,
+};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -39,7 +41,7 @@ impl Transport for Refusing {
 /// Lets the Job make the next account of ours, and takes it.
 async fn enter_by_job(stage: &mut Stage, database: &str) {
     stage.job = Job::NotStarted;
-    let Climbed::RunAdminJob { username, email } = stage.pass(Timestamp::now()).await.unwrap() else {
+    let AccessOutcome::RunAdminJob { username, email } = stage.pass(Timestamp::now()).await.unwrap() else {
         panic!("there is another way")
     };
     let password = SecretString::from(format!("Job-{}", Uuid::new_v4()));
@@ -83,10 +85,10 @@ async fn an_account_of_before_that_cannot_go_is_said_holds_up_nothing_and_goes_w
     assert_eq!(owner.user_named(NAME).await.unwrap().map(|it| it.id), Some(first.id));
 
     // Access is given up all the same, and the account is named, whether somebody lends us rights for it or not.
-    for lent in [admin, FromSecret::NotDeclared] {
+    for borrowed in [admin, FromSecret::NotDeclared] {
         refusing.1.store(409, Ordering::Relaxed);
         let kept = stage.secret.record();
-        stage.admin = lent;
+        stage.admin = borrowed;
         let Left { items } = stage.end().await;
         assert!(items.iter().any(|it| it.contains(&first.id.to_string())), "{items:?}");
 

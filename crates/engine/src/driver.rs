@@ -1,0 +1,403 @@
+//! One manifest on its way through the stages, whatever its kind.
+//!
+//! [`Object::assess`] reads and decides and writes nothing; [`Object::carry_out`] does what was decided. The doors call these
+//! two and have no logic of their own. [`Subject`] is the same for a set of manifests of different kinds.
+
+use std::pin::Pin;
+
+use api::{AppState, DeletionPolicy, Mode, Reason, annotation};
+use kube::ResourceExt as _;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{
+    coder::{Coder, Promises},
+    kind::{Aside, Kind},
+    pipeline::{
+        decide::{Contact, Decision, Door, Situation, decide},
+        outcome::{Invalid, Outcome, Trouble},
+        plan::{Plan, PlanView},
+    },
+    ports::object::Live,
+    secrets::Holder,
+};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A manifest of a kind.
+#[derive(Debug)]
+pub struct Object<K: Kind> {
+    pub manifest: K::Manifest,
+    /// What the last assessment would do.
+    plan: Option<Plan<K::Effect>>,
+}
+
+/// What is known of an object, and what is to become of it.
+#[derive(Debug)]
+pub struct Assessment {
+    /// How the object stood to us. Unknown when a stage did not come to its end.
+    pub contact: Option<Contact>,
+    /// The id of the remote object.
+    pub id: Option<Uuid>,
+    /// Where the object is made: the plan that is left after that step. While it stands in the status, an object that has come up with just this left to do is our own, though the answer to our call was lost.
+    pub rest: Option<String>,
+    /// The steps to the declared state; empty when nothing differs or nothing could be found out.
+    pub plan: PlanView,
+    /// What only this kind tells.
+    pub aside: Aside,
+    pub verdict: Verdict,
+}
+
+/// What an assessment ends in.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The stages came to their end, and this is to be done.
+    Decided(Decision),
+    /// They did not.
+    Stopped(Outcome),
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub struct Report {
+    pub outcome: Outcome,
+    /// The id to record: ours from now on, also where a later step failed. Nothing while we hold nothing.
+    pub id: Option<Uuid>,
+    /// How many steps were done.
+    pub done: usize,
+}
+
+/// Who carries out the plan of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// `apply`, and the controllers.
+    Any,
+    /// Only the controllers: `plan` and `verify` show the plan, and `apply` skips the manifest.
+    Controller,
+}
+
+/// A manifest of any kind.
+pub trait Subject: Send + Sync {
+    /// The kind, namespace and name of the manifest.
+    fn reference(&self) -> Reference;
+    /// The remote object in words.
+    fn target(&self) -> String;
+    fn control_plane(&self) -> &str;
+    fn rank(&self) -> u8;
+    fn is_suspended(&self) -> bool;
+    fn runner(&self) -> Runner {
+        Runner::Any
+    }
+    /// Whether the manifest keeps something in a cluster, so that one is needed.
+    fn needs_cluster(&self) -> bool {
+        false
+    }
+    /// Whether the manifest is compared with a deployment. Without that need it is assessed also while its control plane cannot be
+    /// reached, with a [`Coder`] that has no credentials.
+    fn needs_deployment(&self) -> bool {
+        true
+    }
+    /// Makes the manifest of a file that of the object `stored` in a cluster, or of one that is in no cluster yet. `namespace`
+    /// is that of manifests which name none.
+    fn settle_in(&mut self, _namespace: &str, _stored: Option<&Live>) {}
+    fn promise(&self, _promises: &mut Promises) {}
+    /// Finds every mistake that can be found without asking anybody.
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+    fn assess<'a>(&'a mut self, coder: &'a Coder, door: Door) -> BoxFuture<'a, Assessment>;
+    /// Plans the deletion. Empty where only the controllers delete.
+    fn assess_deletion<'a>(&'a mut self, _coder: &'a Coder) -> BoxFuture<'a, Assessment> {
+        Box::pin(async { Assessment::nothing(&self.target(), None) })
+    }
+    /// Carries out the plan. Nothing is done where only the controllers do: see [`Runner::Controller`].
+    fn carry_out<'a>(&'a self, assessment: &'a Assessment, _coder: &'a Coder) -> BoxFuture<'a, Report> {
+        Box::pin(async { assessment.not_carried_out() })
+    }
+}
+
+/// Which manifest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(formatter, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+impl<K: Kind> Object<K> {
+    pub fn new(manifest: K::Manifest) -> Self {
+        Self { manifest, plan: None }
+    }
+
+    pub fn parse(manifest: &Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(manifest.clone()).map(Self::new)
+    }
+
+    /// The id that we recorded when we took the object.
+    fn held(&self) -> Option<Uuid> {
+        self.manifest.status()?.id.as_ref()?.parse().ok()
+    }
+
+    /// Everything up to the decision. Nothing is written.
+    pub async fn assess(&mut self, coder: &Coder, door: Door) -> Assessment {
+        let target = K::target(&self.manifest);
+        self.plan = None;
+        let desired = match K::desire(&self.manifest) {
+            Ok(desired) => desired,
+            Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
+        };
+        let held = self.held();
+        let observed = async {
+            coder.pass(K::GATE).await?;
+            K::observe(&desired, held, coder).await
+        };
+        let observed = match observed.await {
+            Ok(observed) => observed,
+            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        };
+        if let Some(waiting) = K::waits(&observed) {
+            let aside = K::aside(&observed);
+            return Assessment { aside, ..Assessment::stopped(&target, Outcome::Blocked(waiting)) };
+        }
+        let plan = K::plan(&desired, &observed);
+        let view = plan.view(&target);
+        let creating = self.manifest.status().and_then(|it| it.creating.as_ref());
+        let contact = match K::contact(&observed, held) {
+            Contact::Foreign if creating == Some(&view.hash) => Contact::Held,
+            other => other,
+        };
+        let decision = decide(&Situation {
+            policy: self.manifest.policy(),
+            door,
+            contact,
+            impact: plan.impact(),
+            hash: &view.hash,
+            approved: self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
+        });
+        let rest = plan.after_creation(&target);
+        self.plan = Some(plan);
+        Assessment {
+            contact: Some(contact),
+            id: K::id(&observed),
+            rest,
+            plan: view,
+            aside: K::aside(&observed),
+            verdict: Verdict::Decided(decision),
+        }
+    }
+
+    /// What is to become of the remote object when the manifest is deleted. Nothing is written. Only what we hold is
+    /// taken away, and only where the manifest says so; its deletion is the approval.
+    pub async fn assess_deletion(&mut self, coder: &Coder) -> Assessment {
+        let target = K::target(&self.manifest);
+        self.plan = None;
+        let policy = self.manifest.policy();
+        let held = self.held();
+        let is_left = policy.deletion_policy() == DeletionPolicy::Retain && !K::owes(&self.manifest);
+        let is_retained = is_left || policy.mode() == Mode::Observe;
+        if is_retained || (held.is_none() && !K::has_traces(&self.manifest)) {
+            return Assessment::nothing(&target, None);
+        }
+        let desired = match K::desire(&self.manifest) {
+            Ok(desired) => desired,
+            Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
+        };
+        let observed = async {
+            coder.pass(K::GATE).await?;
+            let home = match held {
+                Some(id) => K::home(id, coder).await?,
+                None => None,
+            };
+            K::observe(&K::for_deletion(desired, home), held, coder).await
+        };
+        let observed = match observed.await {
+            Ok(observed) => observed,
+            // The only reference left is what the object belongs to, and with that it is gone too.
+            Err(Trouble::Blocked(waiting)) if waiting.reason == Reason::ReferenceNotFound => {
+                return Assessment::nothing(&target, Some(Contact::Absent));
+            }
+            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        };
+        let contact = K::contact(&observed, held);
+        let plan = K::plan_deletion(&observed);
+        if contact != Contact::Held || plan.is_empty() {
+            return Assessment::nothing(&target, Some(contact));
+        }
+        let view = plan.view(&target);
+        self.plan = Some(plan);
+        Assessment {
+            contact: Some(contact),
+            id: K::id(&observed),
+            rest: None,
+            plan: view,
+            aside: Aside::default(),
+            verdict: Verdict::Decided(Decision::Apply),
+        }
+    }
+
+    /// Whether what was assessed leaves something that a deletion has to take back, whatever its policy.
+    pub fn is_owing(&self) -> bool {
+        self.plan.iter().flat_map(|it| &it.steps).any(|it| K::is_owing(&it.effect))
+    }
+
+    /// Names what the last attempt of a deletion has not taken away. `None` where that is not known.
+    pub fn left(&self) -> Option<String> {
+        let plan = self.plan.as_ref()?;
+        plan.steps.iter().find_map(|it| K::left_by(&it.effect))
+    }
+
+    /// Does what the assessment decided, step by step, and stops at the first that fails.
+    pub async fn carry_out(&self, assessment: &Assessment, coder: &Coder) -> Report {
+        let report = |outcome, id| Report { outcome, id, done: 0 };
+        match &assessment.verdict {
+            Verdict::Stopped(outcome) => report(outcome.clone(), None),
+            // Looking on takes nothing over, not even what is equal.
+            Verdict::Decided(Decision::Nothing) if self.manifest.policy().mode() == Mode::Observe => {
+                report(Outcome::Equal, assessment.held())
+            }
+            Verdict::Decided(Decision::Nothing) => report(Outcome::Equal, assessment.id),
+            Verdict::Decided(Decision::Observe) => report(Outcome::Observed, assessment.held()),
+            Verdict::Decided(Decision::Refuse(refusal)) => {
+                report(Outcome::Refused(*refusal), assessment.held())
+            }
+            Verdict::Decided(Decision::Apply) => self.apply(assessment, coder).await,
+        }
+    }
+
+    async fn apply(&self, assessment: &Assessment, coder: &Coder) -> Report {
+        // What was not held is ours once a step on it is done, and not before.
+        let mut report = Report { outcome: Outcome::Applied, id: assessment.held(), done: 0 };
+        for step in self.plan.iter().flat_map(|plan| &plan.steps) {
+            match K::apply(&step.effect, coder).await {
+                Ok(made) => report.id = made.or(report.id).or(assessment.id),
+                Err(trouble) => {
+                    report.outcome = trouble.into();
+                    return report;
+                }
+            }
+            report.done += 1;
+        }
+        report
+    }
+}
+
+impl<K: Kind> Subject for Object<K> {
+    fn reference(&self) -> Reference {
+        use kube::Resource as _;
+        Reference {
+            kind: K::Manifest::kind(&()).into_owned(),
+            namespace: self.manifest.namespace(),
+            name: self.manifest.name_any(),
+        }
+    }
+
+    fn target(&self) -> String {
+        K::target(&self.manifest)
+    }
+
+    fn control_plane(&self) -> &str {
+        self.manifest.control_plane()
+    }
+
+    fn rank(&self) -> u8 {
+        K::RANK
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.manifest.policy().is_suspended()
+    }
+
+    fn needs_cluster(&self) -> bool {
+        K::HAS_SECRETS
+    }
+
+    fn settle_in(&mut self, namespace: &str, stored: Option<&Live>) {
+        settle_in(&mut self.manifest, namespace, stored);
+    }
+
+    fn promise(&self, promises: &mut Promises) {
+        if let Some(name) = K::provides(&self.manifest) {
+            promises.add(&name);
+        }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        K::desire(&self.manifest).map(drop)
+    }
+
+    fn assess<'a>(&'a mut self, coder: &'a Coder, door: Door) -> BoxFuture<'a, Assessment> {
+        Box::pin(Self::assess(self, coder, door))
+    }
+
+    fn assess_deletion<'a>(&'a mut self, coder: &'a Coder) -> BoxFuture<'a, Assessment> {
+        Box::pin(Self::assess_deletion(self, coder))
+    }
+
+    fn carry_out<'a>(&'a self, assessment: &'a Assessment, coder: &'a Coder) -> BoxFuture<'a, Report> {
+        Box::pin(Self::carry_out(self, assessment, coder))
+    }
+}
+
+/// Gives a manifest of a file the namespace, the uid and the status of the object `stored` in a cluster, or those of an object that
+/// is in no cluster yet.
+pub(crate) fn settle_in<M>(manifest: &mut M, namespace: &str, stored: Option<&Live>)
+where
+    M: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    let name = manifest.name_any();
+    let meta = manifest.meta_mut();
+    let namespace = meta.namespace.get_or_insert_with(|| namespace.to_owned());
+    let uid = stored.and_then(|it| it.metadata().uid.clone());
+    meta.uid = Some(uid.unwrap_or_else(|| Holder::uid_of_file(&M::kind(&()), namespace, &name)));
+    let Ok(mut json) = serde_json::to_value(&*manifest) else { return };
+    json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
+    if let Ok(settled) = serde_json::from_value(json) {
+        *manifest = settled;
+    }
+}
+
+impl Assessment {
+    /// The id of the remote object, if we held it before.
+    fn held(&self) -> Option<Uuid> {
+        self.id.filter(|_| self.contact == Some(Contact::Held))
+    }
+
+    pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
+        let plan = Plan::<()>::empty().view(target);
+        let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
+        Self { contact, id: None, rest: None, plan, aside, verdict }
+    }
+
+    /// What is reported of a manifest that only the controllers apply.
+    pub(crate) fn not_carried_out(&self) -> Report {
+        let outcome = match &self.verdict {
+            Verdict::Stopped(outcome) => outcome.clone(),
+            Verdict::Decided(Decision::Nothing) => Outcome::Equal,
+            Verdict::Decided(Decision::Apply | Decision::Observe) => Outcome::Observed,
+            Verdict::Decided(Decision::Refuse(refusal)) => Outcome::Refused(*refusal),
+        };
+        Report { outcome, id: None, done: 0 }
+    }
+
+    pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
+        let plan = Plan::<()>::empty().view(target);
+        let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
+        Self { contact: None, id: None, rest: None, plan, aside, verdict }
+    }
+}
+
+impl From<Trouble> for Verdict {
+    fn from(trouble: Trouble) -> Self {
+        Self::Stopped(trouble.into())
+    }
+}

@@ -1,0 +1,436 @@
+//! Climbs the ladder: asks coderd what has to be known, and does what was decided, all but the Job.
+
+use api::Reason;
+use client::{
+    Class, Client,
+    users::{CreateFirstUser, CreateUser, User},
+};
+use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
+use uuid::Uuid;
+
+use super::{
+    account::{Account, Granted, with},
+    desk::Desk,
+    ladder::{
+        self, AccountState, AdminJob, BorrowedRights, LEGACY_ACCOUNT, Observed, Rung, Standing, TokenHeld,
+        email, full_name, recognise, username,
+    },
+    record::{Former, OwnAccount, TokenRecord, id_of},
+    tokens::{self, TokenNames, TokenSituation},
+};
+use crate::{
+    kinds::control_plane::{
+        access::{
+            borrowed::{BorrowedSession, OWNER, refused},
+            cleanup::take_away,
+        },
+        token_secret::TokenSecret,
+    },
+    pipeline::outcome::{Blocked, Trouble},
+};
+
+/// The feature without which there are no accounts without a password.
+const SERVICE_ACCOUNTS: &str = "service_accounts";
+/// How soon it is tried again to take away what could not go.
+const AGAIN: SignedDuration = SignedDuration::from_hours(1);
+/// More than the ladder has rungs.
+const MOST_STEPS: usize = 12;
+
+/// Something that a Secret was to hold.
+#[derive(Debug, Clone)]
+pub enum FromSecret<T> {
+    NotDeclared,
+    /// What is missing, in words.
+    Missing(String),
+    There(T),
+}
+
+/// The human owner of a deployment.
+#[derive(Debug, Clone)]
+pub struct FirstUser {
+    pub email: String,
+    pub username: String,
+    pub password: SecretString,
+}
+
+/// Rights that we are borrowed.
+#[derive(Debug, Clone)]
+pub enum AdminCredentials {
+    Password(Account),
+    Token(SecretString),
+}
+
+/// The Job that makes our account.
+#[derive(Debug, Clone)]
+pub enum Job {
+    NotPossible,
+    /// Something of its name is somebody else's, in words.
+    NotOurs(String),
+    NotStarted,
+    /// What it is at, in words.
+    Running(String),
+    /// What it said, and what it was to make. It may have made it all the same, and fail for another reason.
+    Failed(String, Account),
+    /// What it made.
+    Done(Account),
+}
+
+/// What a pass starts from.
+#[derive(Debug)]
+pub struct Ladder<'a> {
+    /// A client of the deployment without a token.
+    pub client: &'a Client,
+    pub deployment: Uuid,
+    pub control_plane_uid: &'a str,
+    pub first_user: &'a FromSecret<FirstUser>,
+    pub admin: &'a FromSecret<AdminCredentials>,
+    pub job: &'a Job,
+    /// See [`Observed::may_be_first`].
+    pub may_be_first: bool,
+    pub now: Timestamp,
+}
+
+/// How far we came.
+#[derive(Debug)]
+pub enum AccessOutcome {
+    Granted(Granted),
+    /// Run the Job with these; its password is the caller's to make and to keep until the Job is done.
+    RunAdminJob {
+        username: String,
+        email: String,
+    },
+    Wait(Blocked),
+}
+
+impl Ladder<'_> {
+    /// One pass. `current` and `record` are what the Secret holds.
+    pub async fn acquire(
+        &self,
+        current: Option<&SecretString>,
+        record: &mut TokenRecord,
+        secret: &TokenSecret<'_>,
+    ) -> Result<AccessOutcome, Trouble> {
+        // What belongs to another deployment is not shown to this one. Without a record it may be a token of coder-k8s.
+        let is_elsewhere = record.deployment_id.is_some_and(|it| it != self.deployment);
+        if is_elsewhere {
+            *record = TokenRecord::default();
+        }
+        record.deployment_id = Some(self.deployment);
+        let current = current.filter(|_| !is_elsewhere);
+        let mut attempt = Attempt { ladder: self, record, secret, current, borrowed: Vec::new() };
+        let outcome = attempt.acquire().await;
+        for borrowed in attempt.borrowed {
+            borrowed.give_back().await;
+        }
+        outcome
+    }
+
+    pub(super) fn names(&self) -> TokenNames {
+        TokenNames::of(self.control_plane_uid)
+    }
+
+    pub(super) fn username(&self, record: &TokenRecord) -> String {
+        let known = record.account.as_ref().map(|it| it.username.clone());
+        known.unwrap_or_else(|| username(self.control_plane_uid, 1))
+    }
+}
+
+/// The state of one pass.
+struct Attempt<'a> {
+    ladder: &'a Ladder<'a>,
+    record: &'a mut TokenRecord,
+    secret: &'a TokenSecret<'a>,
+    current: Option<&'a SecretString>,
+    /// The last one is in use.
+    borrowed: Vec<BorrowedSession>,
+}
+
+impl Attempt<'_> {
+    async fn acquire(&mut self) -> Result<AccessOutcome, Trouble> {
+        let (mut observed, user) = self.observe().await?;
+        if let Some(user) = user.as_ref().filter(|_| observed.held == TokenHeld::Others) {
+            self.note_legacy(user);
+        }
+        for _ in 0..MOST_STEPS {
+            match ladder::next(&observed) {
+                Rung::Use => return self.keep(user).await,
+                Rung::Wait(waiting) => return Ok(AccessOutcome::Wait(waiting)),
+                // An owner that nobody can enter is not made.
+                Rung::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
+                    observed.job = AdminJob::NoPasswords;
+                }
+                Rung::RunAdminJob => {
+                    let username = ladder::username_after(self.ladder.control_plane_uid, self.record);
+                    let email = email(&username);
+                    return Ok(AccessOutcome::RunAdminJob { username, email });
+                }
+                Rung::EnterAfterJob => match self.enter_after_job().await? {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(words) => observed.job = AdminJob::Failed(words),
+                },
+                Rung::CreateFirstUser => match self.create_first_user().await {
+                    Ok(()) => observed.has_users = true,
+                    Err(error) if error.class() == Class::Invalid => {
+                        observed.first_user = Standing::Refused(error.words());
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+                Rung::Ask(source) => match self.sign_in(source).await? {
+                    Ok(state) => observed.account = Some(state),
+                    Err(words) => *standing(&mut observed, source) = Standing::Refused(words),
+                },
+                Rung::CreateAccount(source) => match self.create_account().await {
+                    Ok(id) => observed.account = Some(AccountState::Ours(id)),
+                    // Accounts with a password may not be made through the API, and are by the Job.
+                    Err(Trouble::Remote(error)) if error.class() == Class::Forbidden => {
+                        *standing(&mut observed, source) = Standing::Refused(error.words());
+                        observed.account = None;
+                    }
+                    Err(trouble) => return Err(trouble),
+                },
+                Rung::MintFor(_, id) => return self.mint_for(id).await,
+            }
+        }
+        Err(waiting(api::Reason::Progressing, "the way to an account of our own takes longer").into())
+    }
+
+    async fn observe(&self) -> Result<(Observed, Option<User>), Trouble> {
+        let Ladder { client, first_user, admin, job, may_be_first, .. } = self.ladder;
+        let has_users = client.has_users().await?;
+        let (mut held, mut held_token, mut user) = (TokenHeld::None, Standing::NotDeclared, None);
+        // Also where there is no user: Coder does not count the account of coder-k8s as one.
+        if let Some(token) = self.current {
+            match with(client, token)?.current_user().await {
+                Ok(found) => {
+                    let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
+                        // Who holds a token of it has made it, or been given it by whoever has.
+                        || self.record.account.is_none() && found.username == self.ladder.username(self.record);
+                    held = if is_ours { TokenHeld::Ours } else { TokenHeld::Others };
+                    held_token = if is_ours { Standing::NotDeclared } else { Standing::Available };
+                    user = Some(found);
+                }
+                Err(error) if error.class() == Class::SignedOut => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let job = match job {
+            Job::NotPossible => AdminJob::NotPossible,
+            Job::NotOurs(words) => AdminJob::NotOurs(words.clone()),
+            Job::NotStarted => AdminJob::NotStarted,
+            Job::Running(words) => AdminJob::Running(words.clone()),
+            Job::Failed(..) | Job::Done(_) => AdminJob::Ended,
+        };
+        let (first_user, admin) = (first_user.standing(), admin.standing());
+        let may_be_first = *may_be_first;
+        let observed =
+            Observed { held, has_users, may_be_first, first_user, admin, held_token, account: None, job };
+        Ok((observed, user))
+    }
+
+    /// The token is ours and good: renew it when that is due, and take away what it has replaced.
+    async fn keep(&mut self, user: Option<User>) -> Result<AccessOutcome, Trouble> {
+        let (Some(current), Some(user)) = (self.current, user) else {
+            return Err(waiting(api::Reason::Progressing, "there is no token yet").into());
+        };
+        let client = self.ladder.client;
+        let desk = Desk { client: with(client, current)?, user: user.id };
+        if self.record.account.is_none() {
+            // The record was lost. Whoever holds a token of the account of our name is the one who made it.
+            let username = user.username.clone();
+            let account = OwnAccount { username, marker: String::new(), id: Some(user.id) };
+            (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
+            self.secret.store(self.record, None).await?;
+        }
+        let stays = self.take_away_former(&desk).await?;
+        let mut granted = self.grant(&desk, id_of(current), user).await?;
+        if !stays.is_empty() {
+            granted.next = granted.next.min(self.ladder.now.checked_add(AGAIN).unwrap_or(Timestamp::MAX));
+            granted.stays = stays;
+        }
+        Ok(AccessOutcome::Granted(granted))
+    }
+
+    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Granted, Trouble> {
+        let Ladder { client, now, .. } = *self.ladder;
+        let (names, listed) = (self.ladder.names(), desk.tokens().await?);
+        let situation = TokenSituation { names: &names, record: self.record, held, listed: &listed, now };
+        let plan = tokens::plan(&situation);
+        let minted = desk.carry_out(&plan, self.record, self.secret, now).await?;
+        let (token, user) = match (minted, self.current) {
+            (Some(token), _) => {
+                let user = with(client, &token)?.current_user().await?;
+                (token, user)
+            }
+            (None, Some(current)) => (current.clone(), user),
+            (None, None) => return Err(waiting(api::Reason::Progressing, "there is no token yet").into()),
+        };
+        Ok(Granted { token, user, next: plan.next, stays: Vec::new() })
+    }
+
+    /// Gives what cannot go, as an account that owns workspaces. Whatever the reason, our own token does not wait for it.
+    async fn take_away_former(&mut self, desk: &Desk) -> Result<Vec<String>, Trouble> {
+        let (former, words): (Vec<_>, Vec<_>) = take_away(&self.record.former, &desk.client)
+            .await
+            .into_iter()
+            .map(|it| (it.what.clone(), it.words()))
+            .unzip();
+        if former != self.record.former {
+            self.record.former = former;
+            self.secret.store(self.record, None).await?;
+        }
+        Ok(words)
+    }
+
+    async fn create_first_user(&self) -> Result<(), client::Error> {
+        let FromSecret::There(FirstUser { email, username, password }) = self.ladder.first_user else {
+            return Ok(());
+        };
+        let wanted =
+            CreateFirstUser { email: email.clone(), username: username.clone(), password: password.clone() };
+        match self.ladder.client.create_first_user(&wanted).await {
+            // Somebody was faster; whether the password is theirs shows when it is used.
+            Err(error) if error.class() == Class::Conflict => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Signs in with borrowed rights and looks for our account; the inner error is that they are not taken.
+    async fn sign_in(&mut self, source: BorrowedRights) -> Result<Result<AccountState, String>, Trouble> {
+        let borrowed = match self.ladder.borrow(source, self.current).await? {
+            Ok(borrowed) => borrowed,
+            Err(words) => return Ok(Err(words)),
+        };
+        let client = borrowed.client.clone();
+        self.borrowed.push(borrowed);
+        let found = match self.record.account.as_ref().and_then(|it| it.id) {
+            Some(id) => client.living_user(id).await?,
+            None => None,
+        };
+        let found = match found {
+            Some(found) => Some(found),
+            None => client.user_named(&self.ladder.username(self.record)).await?,
+        };
+        Ok(Ok(recognise(found.as_ref(), self.record)))
+    }
+
+    fn borrowed(&self) -> Result<Client, Trouble> {
+        let client = self.borrowed.last().map(|it| it.client.clone());
+        client.ok_or_else(|| waiting(api::Reason::Progressing, "nobody is signed in").into())
+    }
+
+    /// Makes our account. Its name and its marker are written down first, so that it is known after a crash. It is an owner
+    /// from the beginning: nothing that exists is ever promoted.
+    async fn create_account(&mut self) -> Result<Uuid, Trouble> {
+        let client = self.borrowed()?;
+        let username = self.ladder.username(self.record);
+        let marker = random_word();
+        self.record.account =
+            Some(OwnAccount { username: username.clone(), marker: marker.clone(), id: None });
+        self.secret.store(self.record, None).await?;
+        let entitlements = client.entitlements().await;
+        let headless = entitlements.is_ok_and(|it| it.is_enabled(SERVICE_ACCOUNTS));
+        let mut wanted = CreateUser {
+            username: username.clone(),
+            name: full_name(&marker),
+            service_account: headless,
+            // The default organization, whatever its id.
+            organization_ids: vec![Uuid::nil()],
+            roles: vec![OWNER.to_owned()],
+            ..CreateUser::default()
+        };
+        if headless {
+            wanted.login_type = Some("none".to_owned());
+        } else {
+            wanted.login_type = Some("password".to_owned());
+            wanted.email = email(&username);
+            // Nobody learns it: the account lives by its tokens.
+            wanted.password = Some(SecretString::from(format!("Op-{}-{}", random_word(), random_word())));
+        }
+        let id = client.create_user(&wanted).await?.id;
+        self.record.account = Some(OwnAccount { username, marker, id: Some(id) });
+        self.secret.store(self.record, None).await?;
+        Ok(id)
+    }
+
+    /// A token of coder-k8s goes once there is one of ours, whichever way that was come by.
+    fn note_legacy(&mut self, user: &User) {
+        let token = self.current.and_then(id_of).filter(|_| user.username == LEGACY_ACCOUNT);
+        let former = token.map(|token| Former { user_id: user.id, token: Some(token.to_owned()) });
+        let former = former.filter(|it| !self.record.former.contains(it));
+        self.record.former.extend(former);
+    }
+
+    /// Mints a token for our account with borrowed rights.
+    async fn mint_for(&mut self, id: Uuid) -> Result<AccessOutcome, Trouble> {
+        let client = self.borrowed()?;
+        let desk = Desk { client: client.clone(), user: id };
+        let lender = client.current_user().await?;
+        if let Some(account) = &mut self.record.account {
+            account.id = Some(id);
+        }
+        self.grant(&desk, None, lender).await.map(AccessOutcome::Granted)
+    }
+
+    /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
+    /// has a password that only we know was made by us, also by a Job that failed. The inner error is why nobody was let in.
+    async fn enter_after_job(&mut self) -> Result<Result<AccessOutcome, String>, Trouble> {
+        let (Job::Done(account) | Job::Failed(_, account)) = self.ladder.job else {
+            return Err(waiting(api::Reason::Progressing, "the Job is not done").into());
+        };
+        let borrowed = match BorrowedSession::by_password(
+            self.ladder.client,
+            &account.email,
+            &account.password,
+        )
+        .await
+        {
+            Ok(borrowed) => borrowed,
+            Err(trouble) => {
+                let refusal = refused(trouble)?;
+                return Ok(Err(match self.ladder.job {
+                    Job::Failed(words, _) => words.clone(),
+                    _ => format!(
+                        "the Job is done, and Coder does not let its account in ({refusal}): it worked on another \
+                         database than Coder does, or signing in with a password is switched off"
+                    ),
+                }));
+            }
+        };
+        let client = borrowed.client.clone();
+        self.borrowed.push(borrowed);
+        let user = client.current_user().await?;
+        let desk = Desk { client, user: user.id };
+        let former = self.record.account.as_ref().and_then(|it| it.id).filter(|it| *it != user.id);
+        self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
+        let username = user.username.clone();
+        self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
+        self.grant(&desk, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
+    }
+}
+
+impl<T> FromSecret<T> {
+    fn standing(&self) -> Standing {
+        match self {
+            Self::NotDeclared => Standing::NotDeclared,
+            Self::Missing(what) => Standing::Missing(what.clone()),
+            Self::There(_) => Standing::Available,
+        }
+    }
+}
+
+fn standing(observed: &mut Observed, source: BorrowedRights) -> &mut Standing {
+    match source {
+        BorrowedRights::HeldToken => &mut observed.held_token,
+        BorrowedRights::Admin => &mut observed.admin,
+        BorrowedRights::FirstUser => &mut observed.first_user,
+    }
+}
+
+fn waiting(reason: Reason, message: &str) -> Blocked {
+    Blocked { reason, message: message.to_owned() }
+}
+
+fn random_word() -> String {
+    Uuid::new_v4().simple().to_string().chars().take(16).collect()
+}

@@ -1,0 +1,320 @@
+//! One reconcile of a provisioner, stage by stage: the organization, the key, the objects, the daemons. A stage that fails stops the
+//! later ones, and is reported in its condition.
+
+use std::{collections::BTreeSet, pin::pin, time::Duration};
+
+use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
+use futures::future::{BoxFuture, Either, select};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+use super::{
+    changes,
+    daemons::Daemons,
+    holder,
+    keys::{self, Keys, recorded},
+    reach::{self, Home, Reached, Search, Unreached, key_failed},
+    workload::{self, check},
+};
+use crate::{
+    coder::{Beside, Coder},
+    kinds::provisioner::status::{self, Findings},
+    pipeline::{
+        held_back::HeldBack,
+        outcome::{Blocked, Trouble},
+        plan::Plan,
+    },
+    ports::{Cluster, ClusterError, Event, object::Live},
+    secrets::{
+        Around, Drive, Driven, Held, KeySecrets, Names, Rest, Retiring, Revoked, Wanted, around::Elsewhere,
+        mirror::to_status,
+    },
+};
+
+/// How long a new provisioner may be without a status while its deployment does not answer.
+const FIRST_STATUS: Duration = Duration::from_secs(1);
+
+/// The result of a reconcile.
+#[derive(Debug)]
+pub struct Reconciled {
+    /// With the record of its keys in the status, written or not.
+    pub provisioner: CoderProvisioner,
+    /// The status as the cluster has it.
+    pub written: Option<CoderProvisionerStatus>,
+    pub findings: Findings,
+    /// A failure that a retry may mend.
+    pub trouble: Option<Trouble>,
+    pub again_at: Option<Timestamp>,
+    /// Whether an old key is still there. No watch shows when the last pod that has it is gone.
+    pub is_rotating: bool,
+}
+
+/// A key that works.
+struct Keyed {
+    held: Held,
+    wanted: Wanted,
+    home: Home,
+    pods: Vec<Pod>,
+}
+
+/// Reconciles a provisioner whose control plane `reaching` finds. `elsewhere` revokes keys of other deployments. The status is
+/// written before a key is minted; the final one is the caller's to write.
+pub async fn reconcile(
+    provisioner: CoderProvisioner,
+    reaching: impl Future<Output = Result<Reached, Unreached>> + Send,
+    elsewhere: Elsewhere<'_>,
+    beside: &Beside,
+) -> Result<Reconciled, ClusterError> {
+    let cluster = &*beside.cluster;
+    let written = provisioner.status.clone();
+    let mut reconciled = Reconciled {
+        provisioner,
+        written,
+        findings: Findings::default(),
+        trouble: None,
+        again_at: None,
+        is_rotating: false,
+    };
+    let home = Box::pin(find_home(&mut reconciled, reaching, cluster)).await?;
+    let keyed = match home {
+        Some(home) => Box::pin(keyed(&mut reconciled, home, elsewhere, beside)).await?,
+        None => None,
+    };
+    let ended = match &keyed {
+        Some(keyed) => Box::pin(run_daemons(&mut reconciled, keyed, beside)).await,
+        None => workload::look_on(&reconciled.provisioner, &mut reconciled.findings, cluster).await,
+    };
+    if let Err(error) = ended {
+        // The record of the keys is written whatever is wrong with the objects.
+        let known = reconciled.provisioner.status.clone().unwrap_or_default();
+        write_status(&reconciled.provisioner, reconciled.written.as_ref(), known, cluster).await.ok();
+        return Err(error);
+    }
+    Ok(reconciled)
+}
+
+/// Finds the organization. A new provisioner whose deployment does not answer soon gets its first status meanwhile.
+async fn find_home(
+    reconciled: &mut Reconciled,
+    reaching: impl Future<Output = Result<Reached, Unreached>> + Send,
+    cluster: &dyn Cluster,
+) -> Result<Option<Home>, ClusterError> {
+    let provisioner = reconciled.provisioner.clone();
+    let search = pin!(reach::find(&provisioner, reaching));
+    let found = if status::is_begun(&provisioner) {
+        search.await
+    } else {
+        match select(search, pin!(sleep(FIRST_STATUS))).await {
+            Either::Left((found, _)) => found,
+            Either::Right(((), search)) => {
+                reconciled.provisioner = conclude(&provisioner, &Findings::default(), cluster).await?;
+                reconciled.written.clone_from(&reconciled.provisioner.status);
+                search.await
+            }
+        }
+    };
+    let Search { findings, trouble, home } = found;
+    reconciled.findings = findings;
+    reconciled.trouble = trouble;
+    Ok(home)
+}
+
+/// Brings the key into its declared state. `None` where something stops it, which is then among the findings.
+async fn keyed(
+    reconciled: &mut Reconciled,
+    home: Home,
+    elsewhere: Elsewhere<'_>,
+    beside: &Beside,
+) -> Result<Option<Keyed>, ClusterError> {
+    let provisioner = reconciled.provisioner.clone();
+    if let Err(message) = Names::check(provisioner.key_name()) {
+        let message = format!("spec.key.name: {message}");
+        reconciled.findings.key = Some(Err(Blocked { reason: Reason::Invalid, message }));
+        return Ok(None);
+    }
+    let (cluster, store) = (&*beside.cluster, beside.key_store());
+    let (wanted, holder) = (keys::wanted(&provisioner, &home), holder(&provisioner));
+    let first = |object: &Value| first_status(object, cluster.now());
+    let revoke = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> { elsewhere(retiring) };
+    let mut around = Around::new(store, &holder, Live::typed(&provisioner));
+    around.elsewhere = Some(&revoke);
+    around.first_status = Some(&first);
+    let secrets = KeySecrets::new(store, &holder);
+    let recorded = recorded(&provisioner);
+    let (pods, carried) = keys::carried(&provisioner, &recorded, &wanted, cluster).await?;
+    let keys =
+        Keys { coder: &home.reached.coder, secrets: &secrets, around: &around, recorded, pods: carried };
+    let driven = match previewed(reconciled, &keys.drive(&wanted), &home.reached, beside).await? {
+        Ok(held_back) => keys.drive(&Wanted { held_back, ..wanted.clone() }).run().await,
+        Err(trouble) => Err(trouble),
+    };
+    let mut provisioner = with_written(provisioner, around.object());
+    reconciled.written.clone_from(&provisioner.status);
+    let held = match driven {
+        Err(trouble) => {
+            reconciled.trouble = Some(trouble.clone());
+            reconciled.findings.key = Some(Err(key_failed(trouble.into_blocked())));
+            None
+        }
+        Ok(Driven { rest, trouble }) => {
+            reconciled.trouble = trouble;
+            reconciled.again_at = rest.again_at;
+            reconciled.is_rotating = rest.is_rotating();
+            // The status is written at the end of the reconcile: the Secret has the record already.
+            provisioner.status.get_or_insert_default().key = to_status(&rest.record);
+            settle(&mut reconciled.findings, rest)
+        }
+    };
+    let minted = around.take_minted();
+    reconciled.findings.changed |= !minted.is_empty();
+    report_minted(&provisioner, minted, cluster).await;
+    reconciled.provisioner = provisioner;
+    Ok(held.map(|held| Keyed { held, wanted, home, pods }))
+}
+
+/// Why no key is minted, where the plan for that is held back; the plan is among the findings then.
+async fn previewed(
+    reconciled: &mut Reconciled,
+    drive: &Drive<'_, Coder, KeySecrets<'_>, Around<'_>>,
+    reached: &Reached,
+    beside: &Beside,
+) -> Result<Result<Option<Blocked>, Trouble>, ClusterError> {
+    let provisioner = &reconciled.provisioner;
+    if provisioner.spec.changes.is_automatic() {
+        return Ok(Ok(None));
+    }
+    let preview = match drive.look().await {
+        Ok(preview) => preview,
+        Err(trouble) => return Ok(Err(trouble)),
+    };
+    let objects = if changes::is_first(&preview) {
+        workload::preview_first(provisioner, reached, beside).await?
+    } else {
+        Plan::empty()
+    };
+    let key = changes::of_key(&preview, drive.wanted);
+    let plan = changes::whole(key, objects, &changes::target(&provisioner.name_any()));
+    reconciled.findings.held_back = check(provisioner, &plan, None).err();
+    Ok(Ok(reconciled.findings.held_back.as_ref().map(HeldBack::blocked)))
+}
+
+/// Enters the state of the key and of its Secret into the findings.
+fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
+    match rest.key {
+        Ok(held) => {
+            findings.key = Some(Ok(()));
+            findings.secret = Some(Ok(()));
+            Some(held)
+        }
+        Err(blocked) => {
+            let stage =
+                if blocked.reason.is_about_key_secret() { &mut findings.secret } else { &mut findings.key };
+            *stage = Some(Err(blocked));
+            None
+        }
+    }
+}
+
+/// Applies the objects and counts the daemons that coderd sees on the key.
+async fn run_daemons(
+    reconciled: &mut Reconciled,
+    keyed: &Keyed,
+    beside: &Beside,
+) -> Result<(), ClusterError> {
+    let Keyed { held, wanted, home: Home { reached, organization_id }, pods } = keyed;
+    let cluster = &*beside.cluster;
+    let Reconciled { provisioner, findings, .. } = reconciled;
+    if !workload::run(provisioner, findings, (held, wanted), &reached.declared, beside).await? {
+        return Ok(());
+    }
+    // A pod that is being deleted finishes its build, which may take long, and takes no other job: it does not count. Pods that
+    // come or go later change the Deployment's status, which causes another reconcile.
+    let stay = pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
+    let pods: BTreeSet<String> = stay.map(kube::ResourceExt::name_any).collect();
+    let replicas = reconciled.provisioner.spec.replicas();
+    let version = reached.declared.status.as_ref().and_then(|it| it.version.as_deref());
+    let daemons = match reached.coder.keys(*organization_id, cluster.now()).await {
+        Ok(list) => {
+            let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
+            let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
+            Ok(Daemons::of(seen, &pods, replicas, version))
+        }
+        Err(error) => {
+            let trouble = Trouble::from(error);
+            reconciled.trouble = Some(trouble.clone());
+            Err(trouble.into_blocked())
+        }
+    };
+    reconciled.findings.daemons = Some(daemons);
+    Ok(())
+}
+
+/// The provisioner with its status, and the version of that, as they were last written. The manifest stays as it is in this
+/// reconcile; the next one sees later changes of it.
+fn with_written(mut provisioner: CoderProvisioner, object: Option<Live>) -> CoderProvisioner {
+    let now = object.and_then(|it| serde_json::from_value::<CoderProvisioner>(it.object).ok());
+    if let Some(now) = now {
+        provisioner.metadata.resource_version = now.metadata.resource_version;
+        provisioner.status = now.status;
+    }
+    provisioner
+}
+
+/// The fields of the first status of a provisioner. Empty where it has one.
+fn first_status(provisioner: &Value, now: Timestamp) -> Map<String, Value> {
+    let Ok(provisioner) = serde_json::from_value::<CoderProvisioner>(provisioner.clone()) else {
+        return Map::new();
+    };
+    if status::is_begun(&provisioner) {
+        return Map::new();
+    }
+    let before = provisioner.status.clone().unwrap_or_default();
+    let CoderProvisionerStatus { observed_generation, conditions, phase, .. } =
+        status::status(&provisioner, before, &Findings::default(), now);
+    let fields = json!({"observedGeneration": observed_generation, "conditions": conditions, "phase": phase});
+    fields.as_object().cloned().unwrap_or_default()
+}
+
+/// Reports the keys that were minted, by name.
+async fn report_minted(provisioner: &CoderProvisioner, minted: Vec<String>, cluster: &dyn Cluster) {
+    for name in minted {
+        let note = format!("provisioner key {name} was made");
+        let event = Event {
+            is_warning: false,
+            reason: Reason::KeyMinted,
+            action: "Create",
+            note: &note,
+            must_be_written: false,
+        };
+        cluster.event(&provisioner.object_ref(&()), event).await;
+    }
+}
+
+/// Writes the status of a provisioner that was not changed, and returns the provisioner as it is then.
+pub async fn conclude(
+    provisioner: &CoderProvisioner,
+    findings: &Findings,
+    cluster: &dyn Cluster,
+) -> Result<CoderProvisioner, ClusterError> {
+    let before = provisioner.status.clone().unwrap_or_default();
+    let next = status::status(provisioner, before, findings, cluster.now());
+    write_status(provisioner, provisioner.status.as_ref(), next, cluster).await
+}
+
+/// Writes the status where it differs from the one that the cluster has, and returns the provisioner as it is then.
+pub async fn write_status(
+    provisioner: &CoderProvisioner,
+    written: Option<&CoderProvisionerStatus>,
+    next: CoderProvisionerStatus,
+    cluster: &dyn Cluster,
+) -> Result<CoderProvisioner, ClusterError> {
+    if written == Some(&next) {
+        return Ok(provisioner.clone());
+    }
+    // With the version that was read: of two writers one is refused and reconciles again.
+    let changed = CoderProvisioner { status: Some(next), ..provisioner.clone() };
+    cluster.put_status(&changed).await
+}

@@ -1,0 +1,15 @@
+//! The pure half of a reconcile: the plan as a value, the policies that decide about it, and the status that it leaves behind.
+
+pub mod conditions;
+pub mod contention;
+pub mod decide;
+pub mod diff;
+pub mod gate;
+pub mod held_back;
+pub mod outcome;
+pub mod ownership;
+pub mod plan;
+pub mod remote_name;
+pub(crate) mod short;
+pub mod status;
+pub mod version;

@@ -1,0 +1,197 @@
+//! The status that a pass leaves behind. Pure: the time is an argument, and the same pass twice is the same status.
+
+use api::{
+    Difference, Reason, Status,
+    condition::{DRIFTED, READY, RECONCILING, STALLED},
+};
+use client::Class;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::pipeline::{
+    conditions::{Conditions, Truth},
+    decide::{Contact, Refusal},
+    outcome::{Outcome, STALE, Trouble},
+    plan::{Change, PlanView, StepView},
+    short::shortened,
+};
+
+/// How many steps and differences a status shows.
+const SHOWN: usize = 20;
+/// The longest value of a field that a status or an Event shows, in bytes. A plan's hash is over the whole value.
+const LONGEST_VALUE: usize = 1024;
+
+/// One pass over one object, as far as its status is concerned.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    pub generation: Option<i64>,
+    pub contact: Option<Contact>,
+    pub plan: &'a PlanView,
+    pub target: &'a str,
+    pub outcome: &'a Outcome,
+    /// The id to record, where there is one.
+    pub id: Option<String>,
+    /// The deployment that was reconciled with.
+    pub deployment: Option<Uuid>,
+    /// Whether something was written.
+    pub changed: bool,
+    /// The value of the annotation that asked for this pass.
+    pub requested: Option<&'a str>,
+    pub now: Timestamp,
+}
+
+/// The status after a pass. It equals the one before when nothing is different.
+pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
+    let Pass { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } = pass;
+    let before = before.cloned().unwrap_or_default();
+    let pending = !outcome.is_ready() && !plan.is_empty();
+    let differs = pending && *contact == Some(Contact::Held);
+    Status {
+        observed_generation: *generation,
+        conditions: conditions(&before.conditions, pass, differs),
+        remote_deployment_id: if id.is_some() {
+            deployment.map(|it| it.to_string())
+        } else {
+            before.remote_deployment_id
+        },
+        id: id.clone().or(before.id),
+        // Only a pass that has looked knows that nothing came of it.
+        creating: before
+            .creating
+            .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
+        plan: pending.then(|| shown(plan, target)),
+        drift: if differs { drift(plan) } else { Vec::new() },
+        last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
+        last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),
+    }
+}
+
+fn conditions(before: &[Condition], pass: &Pass<'_>, differs: bool) -> Vec<Condition> {
+    let Pass { generation, contact, outcome, plan, now, .. } = pass;
+    let message = message(outcome, plan);
+    let ready = outcome.is_ready().into();
+    let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
+    let made = match contact {
+        None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
+        Some(_) if differs => made.with(DRIFTED, Truth::True, Reason::DriftFound, &plan.summary),
+        Some(_) => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
+    };
+    // These two are there only while they are true: that is how tools tell progress from its lack.
+    let made = if outcome.is_stalled() {
+        made.with(STALLED, Truth::True, outcome.reason(), &message)
+    } else if !outcome.is_ready() && !matches!(outcome, Outcome::Observed) {
+        made.with(RECONCILING, Truth::True, outcome.reason(), &message)
+    } else {
+        made
+    };
+    made.made()
+}
+
+/// The status of an object that nobody has looked at yet, so that it does not seem healthy by being empty. Nothing when
+/// there is one already.
+pub fn begun(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Option<Status> {
+    if before.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY)) {
+        return None;
+    }
+    let words = "not compared with the deployment yet";
+    let conditions = Conditions::new(&[], generation, now)
+        .with(READY, Truth::Unknown, Reason::Progressing, words)
+        .with(RECONCILING, Truth::True, Reason::Progressing, words)
+        .made();
+    Some(Status { observed_generation: generation, conditions, ..before.cloned().unwrap_or_default() })
+}
+
+/// The status of an object that is suspended: what was last found out is left standing, and nothing is claimed.
+pub fn suspended(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Status {
+    let before = before.cloned().unwrap_or_default();
+    let words = "suspended: nothing is read or changed";
+    let conditions = Conditions::new(&before.conditions, generation, now)
+        .with(READY, Truth::Unknown, Reason::Suspended, words)
+        .with(DRIFTED, Truth::Unknown, Reason::Suspended, "")
+        .made();
+    Status { observed_generation: generation, conditions, ..before }
+}
+
+/// An outcome in words that say what to do.
+pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
+    let approve = || format!("annotate the object with {}: {}", api::annotation::APPROVED_PLAN, plan.hash);
+    match outcome {
+        Outcome::Equal | Outcome::Applied => "as declared".to_owned(),
+        Outcome::Observed => format!("differs ({}), and is only observed", plan.summary),
+        Outcome::Blocked(waiting) | Outcome::Failed(Trouble::Blocked(waiting)) => waiting.message.clone(),
+        Outcome::Refused(Refusal::NotEqual) => {
+            "it exists and differs: make the manifest equal to it, or set adoptionPolicy to Adopt to take it over".to_owned()
+        }
+        Outcome::Refused(Refusal::NotOurs) => "it exists, and adoptionPolicy is Never".to_owned(),
+        Outcome::Refused(Refusal::NotApproved) => format!("approval is Manual: {}", approve()),
+        Outcome::Refused(Refusal::Destructive) => {
+            format!("people's data would go: set allowDestructive, or {}", approve())
+        }
+        Outcome::Invalid(invalid) => format!("{}: {}", invalid.field, invalid.message),
+        Outcome::Failed(Trouble::Remote(error)) => error.words(),
+        Outcome::Failed(Trouble::Stale) => STALE.to_owned(),
+    }
+}
+
+/// Whether a write that failed may have had its effect all the same.
+fn may_have_happened(outcome: &Outcome) -> bool {
+    let Outcome::Failed(Trouble::Remote(error)) = outcome else { return false };
+    matches!(error.class(), Class::Transient | Class::Unexpected)
+}
+
+/// A plan as a status shows it.
+pub(crate) fn shown(plan: &PlanView, target: &str) -> api::Plan {
+    let omitted = plan.steps.len().saturating_sub(SHOWN);
+    api::Plan {
+        hash: plan.hash.clone(),
+        summary: plan.summary.clone(),
+        steps: plan.steps.iter().flat_map(|step| lines(step, target)).take(SHOWN).collect(),
+        omitted: i64::try_from(omitted).ok().filter(|it| *it > 0),
+    }
+}
+
+/// A step in a status: a line for each field that it changes.
+fn lines(step: &StepView, target: &str) -> Vec<api::Step> {
+    let line = |change: Option<&Change>| api::Step {
+        action: format!("{:?}", step.action),
+        target: target.to_owned(),
+        field: change.map(|it| it.field.clone()),
+        before: change.and_then(|it| text(&it.before)),
+        after: change.and_then(|it| text(&it.after)),
+        impact: format!("{:?}", step.impact),
+        reason: step.reason.clone(),
+    };
+    if step.changes.is_empty() {
+        vec![line(None)]
+    } else {
+        step.changes.iter().map(|it| line(Some(it))).collect()
+    }
+}
+
+/// The differences of a plan as a status shows them.
+pub(crate) fn drift(plan: &PlanView) -> Vec<Difference> {
+    plan.changes().take(SHOWN).map(difference).collect()
+}
+
+fn difference(change: &Change) -> Difference {
+    Difference { field: change.field.clone(), expected: text(&change.after), found: text(&change.before) }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(shortened(text, LONGEST_VALUE)),
+        other => Some(shortened(&other.to_string(), LONGEST_VALUE)),
+    }
+}
+
+/// A change as a line, for an Event and for the log: `quotaAllowance: 3 -> 20`.
+pub fn line(change: &Change) -> String {
+    let [before, after] = [&change.before, &change.after].map(|it| shortened(&it.to_string(), LONGEST_VALUE));
+    format!("{}: {before} -> {after}", change.field)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! The life of provisioner keys: minted, kept in a Secret, rotated with overlap, revoked.
+//!
+//! coderd shows a key once and deletes by name. So the name of a key is written down before coderd is asked for it, value and
+//! record are written together into one Secret, and nothing is revoked that the record does not call ours. That one
+//! Secret, written with the version that was read, is also the fence between two operators and what a crash leaves behind.
+//!
+//! [`machine::next`] decides, one action at a time, from values alone. [`drive`] does the actions. [`ending::end`] says what
+//! is revoked when the manifest goes. [`preview`](preview::preview) tells beforehand what would be done.
+//!
+//! The record has several copies, and each write adds one to its epoch: the highest epoch is the newest wherever it is found,
+//! and a Secret with an older one is reported ([`copies`]).
+//!
+//! coderd cannot be fenced: an operator that slept may ask for a key long after its intent was given up. So a name that was
+//! given up stays written down for a while, and one with our suffix is found again whenever it comes.
+
+pub mod around;
+pub mod coderd;
+mod copies;
+pub mod deletion;
+pub(crate) mod describe;
+pub mod drive;
+pub mod holder;
+pub mod holders;
+pub mod key_secrets;
+pub mod machine;
+pub mod memory;
+pub mod mirror;
+pub mod names;
+pub mod own;
+pub mod own_secrets;
+pub mod preview;
+pub mod record;
+pub mod situation;
+
+pub use around::Around;
+pub use coderd::{Coderd, Minting, Revoked};
+pub use deletion::{HeldKeys, keys_to_revoke};
+pub use drive::{Drive, Driven, KeySecret, SecretRead, Surroundings, Told, Why, Written};
+pub use holder::Holder;
+pub use key_secrets::KeySecrets;
+pub use machine::{KeyNeed, Next, Rest, next};
+pub use memory::{KeyMemory, KeyStore};
+pub use names::{Names, checksum, tags_hash};
+pub use own::OwnIntents;
+pub use preview::{Act, Before, KeyPreview, preview};
+pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
+pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Value, Wanted};

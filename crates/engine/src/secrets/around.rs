@@ -1,0 +1,227 @@
+//! What is around the keys of one object: its status, other objects with keys, other deployments, and those who read what
+//! happens.
+
+use std::sync::{Mutex, PoisonError};
+
+use api::{ProvisionerKeyState, Reason};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{
+    coderd::Revoked,
+    drive::{Surroundings, Told, Why},
+    holder::Holder,
+    holders,
+    memory::KeyStore,
+    mirror::advanced,
+    record::{Held, Record, Retiring},
+};
+use crate::{
+    pipeline::outcome::{Blocked, Trouble},
+    ports::{ClusterError, Event, Reading, Write, object::Live},
+};
+
+/// Revokes a key of another deployment.
+pub type Elsewhere<'a> = &'a (dyn Fn(Retiring) -> BoxFuture<'a, Result<Revoked, Trouble>> + Send + Sync);
+
+/// The fields of the first status of an object that has none yet: what is about to be minted is written together with them.
+pub type FirstStatus<'a> = &'a (dyn Fn(&Value) -> Map<String, Value> + Send + Sync);
+
+/// One object in one reconcile.
+pub struct Around<'a> {
+    store: KeyStore<'a>,
+    holder: &'a Holder,
+    /// `None` for objects whose control plane cannot be changed: a key of another deployment is out of everybody's reach.
+    pub elsewhere: Option<Elsewhere<'a>>,
+    pub first_status: Option<FirstStatus<'a>>,
+    object: Mutex<Option<Live>>,
+    minted: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for Around<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Around").field("holder", self.holder).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Around<'a> {
+    /// `object` is the object as it was last read or written. `None` where it has to be read before its status is written.
+    pub fn new(store: KeyStore<'a>, holder: &'a Holder, object: Option<Live>) -> Self {
+        Self {
+            store,
+            holder,
+            elsewhere: None,
+            first_status: None,
+            object: Mutex::new(object),
+            minted: Mutex::default(),
+        }
+    }
+
+    /// The newest copy of the record that this process knows.
+    pub fn remembered(&self) -> Option<Record> {
+        self.store.memory.record(self.holder)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.store.cluster.now()
+    }
+
+    /// The object as it was last read or written.
+    pub fn object(&self) -> Option<Live> {
+        self.object.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The names of the keys that were minted since the last call.
+    pub fn take_minted(&self) -> Vec<String> {
+        std::mem::take(&mut *self.minted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Writes the record into the status where it is another one, on whichever version of the object. Fails with a conflict
+    /// where the status has a newer record, and where another object has taken the name.
+    async fn settle(&self, record: &Record) -> Result<(), ClusterError> {
+        if !self.store.writes_status {
+            return self.compare(record).await;
+        }
+        let key = self.holder.key();
+        let gone = || ClusterError::refusal(404, "NotFound", "the object is gone");
+        let is_it = |it: &Live| it.metadata().uid.as_ref() == Some(&self.holder.uid);
+        let mut now = self.object();
+        loop {
+            let object = match now.take() {
+                Some(object) => object,
+                None => self
+                    .store
+                    .cluster
+                    .get(&key, Reading::Now)
+                    .await?
+                    .filter(|it| is_it(it))
+                    .ok_or_else(gone)?,
+            };
+            let status = object.object.get("status").cloned().unwrap_or(Value::Null);
+            let stored = serde_json::from_value::<ProvisionerKeyState>(status).unwrap_or_default();
+            let newer = || ClusterError::refusal(409, "Conflict", "its status is newer than what is written");
+            let mut fields = advanced(&stored, record).ok_or_else(newer)?;
+            if fields.is_empty() {
+                self.keep(object);
+                return Ok(());
+            }
+            if let Some(first) = self.first_status {
+                fields.append(&mut first(&object.object));
+            }
+            let version = &object.metadata().resource_version;
+            let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
+            let write = Write::MergeStatus { key: &key, patch: &patch };
+            match self.store.cluster.write(write, &self.holder.uid).await {
+                // Read again: a patch knows no uid, and another object of the same name must not get what is not its own.
+                Err(error) if error.is_conflict() => {}
+                Ok(written) => {
+                    self.keep(written);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the status of the object, where there is one, has no newer record. Fails with a conflict where it has.
+    async fn compare(&self, record: &Record) -> Result<(), ClusterError> {
+        let found = match self.store.cluster.get(&self.holder.key(), Reading::Now).await {
+            Err(error) if error.is_missing() => return Ok(()),
+            found => found?,
+        };
+        let is_it = |it: &Live| it.metadata().uid.as_ref() == Some(&self.holder.uid);
+        let Some(object) = found.filter(is_it) else { return Ok(()) };
+        let status = object.object.get("status").cloned().unwrap_or(Value::Null);
+        let stored = serde_json::from_value::<ProvisionerKeyState>(status).unwrap_or_default();
+        let newer = || ClusterError::refusal(409, "Conflict", "the status of the object is newer");
+        advanced(&stored, record).map(drop).ok_or_else(newer)
+    }
+
+    fn keep(&self, object: Live) {
+        *self.object.lock().unwrap_or_else(PoisonError::into_inner) = Some(object);
+    }
+}
+
+impl Surroundings for Around<'_> {
+    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
+        self.settle(record).await.map_err(|error| {
+            let message = format!("the name of a key cannot be written into the status: {error}");
+            Blocked { reason: Reason::Progressing, message }.into()
+        })
+    }
+
+    async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+        match self.elsewhere {
+            Some(revoke) => revoke(retiring.clone()).await,
+            None => Ok(Revoked::OutOfReach),
+        }
+    }
+
+    async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
+        holders::is_of_another(self.store.cluster, &self.holder.uid, held).await
+    }
+
+    async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
+        holders::keeper(self.store.cluster, &self.holder.namespace, secret, uid).await.map_err(|error| {
+            let message = format!("cannot determine which object holds Secret {secret}: {error}; retrying");
+            Blocked { reason: Reason::Progressing, message }.into()
+        })
+    }
+
+    async fn leave(&self, held: &Held) {
+        let note = format!(
+            "provisioner key {} is left behind: nobody reaches the deployment of control plane {} any more",
+            held.name, held.place.control_plane
+        );
+        self.store.cluster.left_behind(&self.holder.reference(), Reason::Deleting, &note).await;
+    }
+
+    async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
+        let (name, about) = (&held.name, self.holder.reference());
+        match how {
+            Revoked::Done => {
+                let note = format!("provisioner key {name} was revoked: {}", why.words());
+                let event = Event {
+                    is_warning: false,
+                    reason: Reason::KeyRevoked,
+                    action: "Delete",
+                    note: &note,
+                    must_be_written: true,
+                };
+                self.store.cluster.event(&about, event).await;
+            }
+            Revoked::Doubtful => {
+                self.store.cluster.left_behind(&about, Reason::NotOurs, &doubtful(name, why)).await;
+            }
+            // Nothing was there, or it is named when it is given up.
+            Revoked::Absent | Revoked::NotOurs | Revoked::OutOfReach => {}
+        }
+    }
+
+    fn remember(&self, record: &Record) {
+        self.store.memory.keep_record(self.holder, record);
+    }
+
+    fn told(&self, told: &Told<'_>) {
+        match told {
+            Told::Minted { name } => {
+                self.minted.lock().unwrap_or_else(PoisonError::into_inner).push((*name).to_owned());
+            }
+            Told::Action(_) | Told::NotRevoked { .. } => {}
+        }
+    }
+}
+
+/// A key that stays because it may be a stranger's, in words.
+fn doubtful(key: &str, why: &Why) -> String {
+    let fact = if *why == Why::Taken {
+        "appeared in Coder while the operator was creating a key of that name, as when a proxy sends a request twice"
+    } else {
+        "has the tags of a key whose creation was interrupted, and no daemons, but was created more than 15 minutes away \
+         from that time; compare the clocks of Coder and of the cluster"
+    };
+    format!(
+        "provisioner key {key} is left behind: it {fact}. Delete the key in Coder unless somebody else created it"
+    )
+}

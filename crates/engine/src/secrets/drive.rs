@@ -1,0 +1,527 @@
+//! Does what the machine decides, one action after the other, until it rests. Values are here and nowhere else.
+
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{
+    coderd::{Coderd, Minting, Revoked, revoke},
+    copies,
+    machine::{self, Next, Rest, SecretWrite, settle},
+    names::checksum,
+    own::Came,
+    record::{Held, Intent, Record, Retiring, SecretPlace},
+    situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Value, Wanted},
+};
+use crate::{
+    pipeline::outcome::{Blocked, Trouble},
+    secrets::preview::{KeyPreview, preview},
+};
+
+/// More than the longest way from nothing to a key in the Secret, with a lost one before.
+const MOST_ACTIONS: usize = 24;
+
+/// A Secret with its value.
+#[derive(Debug, Clone)]
+pub struct SecretRead {
+    pub owner: Owner,
+    /// `None` also for a Secret that has not changed since its last read: the value is not kept.
+    pub value: Option<SecretString>,
+    /// Of the value, if the Secret has one.
+    pub checksum: Option<String>,
+    pub record: Option<Record>,
+    /// Why this object must not use the Secret; value and record are then `None`.
+    pub withheld: Option<Blocked>,
+    /// What a write gives back: uid and version.
+    pub version: String,
+    /// Whether its values are as they are for ever.
+    pub is_immutable: bool,
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// The version from now on.
+    Done(String),
+    /// It is no longer as it was read.
+    Conflict,
+}
+
+/// The Secrets of one object.
+pub trait KeySecret: Sync {
+    /// Reads a Secret as it is now.
+    fn read(&self, place: &SecretPlace) -> impl Future<Output = Result<Option<SecretRead>, Trouble>> + Send;
+
+    /// What is known of a Secret without reading it, and without its value. `None` where it has to be read.
+    fn last_read(&self, _: &SecretPlace) -> impl Future<Output = Option<SecretRead>> + Send {
+        std::future::ready(None)
+    }
+
+    /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
+    /// one, if there is no such Secret.
+    fn write(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: Option<&SecretString>,
+        version: Option<&str>,
+    ) -> impl Future<Output = Result<Written, Trouble>> + Send;
+
+    /// Removes the entry, and the Secret where nothing else is in it. What is gone or not ours is left as it is.
+    fn remove(&self, place: &SecretPlace) -> impl Future<Output = Result<(), Trouble>> + Send;
+}
+
+/// Why a key is revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Its value was never written into the Secret.
+    Lost,
+    /// Another key is in its place, where that is known by name.
+    Replaced(Option<String>),
+    /// The object that it was made for is deleted.
+    Deleted,
+    /// Another key has the name, although the list did not show one.
+    Taken,
+}
+
+impl Why {
+    /// In words, after "was revoked:".
+    pub fn words(&self) -> String {
+        match self {
+            Self::Lost => {
+                "its value was never written into the Secret, because minting it was interrupted".to_owned()
+            }
+            Self::Replaced(Some(by)) => format!("key {by} has replaced it"),
+            Self::Replaced(None) => "another key has replaced it".to_owned(),
+            Self::Deleted => "the object that it was minted for is deleted".to_owned(),
+            Self::Taken => "a key of that name appeared while it was being minted".to_owned(),
+        }
+    }
+}
+
+/// What is around the keys of one object.
+pub trait Surroundings: Sync {
+    /// Writes the record into the object's status, at once.
+    fn mirror(&self, record: &Record) -> impl Future<Output = Result<(), Trouble>> + Send;
+
+    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`].
+    fn revoke_elsewhere(&self, retiring: &Retiring) -> impl Future<Output = Result<Revoked, Trouble>> + Send;
+
+    /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
+    /// they are: two objects may have set out for the same one.
+    fn is_of_another(&self, held: &Held) -> impl Future<Output = Result<bool, Trouble>> + Send;
+
+    /// The object with that uid, in words, if it is there and keeps its key in that Secret.
+    fn keeper(&self, secret: &str, uid: &str)
+    -> impl Future<Output = Result<Option<String>, Trouble>> + Send;
+
+    /// Names a key that stays in coderd, to people and at once: what is written next forgets it, and a process may die
+    /// anywhere.
+    fn leave(&self, held: &Held) -> impl Future<Output = ()> + Send;
+
+    /// Reports what became of a key that was to be revoked, to people and at once.
+    fn revoked(&self, held: &Held, how: Revoked, why: &Why) -> impl Future<Output = ()> + Send;
+
+    /// Keeps the newest copy of the record for the passes after this one, in this process.
+    fn remember(&self, record: &Record);
+
+    /// Told before each action and after some. There is no secret in it.
+    fn told(&self, told: &Told<'_>);
+}
+
+/// What is worth a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// About to be done.
+    Action(&'a Next),
+    /// A key was minted.
+    Minted { name: &'a str },
+    /// It is tried again in a later pass.
+    NotRevoked { held: &'a Held },
+}
+
+/// One pass over the keys of one object.
+#[derive(Debug)]
+pub struct Drive<'a, C, S, A> {
+    pub wanted: &'a Wanted,
+    pub coderd: &'a C,
+    pub secret: &'a S,
+    pub around: &'a A,
+    /// What the status says.
+    pub mirror: Record,
+    /// The newest copy of the record that this process knows.
+    pub remembered: Option<Record>,
+    pub pods: Option<Pods>,
+    pub now: Timestamp,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Driven {
+    pub rest: Rest,
+    /// Keys that could not be revoked yet, and why: to be tried again.
+    pub trouble: Option<Trouble>,
+}
+
+/// How a Secret is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Not at all, where it has not changed since it was last read.
+    Known,
+    Now,
+}
+
+/// What a pass has in its hands.
+struct State {
+    seen: Seen,
+    /// Whether the Secret was not read, because it has not changed since it was.
+    is_known: bool,
+    value: Option<SecretString>,
+    version: Option<String>,
+    former: Option<SecretString>,
+    minted: Option<SecretString>,
+    trouble: Option<Trouble>,
+    /// The key that may have been made when coderd was last asked, and what it said.
+    unclear: Option<(String, Trouble)>,
+    /// Whether coderd has failed to say so once.
+    was_unclear: bool,
+}
+
+impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
+    /// Goes on until there is nothing to do, or something fails.
+    pub async fn run(&self) -> Result<Driven, Trouble> {
+        self.run_revoking(|_| true).await
+    }
+
+    /// The same, and revokes no other keys than these. Those whose values are lost are nobody's, and go in any case.
+    pub async fn run_revoking(&self, goes: impl Fn(&Held) -> bool + Send + Sync) -> Result<Driven, Trouble> {
+        let mut state = self.start(Reading::Known).await?;
+        if state.is_known && !matches!(machine::next(self.wanted, &state.seen, self.now), Next::Rest(_)) {
+            // Whatever is done rests on the Secret as it is now.
+            state = self.start(Reading::Now).await?;
+        }
+        for _ in 0..MOST_ACTIONS {
+            let next = machine::next(self.wanted, &state.seen, self.now);
+            self.around.told(&Told::Action(&next));
+            match next {
+                Next::Rest(rest) => return Ok(Driven { rest: *rest, trouble: state.trouble }),
+                Next::Write(write) => self.write(&mut state, *write).await?,
+                Next::Mirror { record, leaves } => {
+                    self.leave(&leaves).await;
+                    self.around.mirror(&record).await?;
+                    state.seen.mirrored(&record);
+                    self.around.remember(&record);
+                    state.drop_given_up();
+                }
+                Next::Look => {
+                    self.look_anew(&mut state).await?;
+                    // It was not made, and asking again at once would do the same.
+                    if let Some((name, trouble)) = state.unclear.take()
+                        && state.seen.find(&name).is_none()
+                    {
+                        return Err(trouble);
+                    }
+                }
+                Next::Mint(intent) => self.mint(&mut state, &intent).await?,
+                Next::Prove => {
+                    let Some(value) = &state.value else { break };
+                    let key = self.coderd.prove(value).await?;
+                    state.seen.proved(key);
+                }
+                Next::Revoke(retiring) if !retiring.lost && !goes(&retiring.held) => {
+                    state.seen.failed(&retiring.held);
+                }
+                Next::Revoke(retiring) => self.revoke(&mut state, &retiring).await,
+                Next::Remove(place) => {
+                    self.secret.remove(&place).await?;
+                    state.seen.removed(&place);
+                    // It may have been an entry of the same Secret.
+                    let secret = self.read(&mut state).await?;
+                    state.seen.reread(secret);
+                }
+            }
+        }
+        Err(unsettled())
+    }
+
+    /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written.
+    pub async fn look(&self) -> Result<KeyPreview, Trouble> {
+        let mut state = self.start(Reading::Now).await?;
+        if machine::next(self.wanted, &state.seen, self.now) == Next::Prove
+            && let Some(value) = &state.value
+        {
+            let key = self.coderd.prove(value).await?;
+            state.seen.proved(key);
+        }
+        let known = settle::known(self.wanted, &state.seen);
+        if copies::newer_key(self.wanted, &state.seen, &known).is_some() {
+            self.look_anew(&mut state).await?;
+        }
+        self.note_others(&mut state.seen).await?;
+        preview(self.wanted, &state.seen, self.now).ok_or_else(unsettled)
+    }
+
+    /// Reads the list, and then the Secret, anew.
+    async fn look_anew(&self, state: &mut State) -> Result<(), Trouble> {
+        let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
+        let secret = self.read(state).await?;
+        state.seen.looked(listing.keys, secret, listing.at);
+        Ok(())
+    }
+
+    /// What may be lost, and is there, may be another object's: then it is not revoked.
+    async fn note_others(&self, seen: &mut Seen) -> Result<(), Trouble> {
+        let records = [seen.stored(self.wanted), Some(&seen.mirror)].into_iter().flatten();
+        let lost = records.flat_map(|it| {
+            let intent = it.intent.iter().map(|it| Retiring { held: it.held(), since: it.since, lost: true });
+            it.retiring.iter().filter(|it| it.lost).cloned().chain(intent)
+        });
+        let lost: Vec<Retiring> = lost.filter(|it| seen.find(&it.held.name).is_some()).collect();
+        for retiring in lost {
+            let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
+            if is_anothers(self.around, &retiring, is_ours_by_name).await? {
+                seen.others.push(retiring.held);
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(&self, reading: Reading) -> Result<State, Trouble> {
+        let seen = Seen::new(SecretSeen::default(), self.mirror.clone(), Vec::new(), self.now);
+        let mut state = State::new(seen);
+        let known = match reading {
+            Reading::Known => self.secret.last_read(&self.wanted.secret).await,
+            Reading::Now => None,
+        };
+        state.is_known = known.is_some();
+        let secret = match known {
+            Some(known) => self.with_keeper(state.take(Some(known))).await?,
+            None => self.read(&mut state).await?,
+        };
+        let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
+        (state.seen.listed, state.seen.listed_at) = (listing.keys, listing.at);
+        state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
+        state.seen.secret = secret;
+        state.seen.remembered.clone_from(&self.remembered);
+        let newest = copies::newest(self.wanted, &state.seen);
+        let is_outdated = copies::is_rolled_back(self.wanted, &state.seen, &newest);
+        let former = newest.secret.clone().filter(|it| *it != self.wanted.secret);
+        if let Some(place) = former.filter(|_| state.seen.secret.checksum.is_none() || is_outdated) {
+            let read = self.secret.read(&place).await?;
+            state.former = read.as_ref().and_then(|it| it.value.clone());
+            state.seen.former = read.map(|it| it.seen());
+        }
+        state.seen.remember(&newest);
+        self.around.remember(&newest);
+        state.seen.pods.clone_from(&self.pods);
+        if let Some(key) = state.seen.recorded(self.wanted, &newest) {
+            state.seen.proof = Proof::Before(key.clone());
+        }
+        Ok(state)
+    }
+
+    /// Reads the Secret, and who else keeps it.
+    async fn read(&self, state: &mut State) -> Result<SecretSeen, Trouble> {
+        let seen = state.take(self.secret.read(&self.wanted.secret).await?);
+        self.with_keeper(seen).await
+    }
+
+    async fn with_keeper(&self, mut seen: SecretSeen) -> Result<SecretSeen, Trouble> {
+        let (secret, uid) = (&self.wanted.secret, &self.wanted.names.uid);
+        let holder = seen.record.as_ref().map(|it| it.holder.as_str()).filter(|it| !it.is_empty());
+        if let Some(holder) = holder.filter(|_| seen.is_users(uid)) {
+            seen.keeper = self.around.keeper(&secret.name, holder).await?;
+        }
+        Ok(seen)
+    }
+
+    async fn write(&self, state: &mut State, write: SecretWrite) -> Result<(), Trouble> {
+        let SecretWrite { record, value, begins: _, leaves } = write;
+        self.leave(&leaves).await;
+        let put = match value {
+            Value::Keep => None,
+            Value::Minted => state.minted.clone(),
+            Value::Former => state.former.clone(),
+        };
+        let version = state.version.as_deref();
+        match self.secret.write(&self.wanted.secret, &record, put.as_ref(), version).await? {
+            Written::Done(version) => {
+                state.version = Some(version);
+                state.value = put.or_else(|| state.value.take());
+                state.seen.wrote(&record, &value);
+                self.around.remember(&record);
+                state.drop_given_up();
+                self.remember(state);
+            }
+            Written::Conflict => {
+                let secret = self.read(state).await?;
+                state.seen.overtaken(secret);
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, leaves: &[Held]) {
+        for held in leaves {
+            self.around.leave(held).await;
+        }
+    }
+
+    async fn mint(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
+        let Wanted { organization_id, tags, .. } = self.wanted;
+        let before = state.seen.own_intent.clone();
+        let was_asked = state.seen.came(intent) != Some(Came::Nothing);
+        // A pass may be given up while coderd is asked.
+        state.seen.unclear();
+        self.remember(state);
+        match self.coderd.mint(*organization_id, &intent.name, tags).await {
+            Minting::Minted(value) => {
+                // Its id is written down together with its value. Without the answer the value is written all the same.
+                let key = self.coderd.prove(&value).await.ok().flatten();
+                state.seen.minted(intent, checksum(&value), key);
+                state.minted = Some(value);
+                self.around.told(&Told::Minted { name: &intent.name });
+            }
+            // What became of it is seen when it is looked; if that fails too, in the next pass.
+            Minting::Taken if was_asked => {}
+            Minting::Unclear(trouble) if !state.was_unclear => {
+                state.was_unclear = true;
+                state.unclear = Some((intent.name.clone(), trouble));
+            }
+            Minting::Unclear(trouble) => return Err(trouble),
+            // Nobody but us could have asked for it on our behalf, and we had not.
+            Minting::Taken => {
+                state.seen.taken();
+                self.remember(state);
+                self.doubt(state, intent).await?;
+            }
+            Minting::Refused(trouble) => {
+                state.seen.own_intent = before;
+                self.remember(state);
+                return Err(trouble);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names a key that has the name of our intent, though the list did not have it: of a request that a proxy has repeated coderd
+    /// refuses the second one, and nobody hears of the first. Whoever else asks on behalf of this object has changed the intent.
+    async fn doubt(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
+        let secret = self.read(state).await?;
+        let is_still_ours = secret.record.as_ref().is_some_and(|it| it.intent.as_ref() == Some(intent));
+        state.seen.reread(secret);
+        let held = intent.held();
+        if is_still_ours
+            && !self.wanted.names.is_ours(&held.name)
+            && !self.around.is_of_another(&held).await?
+        {
+            self.around.revoked(&held, Revoked::Doubtful, &Why::Taken).await;
+        }
+        Ok(())
+    }
+
+    /// For the passes after this one.
+    fn remember(&self, state: &State) {
+        self.coderd.own_intents().set(&self.wanted.names.uid, state.seen.own_intent.clone());
+    }
+
+    /// One that cannot be revoked now is in nobody's way.
+    async fn revoke(&self, state: &mut State, retiring: &Retiring) {
+        let held = &retiring.held;
+        let is_ours_by_name = self.wanted.names.is_ours(&held.name);
+        let done = match is_anothers(self.around, retiring, is_ours_by_name).await {
+            Ok(true) => Ok(Revoked::NotOurs),
+            Ok(false) if held.place.is_same(&self.wanted.place) => {
+                revoke(self.coderd, retiring, is_ours_by_name, self.now).await
+            }
+            Ok(false) => self.around.revoke_elsewhere(retiring).await,
+            Err(trouble) => Err(trouble),
+        };
+        match done {
+            Ok(how) => {
+                // While a request of ours may still arrive, it is looked for once more, and named then.
+                let may_come = retiring.since.checked_add(AROUND_INTENT).is_ok_and(|it| self.now < it);
+                let how = if how == Revoked::Doubtful && may_come { Revoked::NotOurs } else { how };
+                let current = || copies::newest(self.wanted, &state.seen).current.map(|it| it.name);
+                let why = if retiring.lost { Why::Lost } else { Why::Replaced(current()) };
+                self.around.revoked(held, how, &why).await;
+                match how {
+                    Revoked::Done | Revoked::Absent | Revoked::NotOurs | Revoked::Doubtful => {
+                        state.seen.gone(held);
+                    }
+                    Revoked::OutOfReach => state.seen.left(held),
+                }
+            }
+            Err(trouble) => {
+                self.around.told(&Told::NotRevoked { held });
+                state.seen.failed(held);
+                state.trouble = Some(trouble);
+            }
+        }
+    }
+}
+
+impl State {
+    fn new(seen: Seen) -> Self {
+        Self {
+            seen,
+            is_known: false,
+            value: None,
+            version: None,
+            former: None,
+            minted: None,
+            trouble: None,
+            unclear: None,
+            was_unclear: false,
+        }
+    }
+
+    /// Takes a Secret in.
+    fn take(&mut self, read: Option<SecretRead>) -> SecretSeen {
+        let seen = read.as_ref().map(SecretRead::seen).unwrap_or_default();
+        self.version = read.as_ref().map(|it| it.version.clone());
+        self.value = read.and_then(|it| it.value);
+        seen
+    }
+
+    /// A value that is written, or whose key is given up, is not kept.
+    fn drop_given_up(&mut self) {
+        if self.seen.minted.is_none() {
+            self.minted = None;
+        }
+    }
+}
+
+impl SecretRead {
+    /// The checksum of a value; `None` for an empty one.
+    pub fn checksum_of(value: Option<&SecretString>) -> Option<String> {
+        value.filter(|it| !it.expose_secret().is_empty()).map(checksum)
+    }
+
+    fn seen(&self) -> SecretSeen {
+        SecretSeen {
+            owner: Some(self.owner),
+            checksum: self.checksum.clone(),
+            record: self.record.clone(),
+            keeper: None,
+            withheld: self.withheld.clone(),
+            is_immutable: self.is_immutable,
+        }
+    }
+}
+
+/// Whether a key that we may have made, and whose value nobody has, is somebody else's: then it was there before we asked.
+pub async fn is_anothers(
+    around: &impl Surroundings,
+    retiring: &Retiring,
+    is_ours_by_name: bool,
+) -> Result<bool, Trouble> {
+    let is_doubtful = retiring.lost && !is_ours_by_name;
+    if is_doubtful { around.is_of_another(&retiring.held).await } else { Ok(false) }
+}
+
+fn unsettled() -> Trouble {
+    Trouble::Blocked(Blocked {
+        reason: api::Reason::Progressing,
+        message: "somebody else is at work on the same key; it is looked at again".to_owned(),
+    })
+}
