@@ -9,7 +9,7 @@ mod app_state;
 mod backoff;
 mod control_plane;
 mod controllers;
-mod letting_go;
+mod driver;
 mod memory;
 mod predicate;
 mod provisioner;
@@ -47,11 +47,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    controllers::{Controllers, drive},
-    memory::Memory,
-    reconcile::Passes,
-    references::References,
-    rounds::Rounds,
+    controllers::Controllers, memory::Memory, reconcile::Passes, references::References, rounds::Rounds,
 };
 use crate::{
     args::Run,

@@ -9,7 +9,6 @@
 
 pub mod access;
 pub mod children;
-pub mod cleanup;
 pub mod entitlements;
 pub mod facts;
 pub mod identity;

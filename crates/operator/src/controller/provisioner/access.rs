@@ -15,11 +15,11 @@ use engine::{
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
-use super::{Context, plane_of};
+use super::{Provisioners, plane_of};
 use crate::{
     cluster::Cluster,
     connect,
-    controller::{Shared, control_plane::check_address},
+    controller::{Shared, control_plane::proof::check_address, driver::Driver},
     planes::{Origin, Plane, PlaneName, Sources, Standing},
 };
 
@@ -71,10 +71,10 @@ pub(super) async fn control_plane(
 pub(super) async fn reach(
     provisioner: &CoderProvisioner,
     need: Freshness,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Reached, Unreached> {
-    let declared = control_plane(provisioner, &context.shared).await.map_err(Unreached::ControlPlane)?;
-    let plane = access(provisioner, &declared, context).await.map_err(Unreached::Access)?;
+    let declared = control_plane(provisioner, &driver.shared).await.map_err(Unreached::ControlPlane)?;
+    let plane = access(provisioner, &declared, driver).await.map_err(Unreached::Access)?;
     Ok(Reached::new(declared, plane.client().url().as_str(), plane.coder(need), plane.deployment()))
 }
 
@@ -90,11 +90,11 @@ pub(super) async fn is_early(provisioner: &CoderProvisioner, shared: &Shared) ->
 pub(super) async fn access(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Arc<Plane>, Trouble> {
-    let (shared, name) = (&context.shared, plane_of(provisioner));
+    let (shared, name) = (&driver.shared, plane_of(provisioner));
     if provisioner.spec.bootstrap.is_some() {
-        return bootstrap(provisioner, plane, context).await;
+        return bootstrap(provisioner, plane, driver).await;
     }
     let not_ready =
         |message: String| Trouble::from(Blocked { reason: Reason::OperatorAccessNotReady, message });
@@ -113,9 +113,9 @@ pub(super) async fn access(
 async fn bootstrap(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Arc<Plane>, Trouble> {
-    let (shared, name) = (&context.shared, plane_of(provisioner));
+    let (shared, name) = (&driver.shared, plane_of(provisioner));
     let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(api::Bootstrap::token) else {
         return Err(lookup::no_value("", "").into());
     };
@@ -131,7 +131,7 @@ async fn bootstrap(
     let token = values.text(key).ok_or_else(|| lookup::no_value(secret, key))?;
     let declared = declared_place(plane, &cluster).await;
     let origin_now = declared.origin().with_token(&token);
-    let known = context.bootstraps.known(&name, secret, &origin_now);
+    let known = driver.kind.bootstraps.known(&name, secret, &origin_now);
     let endpoint = declared.endpoint()?;
     check_address(&endpoint.url, shared)?;
     let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
@@ -160,7 +160,7 @@ async fn bootstrap(
     let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let made_from = Sources { declared: origin_now, place, origin };
     let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, shared.beside()));
-    context.bootstraps.put(&name, secret, &made);
+    driver.kind.bootstraps.put(&name, secret, &made);
     Ok(made)
 }
 
@@ -169,10 +169,10 @@ async fn bootstrap(
 pub(super) async fn remembered(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Option<Arc<Plane>> {
     let (secret, key) = provisioner.spec.bootstrap.as_ref()?.token();
-    let cluster = Cluster(context.shared.client.clone());
+    let cluster = Cluster(driver.shared.client.clone());
     let now = declared_place(plane, &cluster).await.origin();
     let values = cluster.secret(&plane.namespace().unwrap_or_default(), secret).await.ok().flatten();
     // A Secret that is gone is no other token.
@@ -180,5 +180,5 @@ pub(super) async fn remembered(
         Some(token) => now.with_token(&token),
         None => now.without_credentials(),
     };
-    context.bootstraps.known(&plane_of(provisioner), secret, &now)
+    driver.kind.bootstraps.known(&plane_of(provisioner), secret, &now)
 }

@@ -8,12 +8,11 @@ use secrecy::SecretString;
 
 use super::{Desk, TokenNames, TokenRecord, TokenStep, account::with, record::id_of, tokens};
 use crate::{
-    kinds::control_plane::{
+    kinds::control_plane::{identity::ReachedDeployment, token_secret::Contents},
+    pipeline::{
         cleanup::{Cleanup, CleanupFailure},
-        identity::ReachedDeployment,
-        token_secret::Contents,
+        outcome::{Blocked, Trouble},
     },
-    pipeline::outcome::{Blocked, Trouble},
 };
 
 /// Revokes every token that was minted for a control plane that is deleted, with the last of them. The accounts stay.

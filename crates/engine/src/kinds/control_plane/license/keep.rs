@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     kinds::control_plane::{
-        cleanup::{Cleanup, CleanupFailure},
         entitlements::Summary,
         identity::ReachedDeployment,
         status::{Licensing, Unread, target},
@@ -24,6 +23,7 @@ use crate::{
     },
     lookup::InCluster,
     pipeline::{
+        cleanup::{Cleanup, CleanupFailure},
         held_back::Changes,
         outcome::{Blocked, Trouble},
         plan::{Plan, Step},
