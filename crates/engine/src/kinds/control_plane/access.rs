@@ -17,20 +17,24 @@ pub mod ladder;
 mod means;
 mod memory;
 mod operator_token;
-pub mod record;
 mod revoke;
+mod sources;
 mod supplied;
 pub mod tokens;
 pub mod ways;
 
-pub use account::{Account, Entrance, Granted};
+pub use super::{
+    account::Account,
+    token_record::{Former, OwnAccount, TokenKept, TokenRecord},
+};
+pub use account::{Entrance, Granted};
 pub use acquire::{AccessContext, Acquired, account_token, own_token};
 pub use cleanup::Left;
 pub use desk::Desk;
 pub use memory::{OwnToken, Pause, TokenMemory};
 pub use operator_token::OperatorToken;
-pub use record::{Former, OwnAccount, TokenKept, TokenRecord};
 pub use revoke::revoke_all;
+pub use sources::{AdminCredentials, FirstUser, FromSecret, Job, Ladder};
 pub use supplied::Lifetime;
 pub use tokens::{TokenNames, TokenPlan, TokenStep};
-pub use ways::{AccessOutcome, AdminCredentials, FirstUser, FromSecret, Job, Ladder};
+pub use ways::AccessOutcome;

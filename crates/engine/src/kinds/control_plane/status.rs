@@ -8,17 +8,19 @@ use api::{
         RECONCILING, STALLED,
     },
 };
-use client::{Class, deployment::BuildInfo};
+use client::deployment::BuildInfo;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt as _;
 use uuid::Uuid;
 
 use super::{
     access::Lifetime,
     entitlements::{Entitlement, Summary, stamp},
-    license::{self, LicenseRecord, LicenseView, Obstacle, is_retried},
+    license::{self, LicenseView, Licensing, Obstacle, is_retried},
+    names::TOKEN_KEY,
+    plan::target,
     version,
+    workload::Workload,
 };
 use crate::pipeline::{
     conditions::{Conditions, Truth},
@@ -27,8 +29,6 @@ use crate::pipeline::{
     status::{drift, shown},
 };
 
-/// The key of the Secret with the operator's own token, as coder-k8s has it.
-pub const TOKEN_KEY: &str = "token";
 /// How many licences statuses and metrics show.
 pub const MOST_LICENSES: usize = 50;
 const WORKS: &str = "answers, and takes the credentials";
@@ -65,63 +65,6 @@ pub struct SuppliedToken {
     pub lifetime: Lifetime,
     /// What is kept of that.
     pub credential: Option<CredentialStatus>,
-}
-
-/// How it stands with the objects of a control plane that we run.
-#[derive(Debug)]
-pub struct Workload {
-    /// Whether the pods are those that are declared, and serve.
-    pub standing: Result<(), Blocked>,
-    pub ready_replicas: Option<i32>,
-    /// The newest version of Coder that has worked on the database, as far as containers tell.
-    pub database_version: Option<String>,
-    /// What is left out, and what a person should know; nothing where that is not known.
-    pub notices: Option<Vec<Blocked>>,
-    /// Further namespaces that have Roles for workspaces. `None` where that was not found out.
-    pub workspace_namespaces: Option<Vec<String>>,
-}
-
-impl Workload {
-    /// Nothing was looked at.
-    pub fn stopped(waiting: Blocked) -> Self {
-        Self {
-            standing: Err(waiting),
-            ready_replicas: None,
-            database_version: None,
-            notices: None,
-            workspace_namespaces: None,
-        }
-    }
-}
-
-/// How it stands with licences, and with what they cover.
-#[derive(Debug)]
-pub struct Licensing {
-    pub verdict: license::LicenseVerdict,
-    /// `None` where they could not be read: those that were found before stay in the status.
-    pub licenses: Option<Vec<LicenseView>>,
-    /// Nothing where it could not be read.
-    pub entitlements: Option<Summary>,
-    /// Why it could not be read.
-    pub unread: Option<Unread>,
-    pub record: LicenseRecord,
-    /// The declared licence that is installed.
-    pub applied: Option<license::Applied>,
-}
-
-/// Why licences and entitlements could not be read.
-#[derive(Debug)]
-pub struct Unread {
-    pub message: String,
-    /// Whether the next read may succeed without anybody's doing.
-    pub is_transient: bool,
-}
-
-impl Unread {
-    pub fn of(error: &client::Error) -> Self {
-        let is_transient = matches!(error.class(), Class::RateLimited | Class::Transient | Class::Unexpected);
-        Self { message: error.words(), is_transient }
-    }
 }
 
 /// How a pass ended in the words of its condition `Ready`.
@@ -181,11 +124,6 @@ impl PlaneFindings<'_> {
             },
         }
     }
-}
-
-/// What the plans of a control plane are about.
-pub fn target(plane: &CoderControlPlane) -> String {
-    format!("control plane {}", plane.name_any())
 }
 
 /// The status after a pass.

@@ -15,9 +15,11 @@ use kube::{Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use uuid::Uuid;
 
-use super::{access::TokenRecord, names::operator_token_secret};
+use super::{
+    names::{TOKEN_KEY as TOKEN, operator_token_secret},
+    token_record::TokenRecord,
+};
 use crate::{
-    kinds::control_plane::status::TOKEN_KEY as TOKEN,
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Key},
 };

@@ -2,10 +2,7 @@
 
 use api::Reason;
 use api::{CoderControlPlane, CredentialStatus};
-use engine::kinds::control_plane::{
-    access::{Lifetime, record::id_of},
-    status::SuppliedToken,
-};
+use engine::kinds::control_plane::{access::Lifetime, status::SuppliedToken, token_record::id_of};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use secrecy::SecretString;

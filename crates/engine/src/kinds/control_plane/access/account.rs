@@ -11,20 +11,16 @@ use uuid::Uuid;
 
 use super::{
     desk::Desk,
-    record::{TokenRecord, id_of},
     tokens::{self, TokenNames, TokenSituation},
 };
 use crate::{
-    kinds::control_plane::token_secret::TokenSecret,
+    kinds::control_plane::{
+        account::Account,
+        token_record::{TokenRecord, id_of},
+        token_secret::TokenSecret,
+    },
     pipeline::outcome::{Blocked, Trouble},
 };
-
-/// What a person gave us.
-#[derive(Debug, Clone)]
-pub struct Account {
-    pub email: String,
-    pub password: SecretString,
-}
 
 /// What a pass starts from.
 #[derive(Debug)]

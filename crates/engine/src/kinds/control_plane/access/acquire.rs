@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    AccessOutcome, Account, Entrance, Granted, Ladder, OwnAccount, TokenNames, TokenRecord,
+    AccessOutcome, Entrance, Granted, Ladder, TokenNames,
     admin_job::AdminJob,
     means::Means,
     memory::{OwnToken, Pause, TokenMemory},
@@ -16,8 +16,10 @@ use super::{
 use crate::{
     coder::endpoint::Origin,
     kinds::control_plane::{
+        account::Account,
         facts::PlaneContext,
         identity::{ReachedDeployment, check_identity, recorded_deployment},
+        token_record::{OwnAccount, TokenRecord},
         token_secret::{Contents, TokenSecret},
     },
     pipeline::outcome::{Blocked, Trouble},

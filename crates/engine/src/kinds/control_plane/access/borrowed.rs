@@ -3,11 +3,12 @@
 use client::{Class, Client, users::ME};
 use secrecy::SecretString;
 
-use super::{account::with, ladder::BorrowedRights, record::id_of};
-use crate::{
-    kinds::control_plane::access::ways::{AdminCredentials, FromSecret, Ladder},
-    pipeline::outcome::Trouble,
+use super::{
+    account::with,
+    ladder::BorrowedRights,
+    sources::{AdminCredentials, FromSecret, Ladder},
 };
+use crate::{kinds::control_plane::token_record::id_of, pipeline::outcome::Trouble};
 
 /// The role without which nobody can make an account like ours.
 pub(super) const OWNER: &str = "owner";

@@ -6,13 +6,14 @@ use uuid::Uuid;
 
 use super::{
     account::with,
+    borrowed::BorrowedSession,
     desk::Desk,
     ladder::{BorrowedRights, LEGACY_ACCOUNT},
-    record::{Former, TokenRecord, id_of},
+    sources::Ladder,
     tokens::{self, TokenSituation, TokenStep},
 };
 use crate::{
-    kinds::control_plane::access::{borrowed::BorrowedSession, ways::Ladder},
+    kinds::control_plane::token_record::{Former, TokenRecord, id_of},
     pipeline::outcome::Trouble,
 };
 

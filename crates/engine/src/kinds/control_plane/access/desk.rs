@@ -8,11 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::{
-    record::{TokenKept, TokenRecord, id_of},
-    tokens::{LIFETIME, TokenPlan, TokenStep},
+use super::tokens::{LIFETIME, TokenPlan, TokenStep};
+use crate::{
+    kinds::control_plane::{
+        token_record::{TokenKept, TokenRecord, id_of},
+        token_secret::TokenSecret,
+    },
+    pipeline::outcome::Trouble,
 };
-use crate::{kinds::control_plane::token_secret::TokenSecret, pipeline::outcome::Trouble};
 
 /// A client that may manage the tokens of an account.
 #[derive(Debug, Clone)]

@@ -6,15 +6,16 @@ use api::Reason;
 use client::users::User;
 use uuid::Uuid;
 
-use super::record::{OwnAccount, TokenRecord};
-use crate::pipeline::outcome::Blocked;
+use crate::{
+    kinds::control_plane::{
+        account::{full_name, username},
+        token_record::{OwnAccount, TokenRecord},
+    },
+    pipeline::outcome::Blocked,
+};
 
 /// The account that coder-k8s made for itself.
 pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
-/// No address can ever be there, so no mail goes anywhere.
-const MAIL_DOMAIN: &str = "coder-operator.invalid";
-const PREFIX: &str = "coder-operator";
-const OF_UID: usize = 8;
 /// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
 const NAME_IS_TAKEN: &str = "duplicate key";
 
@@ -222,12 +223,6 @@ fn no_credentials(observed: &Observed) -> String {
     message
 }
 
-/// What the account of a control plane is called. A later one, where an earlier one can no longer be entered, has a number.
-pub fn username(control_plane_uid: &str, number: u32) -> String {
-    let uid: String = control_plane_uid.chars().filter(char::is_ascii_alphanumeric).take(OF_UID).collect();
-    if number <= 1 { format!("{PREFIX}-{uid}") } else { format!("{PREFIX}-{uid}-{number}") }
-}
-
 /// The account after this one, for a Job that cannot have a name that is taken.
 pub fn username_after(control_plane_uid: &str, record: &TokenRecord) -> String {
     let first = username(control_plane_uid, 1);
@@ -235,16 +230,6 @@ pub fn username_after(control_plane_uid: &str, record: &TokenRecord) -> String {
     let number =
         account.username.strip_prefix(&first).map(|it| it.trim_start_matches('-').parse().unwrap_or(1));
     username(control_plane_uid, number.unwrap_or(1) + 1)
-}
-
-/// Its e-mail, which coderd asks for and nobody reads.
-pub fn email(username: &str) -> String {
-    format!("{username}@{MAIL_DOMAIN}")
-}
-
-/// The full name of an account of ours.
-pub(super) fn full_name(marker: &str) -> String {
-    format!("Coder operator {marker}")
 }
 
 /// Pure: whose account it is that has our name.

@@ -4,8 +4,9 @@ use api::CoderControlPlane;
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
-use super::{Account, AdminCredentials, FirstUser, FromSecret};
+use super::{AdminCredentials, FirstUser, FromSecret};
 use crate::{
+    kinds::control_plane::account::Account,
     lookup::{InCluster, Lookup as _, Values},
     pipeline::outcome::Blocked,
     ports::Cluster,

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::SecretString;
 
-use super::{Desk, TokenNames, TokenRecord, TokenStep, account::with, record::id_of, tokens};
+use super::{Desk, TokenNames, TokenStep, account::with, tokens};
 use crate::{
     kinds::control_plane::{
         cleanup::{Cleanup, CleanupFailure},
         identity::ReachedDeployment,
+        token_record::{TokenRecord, id_of},
         token_secret::Contents,
     },
     pipeline::outcome::{Blocked, Trouble},

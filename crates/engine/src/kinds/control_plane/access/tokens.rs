@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::users::Token;
 use jiff::{SignedDuration, Timestamp};
 
-use super::record::TokenRecord;
+use crate::kinds::control_plane::token_record::TokenRecord;
 
 /// How long a token lives, where the deployment allows as much.
 pub const LIFETIME: Duration = Duration::from_hours(24);

@@ -10,21 +10,21 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    account::{Account, Granted, with},
+    account::{Granted, with},
+    borrowed::{BorrowedSession, OWNER, refused},
+    cleanup::take_away,
     desk::Desk,
     ladder::{
         self, AccountState, AdminJob, BorrowedRights, LEGACY_ACCOUNT, Observed, Rung, Standing, TokenHeld,
-        email, full_name, recognise, username,
+        recognise,
     },
-    record::{Former, OwnAccount, TokenRecord, id_of},
-    tokens::{self, TokenNames, TokenSituation},
+    sources::{FirstUser, FromSecret, Job, Ladder},
+    tokens::{self, TokenSituation},
 };
 use crate::{
     kinds::control_plane::{
-        access::{
-            borrowed::{BorrowedSession, OWNER, refused},
-            cleanup::take_away,
-        },
+        account::{email, full_name},
+        token_record::{Former, OwnAccount, TokenRecord, id_of},
         token_secret::TokenSecret,
     },
     pipeline::outcome::{Blocked, Trouble},
@@ -36,60 +36,6 @@ const SERVICE_ACCOUNTS: &str = "service_accounts";
 const AGAIN: SignedDuration = SignedDuration::from_hours(1);
 /// More than the ladder has rungs.
 const MOST_STEPS: usize = 12;
-
-/// Something that a Secret was to hold.
-#[derive(Debug, Clone)]
-pub enum FromSecret<T> {
-    NotDeclared,
-    /// What is missing, in words.
-    Missing(String),
-    There(T),
-}
-
-/// The human owner of a deployment.
-#[derive(Debug, Clone)]
-pub struct FirstUser {
-    pub email: String,
-    pub username: String,
-    pub password: SecretString,
-}
-
-/// Rights that we are borrowed.
-#[derive(Debug, Clone)]
-pub enum AdminCredentials {
-    Password(Account),
-    Token(SecretString),
-}
-
-/// The Job that makes our account.
-#[derive(Debug, Clone)]
-pub enum Job {
-    NotPossible,
-    /// Something of its name is somebody else's, in words.
-    NotOurs(String),
-    NotStarted,
-    /// What it is at, in words.
-    Running(String),
-    /// What it said, and what it was to make. It may have made it all the same, and fail for another reason.
-    Failed(String, Account),
-    /// What it made.
-    Done(Account),
-}
-
-/// What a pass starts from.
-#[derive(Debug)]
-pub struct Ladder<'a> {
-    /// A client of the deployment without a token.
-    pub client: &'a Client,
-    pub deployment: Uuid,
-    pub control_plane_uid: &'a str,
-    pub first_user: &'a FromSecret<FirstUser>,
-    pub admin: &'a FromSecret<AdminCredentials>,
-    pub job: &'a Job,
-    /// See [`Observed::may_be_first`].
-    pub may_be_first: bool,
-    pub now: Timestamp,
-}
 
 /// How far we came.
 #[derive(Debug)]
@@ -124,15 +70,6 @@ impl Ladder<'_> {
             borrowed.give_back().await;
         }
         outcome
-    }
-
-    pub(super) fn names(&self) -> TokenNames {
-        TokenNames::of(self.control_plane_uid)
-    }
-
-    pub(super) fn username(&self, record: &TokenRecord) -> String {
-        let known = record.account.as_ref().map(|it| it.username.clone());
-        known.unwrap_or_else(|| username(self.control_plane_uid, 1))
     }
 }
 
@@ -406,16 +343,6 @@ impl Attempt<'_> {
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
         self.grant(&desk, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
-    }
-}
-
-impl<T> FromSecret<T> {
-    fn standing(&self) -> Standing {
-        match self {
-            Self::NotDeclared => Standing::NotDeclared,
-            Self::Missing(what) => Standing::Missing(what.clone()),
-            Self::There(_) => Standing::Available,
-        }
     }
 }
 

@@ -7,7 +7,8 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value};
 
 use super::{
-    Declared, Done, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView, Observed, Uploaded,
+    Declared, Done, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView, Licensing, Observed, Unread,
+    Uploaded,
     applied::applied,
     apply::{apply, intend},
     plan::{plan, plan_end},
@@ -19,8 +20,7 @@ use crate::{
         cleanup::{Cleanup, CleanupFailure},
         entitlements::Summary,
         identity::ReachedDeployment,
-        status::{Licensing, Unread, target},
-        workload::check,
+        plan::{check, target},
     },
     lookup::InCluster,
     pipeline::{

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::kinds::control_plane::license::LicenseVerdict;
+use crate::kinds::control_plane::license::{LicenseRecord, LicenseVerdict, Unread};
 
 static NO_CHANGES: Changes = Changes { held_back: None, changed: false };
 

@@ -1,7 +1,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::kinds::control_plane::access::record::TokenKept;
+use crate::kinds::control_plane::token_record::TokenKept;
 
 const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 

@@ -1,7 +1,8 @@
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::*;
-use crate::kinds::control_plane::license::claims::tests::jwt;
+use crate::kinds::control_plane::license::{Jwt, claims::tests::jwt};
 
 const DAY: i64 = 86_400;
 const NOW: i64 = 1_800_000_000;
