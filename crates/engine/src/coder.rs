@@ -3,6 +3,8 @@
 //! Every list knows when its read began, and serves everybody who needs no later one. A write enters its answer into the
 //! lists, so that no write makes a caller read a list again. Callers choose how recent reads have to be:
 //! [`Coder::with`] is the same deployment with another need, and [`Coder::rests_on`] reports how old the used reads are.
+//!
+//! The ages of lists are measured with tokio's `Instant`, the one clock that is no argument: tests pause it.
 
 pub mod address;
 pub mod endpoint;

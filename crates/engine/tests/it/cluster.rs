@@ -10,7 +10,7 @@ use engine::{
     Cluster, Lookup,
     lookup::{self, Values},
     objects::{FIELD_MANAGER, Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +29,8 @@ struct State {
     objects: BTreeMap<Key, Value>,
     /// How many writes there were: the version of the last one.
     version: u64,
+    /// How many random values were drawn.
+    drawn: u64,
     /// How far the clock was put forward.
     later: SignedDuration,
     /// Which objects cannot be created or replaced.
@@ -229,6 +231,18 @@ fn tree(value: &Value) -> Value {
 impl Cluster for MemoryCluster {
     fn now(&self) -> Timestamp {
         Timestamp::now() + self.lock().later
+    }
+
+    /// The same ones for every cluster, in the same order.
+    fn random(&self) -> RandomBytes {
+        let mut state = self.lock();
+        state.drawn += 1;
+        let words = [1, 2, 3, 4].map(|it: u64| (state.drawn * 4 + it).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut bytes = [0; 32];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&(word ^ (word >> 29)).to_le_bytes());
+        }
+        RandomBytes::new(bytes)
     }
 
     fn get<'a>(&'a self, key: &'a Key, _: Reading) -> Answer<'a, Option<Live>> {

@@ -8,7 +8,7 @@ use api::{CoderControlPlane, Reason};
 use engine::{
     Cluster,
     objects::{FIELD_MANAGER, Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -25,6 +25,7 @@ use kube::{
     runtime::{events::EventType, reflector::ObjectRef},
 };
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::terminal::say;
 
@@ -144,6 +145,18 @@ impl KubeCluster {
 impl Cluster for KubeCluster {
     fn now(&self) -> Timestamp {
         Timestamp::now()
+    }
+
+    fn random(&self) -> RandomBytes {
+        let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+        // The operating system's random bytes, without the two of each that say that it is a random UUID.
+        let random = drawn.iter().flat_map(|it| {
+            let bytes = it.as_bytes().iter().enumerate();
+            bytes.filter(|(index, _)| ![6, 8].contains(index)).map(|(_, byte)| *byte)
+        });
+        let mut bytes = [0; 32];
+        bytes.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
+        RandomBytes::new(bytes)
     }
 
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {

@@ -13,7 +13,6 @@ use api::{CoderControlPlane, Reason, annotation, finalizer};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
-use uuid::Uuid;
 
 use super::{
     names::{TOKEN_KEY as TOKEN, operator_token_secret},
@@ -168,8 +167,7 @@ pub async fn fingerprint_key(
     }
     // One that somebody removed is put back while it is known: pods would be rolled for another one.
     let key = known.lock().get(&name).cloned();
-    let key =
-        key.unwrap_or_else(|| [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat().into());
+    let key = key.unwrap_or_else(|| cluster.random().bytes().to_vec().into());
     let bytes = ByteString(key.expose_secret().to_vec());
     secret
         .write(|it| {

@@ -151,6 +151,7 @@ pub async fn own_token(
         // one names it.
         may_be_first: true,
         now,
+        random: cluster.random(),
     };
     if is_disabled {
         return Err(acquisition.give_up(&ladder, (kept.as_ref(), &record), &job, secret).await?);

@@ -14,7 +14,6 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt as _, core::Selector};
 use secrecy::SecretString;
 use serde::{Serialize, de::DeserializeOwned};
-use uuid::Uuid;
 
 use super::{
     Job as Standing,
@@ -22,6 +21,7 @@ use super::{
 };
 use crate::{
     kinds::control_plane::{
+        account::new_password,
         children::admin_job,
         facts::{PlaneContext, facts},
         names::admin_job as admin_job_name,
@@ -96,7 +96,7 @@ impl<'a> AdminJob<'a> {
         } else {
             self.delete(self.secret.as_ref()).await?;
             // Nobody sees it but the Job and the operator, once each.
-            let password = SecretString::from(format!("Op-{}-{}", Uuid::new_v4(), Uuid::new_v4().simple()));
+            let password = new_password(&self.cluster.random());
             self.create(&admin_job::secret(self.plane, &username, email, &password)).await?;
         }
         if let Some(wanted) = &self.wanted {

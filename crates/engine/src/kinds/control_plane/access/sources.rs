@@ -6,9 +6,12 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{ladder::Standing, tokens::TokenNames};
-use crate::kinds::control_plane::{
-    account::{Account, username},
-    token_record::TokenRecord,
+use crate::{
+    kinds::control_plane::{
+        account::{Account, username},
+        token_record::TokenRecord,
+    },
+    ports::RandomBytes,
 };
 
 /// Something that a Secret was to hold.
@@ -63,6 +66,8 @@ pub struct Ladder<'a> {
     /// See [`Observed::may_be_first`](super::ladder::Observed::may_be_first).
     pub may_be_first: bool,
     pub now: Timestamp,
+    /// What the account is made with, if one is made.
+    pub random: RandomBytes,
 }
 
 impl Ladder<'_> {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     kinds::control_plane::{
-        account::{email, full_name},
+        account::{email, full_name, new_marker, new_password},
         token_record::{Former, OwnAccount, TokenRecord, id_of},
         token_secret::TokenSecret,
     },
@@ -261,7 +261,7 @@ impl Attempt<'_> {
     async fn create_account(&mut self) -> Result<Uuid, Trouble> {
         let client = self.borrowed()?;
         let username = self.ladder.username(self.record);
-        let marker = random_word();
+        let marker = new_marker(&self.ladder.random);
         self.record.account =
             Some(OwnAccount { username: username.clone(), marker: marker.clone(), id: None });
         self.secret.store(self.record, None).await?;
@@ -282,7 +282,7 @@ impl Attempt<'_> {
             wanted.login_type = Some("password".to_owned());
             wanted.email = email(&username);
             // Nobody learns it: the account lives by its tokens.
-            wanted.password = Some(SecretString::from(format!("Op-{}-{}", random_word(), random_word())));
+            wanted.password = Some(new_password(&self.ladder.random));
         }
         let id = client.create_user(&wanted).await?.id;
         self.record.account = Some(OwnAccount { username, marker, id: Some(id) });
@@ -356,8 +356,4 @@ fn standing(observed: &mut Observed, source: BorrowedRights) -> &mut Standing {
 
 fn waiting(reason: Reason, message: &str) -> Blocked {
     Blocked { reason, message: message.to_owned() }
-}
-
-fn random_word() -> String {
-    Uuid::new_v4().simple().to_string().chars().take(16).collect()
 }
