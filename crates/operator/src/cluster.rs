@@ -1,22 +1,34 @@
 //! The cluster as a door sees it: a client of it, and the objects that manifests refer to.
 
 mod attempts;
+pub(crate) mod cache;
+pub(crate) mod complaints;
+pub(crate) mod events;
+pub(crate) mod fence;
+pub(crate) mod left;
+pub(crate) mod own_writes;
+pub(crate) mod owned;
+pub(crate) mod port;
+pub(crate) mod secret_cache;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use engine::lookup::{InCluster, Lookup, LookupAnswer, Values};
+use engine::objects::FIELD_MANAGER;
 use futures::FutureExt as _;
 use kube::{
-    Client, Config,
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, PatchParams, PostParams},
     client::{Body, ClientBuilder},
     config::Kubeconfig,
 };
 use tower::filter::FilterLayer;
 
 use self::attempts::{Repeats, bounded};
-use crate::{fence::Fence, run::kube_cluster::KubeCluster};
+use self::{fence::Fence, port::KubeCluster};
+use crate::telemetry::metrics::Metrics;
 
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
 const SILENT_FOR: Duration = Duration::from_secs(330);
@@ -86,6 +98,44 @@ async fn config() -> Result<Config> {
     Ok(config)
 }
 
+pub(crate) fn patches() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+pub(crate) fn writes() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// With what objects are watched.
+#[derive(Clone)]
+pub(crate) struct Watching {
+    pub(crate) client: Client,
+    /// The namespace that is watched. `None` for all of them.
+    pub(crate) namespace: Option<String>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Watching {
+    /// Objects of a known type to watch.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    /// Objects of a resource to watch.
+    fn objects(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
+    }
+}
+
 /// Follows references in a cluster.
 pub(crate) struct Cluster(pub(crate) Client);
 
@@ -101,6 +151,6 @@ impl Lookup for Cluster {
 
 impl Cluster {
     fn port(&self) -> KubeCluster {
-        KubeCluster::unwatched(self.0.clone())
+        KubeCluster::unwatched(self.0.clone(), |_| {})
     }
 }

@@ -2,21 +2,20 @@
 //!
 //! Standard output is data, standard error is for people.
 
-mod address;
 mod args;
+mod cli;
 mod cluster;
-mod deployment;
-mod exit;
-mod fence;
-mod lookup;
-mod manifests;
-mod render;
-mod run;
-mod secrets;
-mod terminal;
-mod verbs;
+mod connect;
+mod controller;
+mod lease;
+mod planes;
+mod sent;
+mod stream;
+mod telemetry;
 
 use std::process::ExitCode;
+
+use cli::{exit, terminal, verbs};
 
 fn main() -> ExitCode {
     let args = args::Args::read();

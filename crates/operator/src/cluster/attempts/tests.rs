@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::{cluster::clients_of, fence::Fence};
+use crate::cluster::{clients_of, fence::Fence};
 
 /// The methods that a server has seen.
 type Seen = Arc<Mutex<Vec<Method>>>;

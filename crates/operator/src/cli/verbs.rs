@@ -1,0 +1,76 @@
+//! The verbs, and what they share.
+
+mod apply;
+mod pages;
+mod plan;
+mod session;
+mod targets;
+mod uninstall_check;
+
+use engine::{Assessment, Decision, Outcome, Verdict};
+
+use crate::{
+    args::{Args, Verb},
+    cli::{
+        exit::{Exit, Failure},
+        terminal::print,
+    },
+};
+use session::Session;
+
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let Args { verb, quiet, verbose } = args;
+    match verb {
+        Verb::Plan { input, exit_code } => {
+            Session::run(input, quiet, verbose, async |it| plan::plan(it, exit_code).await).await
+        }
+        Verb::Verify { input } => {
+            Session::run(input, quiet, verbose, async |it| plan::plan(it, true).await).await
+        }
+        Verb::Apply { input, yes, wait, timeout, parallelism } => {
+            let wait = timeout.or_else(|| wait.then_some(apply::DEFAULT_TIMEOUT));
+            Session::run(input, quiet, verbose, async |it| apply::apply(it, yes, wait, parallelism).await)
+                .await
+        }
+        Verb::Run(args) => {
+            let is_success = crate::controller::run(args).await;
+            Ok(if is_success { Exit::Success } else { Exit::Failure })
+        }
+        Verb::Completion { shell } => {
+            print(&pages::completion(shell)).map_err(anyhow::Error::from)?;
+            Ok(Exit::Success)
+        }
+        Verb::Man { verb } => {
+            print(&pages::manual(verb.as_deref())?).map_err(anyhow::Error::from)?;
+            Ok(Exit::Success)
+        }
+        Verb::Crds => {
+            for crd in api::crds() {
+                let text = serde_saphyr::to_string(&crd).map_err(anyhow::Error::from)?;
+                print(&format!("---\n{text}")).map_err(anyhow::Error::from)?;
+            }
+            Ok(Exit::Success)
+        }
+        Verb::UninstallCheck(args) => uninstall_check::uninstall_check(&args).await,
+    }
+}
+
+/// The exit code of an assessment; `differs` is that of a difference.
+fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
+    match &assessment.verdict {
+        Verdict::Decided(Decision::Nothing) => Exit::Success,
+        Verdict::Decided(Decision::Apply | Decision::Observe) => differs,
+        Verdict::Decided(Decision::Refuse(_)) => Exit::Refused,
+        Verdict::Stopped(outcome) => exit_of_outcome(outcome),
+    }
+}
+
+fn exit_of_outcome(outcome: &Outcome) -> Exit {
+    match outcome {
+        Outcome::Equal | Outcome::Applied | Outcome::Observed => Exit::Success,
+        Outcome::Blocked(_) => Exit::Blocked,
+        Outcome::Refused(_) => Exit::Refused,
+        Outcome::Invalid(_) => Exit::Usage,
+        Outcome::Failed(_) => Exit::Failure,
+    }
+}

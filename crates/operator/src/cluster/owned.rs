@@ -1,0 +1,202 @@
+//! The Kubernetes objects that belong to manifests: one watch per resource, for all controllers.
+
+use std::{fmt::Debug, sync::Arc};
+
+use api::label;
+use engine::{
+    kinds::provisioner::KINDS,
+    objects::{Key, Live},
+};
+use futures::{Stream, StreamExt as _, future::BoxFuture};
+use k8s_openapi::{
+    api::{
+        apps::v1::ReplicaSet,
+        core::v1::{Pod, PodSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Resource,
+    api::{ApiResource, PartialObjectMeta},
+    core::{GroupVersionKind, Selector, SelectorExt as _},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{ObjectRef, Store},
+        watcher::{self, watcher},
+    },
+};
+use tokio::sync::broadcast;
+
+use super::{Watching, cache::Cache, complaints::Complaints};
+use crate::{stream::received, telemetry::metrics::KindName};
+
+/// How many changes a slow controller may be behind before it reconciles everything.
+const CAPACITY: usize = 4096;
+/// coder-k8s has given every object this label, and the selectors of Deployments that it made cannot change.
+const MANAGED_BY: &str = "coder-k8s";
+
+/// The owner of an object that was created, changed or deleted.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// The objects that belong to manifests.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    objects: Vec<(ApiResource, Cache<Live>)>,
+    replica_sets: Cache<ReplicaSet>,
+    pods: Cache<Pod>,
+    changes: broadcast::Sender<Owner>,
+}
+
+impl Default for Owned {
+    fn default() -> Self {
+        let resource = |(group, version, kind): (&str, &str, &str)| {
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+        };
+        Self {
+            objects: KINDS.map(|it| (resource(it), Cache::default())).into(),
+            replica_sets: Cache::default(),
+            pods: Cache::default(),
+            changes: broadcast::Sender::new(CAPACITY),
+        }
+    }
+}
+
+impl Owned {
+    /// Enters the answer to a write of ours, so that the next reconcile does not wait for the watch.
+    pub(crate) fn note(&self, written: Live) {
+        let is_watched =
+            written.metadata().labels.iter().flatten().any(|it| it == (&label(), &MANAGED_BY.to_owned()));
+        let cache = self.objects.iter().find(|(resource, _)| resource.kind == written.key.kind);
+        // The watch does not show an object without the label, and would never remove it.
+        if let Some((_, cache)) = cache.filter(|_| is_watched) {
+            let metadata = written.metadata().clone();
+            cache.note(&metadata, written);
+        }
+    }
+
+    /// An object that the watch has shown. `None` where it has not, and where its kind is not watched.
+    pub(crate) async fn get(&self, key: &Key) -> Option<Live> {
+        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == key.kind)?;
+        let found = cache.is_reliable().await.then(|| cache.get(&key.namespace, &key.name)).flatten();
+        found.map(|it| (*it).clone())
+    }
+
+    /// The objects of a namespace that the watch has shown, those that are being deleted included. `None` where nothing watches their
+    /// kind, or not reliably. Of a `ReplicaSet` only the metadata is there, and of a pod the fields that callers read.
+    pub(crate) async fn list(&self, kind: &str, namespace: &str, labels: &Selector) -> Option<Vec<Live>> {
+        if kind == Pod::kind(&()) {
+            self.pods.is_reliable().await.then_some(())?;
+            let found = self.pods.find(namespace, |it| has(&it.metadata, labels));
+            return Some(found.iter().filter_map(|it| Live::typed(&**it)).collect());
+        }
+        if kind == ReplicaSet::kind(&()) {
+            self.replica_sets.is_reliable().await.then_some(())?;
+            let found = self.replica_sets.find(namespace, |it| has(&it.metadata, labels));
+            return Some(found.iter().filter_map(|it| Live::typed(&**it)).collect());
+        }
+        let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == kind)?;
+        cache.is_reliable().await.then_some(())?;
+        let found = cache.find(namespace, |it| has(it.metadata(), labels));
+        Some(found.iter().map(|it| (**it).clone()).collect())
+    }
+
+    fn announce(&self, metadata: &ObjectMeta) {
+        for owner in metadata.owner_references.iter().flatten().filter(|it| it.controller == Some(true)) {
+            let (kind, name) = (owner.kind.clone(), owner.name.clone());
+            // No receiver: no controller runs.
+            self.changes
+                .send(Owner { kind, namespace: metadata.namespace.clone().unwrap_or_default(), name })
+                .ok();
+        }
+    }
+}
+
+/// The manifests whose objects another client has created, changed or deleted; all manifests where the receiver missed a change.
+pub(crate) fn changed<K>(
+    owned: &Owned,
+    manifests: Store<K>,
+) -> impl Stream<Item = ObjectRef<K>> + Send + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    received(owned.changes.subscribe()).flat_map(move |changed| {
+        let refs: Vec<ObjectRef<K>> = match changed {
+            Some(owner) if owner.kind == K::kind(&()) => {
+                vec![ObjectRef::new(&owner.name).within(&owner.namespace)]
+            }
+            Some(_) => Vec::new(),
+            None => manifests.state().iter().map(|it| ObjectRef::from_obj(&**it)).collect(),
+        };
+        futures::stream::iter(refs)
+    })
+}
+
+/// The watches, each with the kind that it is for.
+pub(crate) fn watches(owned: &Arc<Owned>, watching: &Watching) -> Vec<(KindName, BoxFuture<'static, ()>)> {
+    let mut watches: Vec<(KindName, BoxFuture<'static, ()>)> = Vec::new();
+    for (index, (resource, _)) in owned.objects.iter().enumerate() {
+        let watch = Box::pin(watch_objects(Arc::clone(owned), watching.clone(), index));
+        watches.push((resource.kind.clone().into(), watch));
+    }
+    let replica_sets = watch_replica_sets(Arc::clone(owned), watching.clone());
+    watches.push((ReplicaSet::kind(&()), Box::pin(replica_sets)));
+    watches.push((Pod::kind(&()), Box::pin(watch_pods(Arc::clone(owned), watching.clone()))));
+    watches
+}
+
+async fn watch_objects(owned: Arc<Owned>, watching: Watching, index: usize) {
+    let (resource, cache) = &owned.objects[index];
+    let events = watcher(watching.objects(resource), config()).default_backoff();
+    let read = |object| Live::of(object, resource);
+    let failed = Complaints::reported(resource.kind.clone().into(), &watching.metrics);
+    cache.follow(events, read, |it| owned.announce(it), failed).await;
+}
+
+async fn watch_replica_sets(owned: Arc<Owned>, watching: Watching) {
+    let events = watcher(watching.api::<PartialObjectMeta<ReplicaSet>>(), config()).default_backoff();
+    let read = |object: PartialObjectMeta<ReplicaSet>| {
+        Some(ReplicaSet { metadata: object.metadata, ..ReplicaSet::default() })
+    };
+    let failed = Complaints::reported(ReplicaSet::kind(&()), &watching.metrics);
+    owned.replica_sets.follow(events, read, |_| {}, failed).await;
+}
+
+async fn watch_pods(owned: Arc<Owned>, watching: Watching) {
+    let events = watcher(watching.api::<Pod>(), config()).default_backoff();
+    let failed = Complaints::reported(Pod::kind(&()), &watching.metrics);
+    owned.pods.follow(events, |pod| Some(pruned(pod)), |_| {}, failed).await;
+}
+
+/// What a watch selects.
+fn config() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{}={MANAGED_BY}", label()))
+}
+
+fn label() -> String {
+    label::MANAGED_BY.to_owned()
+}
+
+fn has(metadata: &ObjectMeta, labels: &Selector) -> bool {
+    metadata.labels.as_ref().is_some_and(|it| labels.matches(it))
+}
+
+/// Drops the fields of a pod that no caller reads: with thousands of pods they are most of the memory.
+fn pruned(mut pod: Pod) -> Pod {
+    pod.metadata.managed_fields = None;
+    if let Some(spec) = &mut pod.spec {
+        let PodSpec { containers, termination_grace_period_seconds, .. } = std::mem::take(spec);
+        *spec = PodSpec { containers, termination_grace_period_seconds, ..PodSpec::default() };
+        for container in &mut spec.containers {
+            container.volume_mounts = None;
+            container.args = None;
+            container.command = None;
+            container.env.iter_mut().for_each(|it| it.retain(|it| it.value_from.is_some()));
+        }
+    }
+    pod
+}

@@ -1,0 +1,335 @@
+//! `coder-operator run`: the controllers.
+//!
+//! One controller for control planes, one for each registered kind. They share one [`Planes`]: a client, a rate budget, a
+//! circuit and a snapshot for each control plane, so that a dead one delays nobody else.
+
+mod about;
+mod allowed;
+mod app_state;
+mod backoff;
+mod control_plane;
+mod controllers;
+mod letting_go;
+mod memory;
+mod predicate;
+mod provisioner;
+mod reconcile;
+mod record;
+mod references;
+mod rounds;
+mod wake;
+mod watch;
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use api::CoderControlPlane;
+use client::AddressPolicy;
+use engine::{
+    coder::Beside,
+    kinds::control_plane::{access::AccessContext, facts::PlaneContext},
+    lookup::{Lookup as _, Unreadable},
+    secrets::{KeyMemory, KeyStore},
+};
+use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
+use kube::{
+    Client,
+    runtime::{
+        controller::Action,
+        reflector::{ObjectRef, Store},
+    },
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    controllers::{Controllers, drive},
+    memory::Memory,
+    reconcile::Passes,
+    references::References,
+    rounds::Rounds,
+};
+use crate::{
+    args::Run,
+    cluster::{
+        self, Clients, Cluster, Watching,
+        events::Events,
+        fence::Fence,
+        left::Left,
+        own_writes::OwnWrites,
+        owned::Owned,
+        port::{KubeCluster, Watches},
+        secret_cache::SecretCache,
+    },
+    lease::{Election, LeaseRef},
+    planes::{PlaneName, Planes},
+    telemetry::{
+        admin::{self, Addresses, Phase, Progress},
+        logs,
+        metrics::{KindName, Metrics},
+    },
+};
+
+/// How long Events that are under way may take when the operator ends.
+const EVENTS_END_WITHIN: Duration = Duration::from_secs(3);
+
+/// What controllers share.
+pub(crate) struct Shared {
+    /// For requests, each with an end.
+    client: Client,
+    /// For watches.
+    watching: Watching,
+    /// Whether writes may be sent.
+    fence: Fence,
+    planes: Planes,
+    /// The manifests of control planes, once their controller runs.
+    control_planes: Arc<OnceLock<Store<CoderControlPlane>>>,
+    references: References,
+    owned: Arc<Owned>,
+    /// Versions of manifests that the watch has yet to show.
+    own_writes: Arc<OwnWrites>,
+    /// What deletions at the same time share.
+    rounds: Rounds,
+    secrets: Arc<SecretCache>,
+    passes: Arc<Passes>,
+    memory: Arc<Memory>,
+    metrics: Arc<Metrics>,
+    events: Arc<Events>,
+    /// The cluster, as the engine sees it.
+    cluster: Arc<KubeCluster>,
+    /// What is remembered of provisioner keys.
+    keys: Arc<KeyMemory>,
+    /// Where deployments may be.
+    addresses: AddressPolicy,
+    /// What `extraRules` of control planes may grant.
+    allowed_rules: Vec<PolicyRule>,
+    stop: CancellationToken,
+}
+
+/// What whoever starts the operator says of what it may do.
+#[derive(Default)]
+struct Limits {
+    namespace: Option<String>,
+    addresses: AddressPolicy,
+    allowed_rules: Vec<PolicyRule>,
+}
+
+impl Shared {
+    fn new(clients: Clients, limits: Limits, metrics: Arc<Metrics>) -> Arc<Self> {
+        let Clients { acting, watching, fence, .. } = clients;
+        let Limits { namespace, addresses, allowed_rules } = limits;
+        let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
+        let (secrets, owned, own_writes) =
+            (Arc::<SecretCache>::default(), Arc::<Owned>::default(), Arc::default());
+        let (control_planes, events) = (Arc::default(), Arc::new(Events::new(acting.clone())));
+        let watches = Watches {
+            secrets: Arc::clone(&secrets),
+            owned: Arc::clone(&owned),
+            control_planes: Arc::clone(&control_planes),
+            own_writes: Arc::clone(&own_writes),
+            events: Arc::clone(&events),
+            metrics: Arc::clone(&metrics),
+            namespace: namespace.clone(),
+            own_pod: own_pod(),
+            left: Left::default(),
+        };
+        Arc::new(Self {
+            cluster: Arc::new(KubeCluster::new(acting.clone(), watches)),
+            events,
+            keys: Arc::default(),
+            secrets,
+            client: acting,
+            watching: Watching { client: watching, namespace, metrics: Arc::clone(&metrics) },
+            fence,
+            planes: Planes::default(),
+            control_planes,
+            references: References::default(),
+            owned,
+            own_writes,
+            rounds: Rounds::default(),
+            passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
+            memory,
+            metrics,
+            addresses,
+            allowed_rules,
+            stop,
+        })
+    }
+
+    /// The address of a control plane by its status, as the watch has shown it.
+    fn known_url(&self, name: &PlaneName) -> Option<String> {
+        self.known_control_plane(name)?.status.as_ref()?.url.clone()
+    }
+
+    /// The manifest of a control plane as the watch has shown it. `None` until it has.
+    fn known_control_plane(&self, name: &PlaneName) -> Option<Arc<CoderControlPlane>> {
+        self.control_planes.get()?.get(&ObjectRef::new(&name.1).within(&name.0))
+    }
+
+    /// The same; a control plane that the watch has not shown is asked for.
+    async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
+        match self.known_control_plane(name) {
+            Some(known) => Ok(Some((*known).clone())),
+            None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
+        }
+    }
+
+    /// What deployments have beside them.
+    fn beside(&self) -> Beside {
+        Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            lookup: Arc::new(Cluster(self.client.clone())),
+            memory: Arc::clone(&self.keys),
+            writes_status: true,
+        }
+    }
+
+    /// Where provisioner keys are kept.
+    fn key_store(&self) -> KeyStore<'_> {
+        KeyStore { cluster: &*self.cluster, memory: &self.keys, writes_status: true }
+    }
+
+    /// Forgets an object that is gone.
+    fn forget(&self, kind: KindName, namespace: &str, name: &str) {
+        self.keys.forget(&kind, namespace, name);
+        self.memory.forget(kind, namespace, name);
+    }
+
+    /// What the objects of control planes are made with.
+    fn plane_context(&self) -> PlaneContext<'_> {
+        PlaneContext {
+            cluster: &*self.cluster,
+            allowed_rules: &self.allowed_rules,
+            fingerprints: Some(&self.planes.fingerprints),
+        }
+    }
+
+    /// What tokens of control planes are acquired with.
+    fn access_context(&self) -> AccessContext<'_> {
+        AccessContext { objects: self.plane_context(), tokens: &self.planes.tokens }
+    }
+}
+
+/// The Pod that this runs in, as its manifest tells it.
+fn own_pod() -> Option<ObjectReference> {
+    let told = |variable: &str| std::env::var(variable).ok().filter(|it| !it.is_empty());
+    Some(ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(told("POD_NAME")?),
+        namespace: Some(told("POD_NAMESPACE")?),
+        ..ObjectReference::default()
+    })
+}
+
+/// Runs until told to end, and returns whether that was the reason. Any other reason is in the log.
+pub(crate) async fn run(args: Run) -> bool {
+    logs::begin(args.log_format);
+    let ended = act(args).await;
+    if let Err(error) = &ended {
+        tracing::error!("{error:#}");
+    }
+    ended.is_ok()
+}
+
+async fn act(args: Run) -> Result<()> {
+    let allowed_rules = allowed::read(args.allow_rules.as_deref())?;
+    let fence = if args.leader_elect { Fence::closed() } else { Fence::open() };
+    let clients = cluster::clients(fence).await?;
+    let mut told = Box::pin(told_to_end(signal(SignalKind::terminate()).context("listen for SIGTERM")?));
+    let (metrics, progress) = (Arc::new(Metrics::default()), Progress::default());
+    let addresses = Addresses { health: args.health_address, metrics: args.metrics_address };
+    // Answers until the very end.
+    let _servers = admin::serve(addresses, progress.clone(), Arc::clone(&metrics)).await?;
+    let mut election = args.leader_elect.then(|| {
+        let client = clients.electing.clone();
+        let lease = lease_of(&args, client.default_namespace());
+        progress.set(Phase::StandingBy);
+        Election::begin(client, lease, progress.clone(), clients.fence.clone())
+    });
+    let leads = tokio::select! {
+        won = won(&mut election) => {
+            anyhow::ensure!(won, "the election ended without us");
+            true
+        }
+        () = &mut told => false,
+    };
+    if leads {
+        metrics.lead(true);
+        let addresses = if args.allow_local_addresses { AddressPolicy::Any } else { AddressPolicy::NotLocal };
+        let limits = Limits { namespace: args.namespace, addresses, allowed_rules };
+        let shared = Shared::new(clients, limits, Arc::clone(&metrics));
+        let mut controllers = Controllers::start(&shared);
+        progress.set(Phase::Acting);
+        tracing::info!("running");
+        tokio::select! {
+            () = &mut told => {}
+            // What is under way is dropped and not waited for: another one may act soon.
+            () = lost(&mut election) => return Err(no_longer_leads()),
+            error = controllers.failed() => return Err(error),
+        }
+        progress.set(Phase::Ending);
+        tracing::info!("ending");
+        tokio::select! {
+            () = end(controllers, &shared) => {}
+            () = lost(&mut election) => return Err(no_longer_leads()),
+        }
+        metrics.lead(false);
+    }
+    progress.set(Phase::Ending);
+    if let Some(election) = election {
+        election.end().await;
+    }
+    Ok(())
+}
+
+/// Ends the controllers, and gives Events that are under way a moment.
+async fn end(controllers: Controllers, shared: &Shared) {
+    controllers.end().await;
+    tokio::time::timeout(EVENTS_END_WITHIN, shared.events.flush()).await.ok();
+}
+
+/// The Lease that the arguments name; in the namespace of the pod when they name none.
+fn lease_of(args: &Run, own_namespace: &str) -> LeaseRef {
+    let namespace = args.lease_namespace.as_deref().or(args.namespace.as_deref()).unwrap_or(own_namespace);
+    LeaseRef { namespace: namespace.to_owned(), name: args.lease_name.clone() }
+}
+
+/// Returns when we lead, at once where there is no election; or, with false, when we never will.
+async fn won(election: &mut Option<Election>) -> bool {
+    match election {
+        Some(election) => election.won().await,
+        None => true,
+    }
+}
+
+/// Returns when we may not act any more; never where there is no election.
+async fn lost(election: &mut Option<Election>) {
+    match election {
+        Some(election) => election.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn no_longer_leads() -> anyhow::Error {
+    anyhow::anyhow!(
+        "leadership was lost: the lease was not renewed in time, or another operator holds it; start again to stand for it"
+    )
+}
+
+async fn told_to_end(mut terminated: Signal) {
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+}
+
+/// What a controller would do about an error of a pass. There is none: [`pass`] deals with all of them.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "kube's signature")]
+fn no_error<K, C>(_: Arc<K>, never: &Infallible, _: Arc<C>) -> Action {
+    match *never {}
+}

@@ -1,0 +1,223 @@
+//! Deletes a control plane: after everything that needs it, and with everything that the operator made in its deployment.
+//!
+//! The deletion is retried until its deadline. Whatever is left then is named once, in the reconcile that removes the
+//! finalizer.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{CoderControlPlane, Reason, annotation, finalizer};
+use engine::{
+    Blocked, Outcome,
+    kinds::control_plane::{
+        access::{admin_job, revoke_all},
+        cleanup::{Cleanup, CleanupFailure, Remainder},
+        license, status,
+        token_secret::{Contents, TokenSecret, release_all},
+        workspace_roles,
+    },
+    pipeline::{conditions::Truth, status::message as outcome_message},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, ResourceExt as _, runtime::controller::Action};
+use tokio::time::Instant;
+
+use super::{
+    departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
+    forget, name_of, write_status,
+};
+use crate::{
+    controller::{
+        Shared,
+        about::About,
+        letting_go::{Obstacle, answer, is_terminating, plane as reach},
+        reconcile::Ending,
+        record::{has_finalizer, set_finalizer},
+    },
+    planes::Plane,
+};
+
+pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
+    let (name, about) = (name_of(plane), About::of(plane));
+    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
+        shared.passes.forget(&about);
+        forget(&name, shared);
+        return Ok(Action::await_change());
+    }
+    // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
+    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
+    let now = planes.get_opt(&name.1).await?;
+    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
+    else {
+        return Ok(Action::await_change());
+    };
+    let plane = &plane;
+    shared.planes.block(&name, Reason::Deleting, true);
+    let (age, is_forced) = leaving(plane);
+    let mut cleanup = Cleanup::default();
+    let dependents = match departure::dependents(&shared.client, &name).await {
+        Ok(dependents) => dependents,
+        // A forced deletion, and one past its deadline, does not wait for the list.
+        Err(error) if is_forced || age >= DEADLINE => {
+            cleanup.stays(format!("nobody knows what still belongs to it: {}", answer(&error)));
+            Vec::new()
+        }
+        Err(error) => {
+            let message = format!("what still belongs to it cannot be listed: {}", answer(&error));
+            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
+        }
+    };
+    match departure::decide(&dependents, age, is_forced) {
+        Departure::Wait(awaited) => {
+            let message = format!("waits until these are deleted: {}", shortened(&awaited));
+            // Each of them tells when it is gone; to look again is for those that do not.
+            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
+        }
+        Departure::Go(left) if left.is_empty() => {}
+        Departure::Go(left) => {
+            cleanup.stays(format!("it goes before what belongs to it: {}", shortened(&left)));
+        }
+    }
+    let is_last = is_forced || is_over(&about, age, shared) || is_terminating(&name.0, shared).await;
+    clean_up(plane, &mut cleanup, is_last, shared).await;
+    if let Some(pending) = cleanup.pending().filter(|_| !is_last) {
+        return retry(plane, pending, shared).await;
+    }
+    cleanup.name(plane, &*shared.cluster).await;
+    set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
+    shared.passes.forget(&about);
+    forget(&name, shared);
+    Ok(Action::await_change())
+}
+
+/// Whether the cleanup has had its time. One that began late, after its dependents, is retried for a while all the same.
+fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
+    let now = Instant::now();
+    let since = shared.memory.with(about, |it| *it.cleanup_since.get_or_insert(now));
+    age >= DEADLINE && now.duration_since(since) >= LAST_TRIES
+}
+
+/// Takes back what the operator made: Roles in other namespaces, the licences, then the tokens that are needed for that, then the
+/// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
+async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
+    let licenses = license::owed(plane);
+    if let Some(note) = license::left_by_observe(plane) {
+        cleanup.stays(note);
+    }
+    let contents = match TokenSecret::open(plane, &*shared.cluster).await {
+        Ok((_, contents)) => contents,
+        // There is nothing of ours in it.
+        Err(waiting) if waiting.reason == Reason::NotOurs => Contents::default(),
+        Err(waiting) => {
+            cleanup.fail("the operator's token", waiting);
+            Contents::default()
+        }
+    };
+    if plane.spec.external.is_none() {
+        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
+        match admin_job::left(plane, account, &*shared.cluster).await {
+            Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
+            Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
+        }
+    }
+    workspace_roles::withdraw(plane, cleanup, &*shared.cluster).await;
+    let about = About::of(plane);
+    let is_taken_back = shared.memory.with(&about, |it| it.is_taken_back);
+    if !is_taken_back && (licenses.is_some() || contents.token.is_some()) {
+        let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
+        let from = cleanup.count();
+        if let Some(record) = licenses {
+            let reached = reached.as_deref().map(Plane::reached);
+            license::delete(record, reached, cleanup, Timestamp::now()).await;
+            cleanup.settle(may_answer, from);
+        }
+        if is_last || cleanup.pending().is_none() {
+            let reached = reached.as_deref().map(Plane::reached);
+            revoke_all(plane, &contents, reached, cleanup, Timestamp::now()).await;
+            cleanup.settle(may_answer, from);
+            // A retry for another remainder has no token any more and needs none.
+            let is_done = cleanup.pending().is_none();
+            shared.memory.with(&about, |it| it.is_taken_back = is_done);
+        }
+    }
+    if is_last || cleanup.pending().is_none() {
+        // The finalizers of the Secrets go last: with the token in them a retry gets in.
+        if let Err(error) = release_all(plane, &*shared.cluster).await {
+            let message = format!("its finalizer cannot be removed: {error}");
+            cleanup.fail("the token Secret", Blocked { reason: Reason::SecretNotWritten, message });
+        }
+    }
+}
+
+/// The deployment, with credentials that it takes.
+async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Plane>, CleanupFailure> {
+    match reach(&name_of(plane), shared).await {
+        Ok(reached) => Ok(reached),
+        Err(Obstacle::Gone(waiting)) => Err(CleanupFailure { blocked: waiting, is_final: true }),
+        Err(Obstacle::NotNow(outcome)) => {
+            let message = outcome_message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let waiting = match outcome {
+                Outcome::Blocked(waiting) => waiting,
+                outcome => Blocked { reason: outcome.reason(), message },
+            };
+            Err(waiting.into())
+        }
+    }
+}
+
+/// Whether pods of the control plane may still answer, or answer again. `true` for one that runs elsewhere.
+async fn has_pods(plane: &CoderControlPlane, shared: &Shared) -> bool {
+    if plane.spec.external.is_some() {
+        return true;
+    }
+    let deployments =
+        Api::<Deployment>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
+    match deployments.get_opt(&plane.name_any()).await {
+        Ok(Some(found)) => {
+            let replicas = found.spec.and_then(|it| it.replicas);
+            found.metadata.deletion_timestamp.is_none() && replicas != Some(0)
+        }
+        Ok(None) => false,
+        Err(error) => {
+            tracing::warn!("cannot determine whether the Deployment has pods: {}", answer(&error));
+            true
+        }
+    }
+}
+
+/// Reports what is not taken back yet, and tries again later.
+async fn retry(
+    plane: &CoderControlPlane,
+    pending: &Remainder,
+    shared: &Shared,
+) -> Result<Action, kube::Error> {
+    let (about, Blocked { reason, message }) = (About::of(plane), &pending.failure.blocked);
+    if *reason == Reason::Unauthorized {
+        // What is declared may have other credentials by now.
+        shared.planes.drop_client(&name_of(plane));
+    }
+    let message = format!(
+        "{} is not deleted yet: {message}. The deletion is retried for {} minutes; set the annotation {} to \"true\" to give \
+         up at once and leave that behind",
+        pending.name,
+        DEADLINE.as_secs() / 60,
+        annotation::FORCE_FINALIZE
+    );
+    let ending = Ending { reason: *reason, message: &message, is_ready: false, is_trouble: true };
+    shared.passes.ended(&about, ending, Duration::ZERO);
+    stay(plane, &Blocked { reason: *reason, message }, shared).await
+}
+
+/// Says why a control plane that is being deleted is still there, and looks again later.
+async fn stay(plane: &CoderControlPlane, why: &Blocked, shared: &Shared) -> Result<Action, kube::Error> {
+    let next = status::unlooked(plane, Truth::False, why, Timestamp::now());
+    write_status(plane, next, shared).await?;
+    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
+}
+
+/// A list as far as a person reads it.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}

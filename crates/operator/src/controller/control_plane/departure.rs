@@ -1,0 +1,206 @@
+//! A control plane goes last: what belongs to it and is being deleted too still needs its address and its credentials.
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use api::{AppState as _, CoderProvisioner, annotation, finalizer};
+use engine::{Kind, kinds};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::DeserializeGuard};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    controller::{provisioner::patience, record::has_finalizer},
+    planes::PlaneName,
+};
+
+/// How long a deletion may wait for somebody else.
+pub(in crate::controller) const DEADLINE: Duration = Duration::from_mins(15);
+/// However long others were waited for, a deployment that does not answer is asked again for this long.
+pub(in crate::controller) const LAST_TRIES: Duration = Duration::from_mins(4);
+/// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
+const SETTLES_WITHIN: Duration = Duration::from_secs(10);
+
+/// Something that needs the control plane for its own deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Dependent {
+    pub(super) name: String,
+    pub(super) is_leaving: bool,
+    /// How long its own deletion may take.
+    pub(super) patience: Duration,
+}
+
+/// Whether a control plane may go.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// It waits for these.
+    Wait(Vec<String>),
+    /// It goes, and these have not been taken away.
+    Go(Vec<String>),
+}
+
+/// Decides whether a control plane may go that has been leaving for a while.
+pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced: bool) -> Departure {
+    let named = |it: &Dependent| it.name.clone();
+    let leaving: Vec<String> = dependents.iter().filter(|it| it.is_leaving).map(named).collect();
+    let patience = dependents.iter().filter(|it| it.is_leaving).map(|it| it.patience).max();
+    if is_forced || leaving_for >= patience.unwrap_or(DEADLINE).max(DEADLINE) {
+        return Departure::Go(leaving);
+    }
+    if leaving_for < SETTLES_WITHIN && !dependents.is_empty() {
+        return Departure::Wait(dependents.iter().map(named).collect());
+    }
+    if leaving.is_empty() { Departure::Go(Vec::new()) } else { Departure::Wait(leaving) }
+}
+
+/// How long an object has been leaving, and whether somebody says that it should go at once.
+pub(in crate::controller) fn leaving(object: &impl kube::ResourceExt) -> (Duration, bool) {
+    let since = object.meta().deletion_timestamp.as_ref().map(|it| it.0);
+    let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
+    let is_forced = object.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
+    (age.unwrap_or_default(), is_forced)
+}
+
+/// Everything that belongs to a control plane and holds on to something in it, as the API server has it now.
+pub(super) async fn dependents(client: &Client, plane: &PlaneName) -> Result<Vec<Dependent>, kube::Error> {
+    let mut lists = Lists { client, plane: Arc::new(plane.clone()), found: Vec::new() };
+    kinds::visit(&mut lists);
+    lists.add(|it: &CoderProvisioner, plane| {
+        let keys = it.status.iter().flat_map(|it| it.key.control_planes());
+        let is_its = it.spec.control_plane_ref.name == plane || keys.into_iter().any(|it| it == plane);
+        (is_its && has_finalizer(it, finalizer::PROVISIONER)).then(|| patience(it))
+    });
+    Ok(futures::future::try_join_all(lists.found).await?.into_iter().flatten().collect())
+}
+
+/// Lists every kind that it is shown.
+struct Lists<'a> {
+    client: &'a Client,
+    plane: Arc<PlaneName>,
+    found: Vec<BoxFuture<'static, Result<Vec<Dependent>, kube::Error>>>,
+}
+
+impl kinds::Visitor for Lists<'_> {
+    fn visit<K: Kind>(&mut self) {
+        self.add(|it: &K::Manifest, plane| {
+            (it.control_plane() == plane && has_finalizer(it, finalizer::FINALIZER)).then_some(DEADLINE)
+        });
+    }
+}
+
+impl Lists<'_> {
+    /// Lists a kind, as far as it holds on to something in the control plane of that name, and how long it may do so.
+    fn add<K>(&mut self, holds: impl Fn(&K, &str) -> Option<Duration> + Send + 'static)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let objects = Api::<DeserializeGuard<K>>::namespaced(self.client.clone(), &self.plane.0);
+        let plane = Arc::clone(&self.plane);
+        self.found.push(Box::pin(async move {
+            let found = match objects.list(&ListParams::default()).await {
+                Ok(found) => found.items,
+                // The cluster does not know the kind, so there is none of it.
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let dependent = |it: DeserializeGuard<K>| {
+                let patience = match &it.0 {
+                    Ok(object) => holds(object, &plane.1)?,
+                    // Nobody can say to which control plane it belongs: it is waited for as if it were this one.
+                    Err(_) => (!it.finalizers().is_empty()).then_some(DEADLINE)?,
+                };
+                Some(Dependent {
+                    patience,
+                    name: format!("{} {}", K::kind(&()), it.name_any()),
+                    is_leaving: it.meta().deletion_timestamp.is_some(),
+                })
+            };
+            Ok(found.into_iter().filter_map(dependent).collect())
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{
+        Router,
+        http::{StatusCode, Uri, header::CONTENT_TYPE},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+    const LATER: Duration = Duration::from_mins(1);
+
+    fn dependent(is_leaving: bool) -> Dependent {
+        Dependent { name: "CoderGroup alpha".to_owned(), is_leaving, patience: DEADLINE }
+    }
+
+    #[test]
+    fn it_waits_for_daemons_that_may_take_longer() {
+        let slow = Dependent { patience: DEADLINE * 2, ..dependent(true) };
+        assert_eq!(decide(std::slice::from_ref(&slow), DEADLINE, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[slow], DEADLINE * 2, false), Departure::Go(alpha()));
+    }
+
+    fn alpha() -> Vec<String> {
+        vec!["CoderGroup alpha".to_owned()]
+    }
+
+    /// A cluster that has one organization, does not know of groups, and has nothing else.
+    async fn cluster() -> Client {
+        let answer = |uri: Uri| async move {
+            let finalizers = [finalizer::FINALIZER];
+            let alpha = json!({"metadata": {"name": "alpha", "finalizers": finalizers},
+                "spec": {"controlPlaneRef": {"name": "main"}}});
+            let unknown = "the server could not find the requested resource";
+            let (status, body) = match uri.path().rsplit('/').next() {
+                Some("codergroups") => (
+                    StatusCode::NOT_FOUND,
+                    json!({"kind": "Status", "code": 404, "status": "Failure", "message": unknown}),
+                ),
+                Some("coderorganizations") => (StatusCode::OK, json!({"metadata": {}, "items": [alpha]})),
+                _ => (StatusCode::OK, json!({"metadata": {}, "items": []})),
+            };
+            (status, [(CONTENT_TYPE, "application/json")], body.to_string())
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        Client::try_from(kube::Config::new(url)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_the_cluster_does_not_know_holds_nobody_up() {
+        let name = ("platform".to_owned(), "main".to_owned());
+        let found = dependents(&cluster().await, &name).await.unwrap();
+        let (name, patience) = ("CoderOrganization alpha".to_owned(), DEADLINE);
+        let alpha = Dependent { name, is_leaving: false, patience };
+        assert_eq!(found, [alpha]);
+    }
+
+    #[test]
+    fn what_nothing_depends_on_goes_at_once() {
+        assert_eq!(decide(&[], Duration::ZERO, false), Departure::Go(vec![]));
+    }
+
+    #[test]
+    fn it_waits_for_what_is_being_deleted_too_until_the_deadline() {
+        assert_eq!(decide(&[dependent(true)], LATER, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[dependent(true)], DEADLINE, false), Departure::Go(alpha()));
+        assert_eq!(decide(&[dependent(true)], SOON, true), Departure::Go(alpha()));
+    }
+
+    #[test]
+    fn it_does_not_wait_for_what_stays_once_that_is_settled() {
+        assert_eq!(decide(&[dependent(false)], SOON, false), Departure::Wait(alpha()));
+        assert_eq!(decide(&[dependent(false)], LATER, false), Departure::Go(vec![]));
+    }
+}

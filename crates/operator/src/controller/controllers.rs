@@ -1,0 +1,120 @@
+//! The controllers as tasks: started together, watched while they should run, and ended without waiting for anything but the
+//! passes under way.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+
+use api::{CoderControlPlane, CoderProvisioner};
+use engine::{Kind, kinds};
+use futures::{Stream, StreamExt as _, future::BoxFuture};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Resource,
+    runtime::{controller, watcher},
+};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{Shared, control_plane, provisioner};
+use crate::{
+    cluster::{complaints::Complaints, owned, secret_cache},
+    controller::{app_state, reconcile::Passes},
+    telemetry::metrics::KindName,
+};
+
+/// How long passes under way may take to end; a pod has half a minute.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The controllers, and how to end them.
+pub(super) struct Controllers {
+    tasks: JoinSet<()>,
+    kinds: HashMap<Id, KindName>,
+    passes: Arc<Passes>,
+    stop: CancellationToken,
+}
+
+impl Controllers {
+    pub(super) fn start(shared: &Arc<Shared>) -> Self {
+        let planes = Box::pin(control_plane::run(Arc::clone(shared)));
+        let provisioners = Box::pin(provisioner::run(Arc::clone(shared)));
+        let controllers: Vec<(KindName, Controller)> =
+            vec![(CoderControlPlane::kind(&()), planes), (CoderProvisioner::kind(&()), provisioners)];
+        let mut start = Start { shared, controllers };
+        start.controllers.extend(owned::watches(&shared.owned, &shared.watching));
+        start.controllers.push((
+            Secret::kind(&()),
+            Box::pin(secret_cache::watch(Arc::clone(&shared.secrets), shared.watching.clone())),
+        ));
+        kinds::visit(&mut start);
+        Self::of(start.controllers, Arc::clone(&shared.passes), shared.stop.clone())
+    }
+
+    fn of(controllers: Vec<(KindName, Controller)>, passes: Arc<Passes>, stop: CancellationToken) -> Self {
+        let (mut tasks, mut kinds) = (JoinSet::new(), HashMap::new());
+        for (kind, controller) in controllers {
+            kinds.insert(tasks.spawn(controller).id(), kind);
+        }
+        Self { tasks, kinds, passes, stop }
+    }
+
+    /// Returns when one of them does not run any more, though nobody told it to end. Half an operator is worse than none:
+    /// it looks alive, and its objects are looked after by nobody.
+    pub(super) async fn failed(&mut self) -> anyhow::Error {
+        match self.tasks.join_next_with_id().await {
+            Some(ended) => {
+                let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
+                let kind = self.kinds.get(&id).map_or("a kind", |it| it);
+                let how = if ended.is_ok() { "ended by itself" } else { "panicked" };
+                anyhow::anyhow!("the controller of {kind} {how}; all of it must start again")
+            }
+            None => anyhow::anyhow!("there are no controllers"),
+        }
+    }
+
+    /// Lets passes under way come to their end, and starts no more. Nothing else is waited for: a controller that is still
+    /// reading its first list does not hear that it should stop. What has not ended in time is cut off.
+    pub(super) async fn end(mut self) {
+        self.stop.cancel();
+        if tokio::time::timeout(ENDS_WITHIN, self.passes.all_ended()).await.is_err() {
+            tracing::warn!(
+                passes = self.passes.count(),
+                "passes were cut off: they took longer than {ENDS_WITHIN:?}"
+            );
+        }
+        self.tasks.shutdown().await;
+    }
+}
+
+type Controller = BoxFuture<'static, ()>;
+
+/// Makes a controller for every kind that it is shown.
+struct Start<'a> {
+    shared: &'a Arc<Shared>,
+    controllers: Vec<(KindName, Controller)>,
+}
+
+impl kinds::Visitor for Start<'_> {
+    fn visit<K: Kind>(&mut self) {
+        let controller = Box::pin(app_state::run::<K>(Arc::clone(self.shared)));
+        self.controllers.push((K::Manifest::kind(&()), controller));
+    }
+}
+
+/// Drives a controller to its end. What comes out of it are the watch's errors, from which it recovers by itself; passes have
+/// told of their own.
+pub(super) async fn drive<K, T>(
+    shared: &Shared,
+    controller: impl Stream<Item = Result<T, controller::Error<Infallible, watcher::Error>>> + Send,
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let mut complaints = Complaints::default();
+    let mut controller = std::pin::pin!(controller);
+    while let Some(pass) = controller.next().await {
+        if let Err(controller::Error::QueueError(error)) = pass {
+            complaints.report(&K::kind(&()), &error, &shared.metrics);
+        }
+    }
+}

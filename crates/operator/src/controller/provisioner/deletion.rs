@@ -1,0 +1,471 @@
+//! Lets a provisioner go: the daemons first, so that they finish what they do, then every key that is ours.
+//!
+//! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
+//! long as that is there.
+
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
+
+use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
+use engine::{
+    Blocked, Cluster as _, Freshness, Trouble,
+    kinds::provisioner::{
+        holder,
+        keys::{pods, recorded},
+        names,
+        reconcile::write_status,
+        secret,
+        status::{self, Findings},
+    },
+    objects::{Key, Live},
+    ports::{ClusterError, List, Only, Reading},
+    secrets::{
+        Around, Coderd as _, Held, HeldKeys, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
+        Retiring, Revoked, Surroundings as _, Why, drive::is_anothers, keys_to_revoke,
+    },
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt as _, core::SelectorExt as _, runtime::controller::Action};
+use tokio::time::Instant;
+
+use super::{
+    Context, access,
+    elsewhere::{revoke_at, revoke_elsewhere},
+    plane_of,
+};
+use crate::{
+    cluster::port::error_of,
+    controller::{
+        Shared,
+        about::About,
+        control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
+        letting_go::{is_terminating, plane},
+        reconcile::Ending as PassEnding,
+        record::{is_held, leave_behind, release},
+    },
+    planes::Plane,
+};
+
+/// How soon pods that are on their way out are looked at again.
+const SOON: Duration = Duration::from_secs(2);
+/// Beyond their grace period pods are not waited for.
+const BEYOND_GRACE: Duration = Duration::from_mins(1);
+
+pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
+    let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
+    if !is_held(provisioner, finalizer::PROVISIONER, shared) {
+        shared.passes.forget(&about);
+        return Ok(Action::await_change());
+    }
+    if provisioner.spec.changes.policy().mode() == Mode::Observe {
+        return leave_all(provisioner, shared).await;
+    }
+    let (age, is_forced) = leaving(provisioner);
+    let is_urgent = async || is_forced || is_terminating(&about.namespace, shared).await;
+    let Daemons { pods, refusals, since } = delete_daemons(provisioner, shared).await;
+    let grace = longest_grace(provisioner, &pods);
+    let patience = Patience::of(grace);
+    if let Some(refusal) = refusals.first()
+        && age < patience.cluster
+        && !is_urgent().await
+    {
+        let waiting = refusal.waiting(patience.cluster);
+        let ending = PassEnding {
+            reason: waiting.reason,
+            message: &waiting.message,
+            is_ready: false,
+            is_trouble: true,
+        };
+        shared.passes.ended(&about, ending, started.elapsed());
+        say(provisioner, waiting, grace, context).await?;
+        return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+    }
+    if let Some(waiting) = waits_for(&pods)
+        && age < patience.pods
+        && !is_urgent().await
+    {
+        say(provisioner, waiting, grace, context).await?;
+        return Ok(Action::requeue(SOON));
+    }
+    let names = Names::new(provisioner.key_name(), &about.uid);
+    let holder = holder(provisioner);
+    let around = Around::new(shared.key_store(), &holder, None);
+    let keys = Keys { provisioner, names: &names, holder: &holder, around: &around, since };
+    let mut is_last = is_forced || age > patience.coderd;
+    let mut done = keys.revoke_all(is_last, context).await;
+    if done.is_err() && !is_last && is_urgent().await {
+        is_last = true;
+        done = keys.revoke_all(is_last, context).await;
+    }
+    if let Err((waiting, keys)) = done {
+        if !is_last {
+            let message = format!("{keys} not revoked yet: {}", waiting.message);
+            let ending =
+                PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
+            shared.passes.ended(&about, ending, started.elapsed());
+            say(provisioner, Blocked { message, ..waiting }, grace, context).await?;
+            return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+        }
+        let note = format!("{keys} left behind: {}", waiting.message);
+        leave_behind(provisioner, waiting.reason, &note, shared).await;
+    }
+    for Refusal { reason, left, .. } in &refusals {
+        leave_behind(provisioner, *reason, left, shared).await;
+    }
+    release(provisioner, finalizer::PROVISIONER, shared).await?;
+    // Control planes may be waiting for just this.
+    shared.planes.release(&plane_of(provisioner));
+    Ok(Action::await_change())
+}
+
+/// Lets a provisioner go that is only observed: its keys stay, and are named. Its objects go with their owner.
+async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Action, kube::Error> {
+    let holder = holder(provisioner);
+    let secrets = KeySecrets::new(shared.key_store(), &holder);
+    let mut records = vec![recorded(provisioner)];
+    records.extend(shared.keys.record(&holder));
+    // What cannot be read does not hold up what is known without it.
+    records.extend(secrets.read(&secret(provisioner)).await.ok().flatten().and_then(|it| it.record));
+    let names = Names::new(provisioner.key_name(), &holder.uid);
+    let keys = keys_to_revoke(&HeldKeys { names: &names, records: &records, listed: None });
+    let keys: BTreeSet<String> = keys.into_iter().map(|it| it.held.name).collect();
+    for key in keys {
+        let note = format!(
+            "provisioner key {key} is left behind: mode is Observe, which changes nothing in Coder: delete it there"
+        );
+        leave_behind(provisioner, Reason::Observed, &note, shared).await;
+    }
+    release(provisioner, finalizer::PROVISIONER, shared).await?;
+    shared.planes.release(&plane_of(provisioner));
+    Ok(Action::await_change())
+}
+
+/// How long the deletion of a provisioner may take.
+pub(in crate::controller) fn patience(provisioner: &CoderProvisioner) -> Duration {
+    Patience::of(longest_grace(provisioner, &[])).coderd + BEYOND_GRACE
+}
+
+/// How many seconds the pods have to end: what is declared, what those have that are there, and what those had that are gone.
+fn longest_grace(provisioner: &CoderProvisioner, pods: &[Pod]) -> i64 {
+    let of_pods = pods.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds);
+    let known = provisioner.status.as_ref().and_then(|it| it.termination_grace_period_seconds);
+    of_pods.chain(known).fold(provisioner.spec.termination_grace_period(), i64::max)
+}
+
+/// How long what is being deleted is waited for, from the beginning.
+struct Patience {
+    pods: Duration,
+    /// An API server that does not delete the daemons.
+    cluster: Duration,
+    coderd: Duration,
+}
+
+impl Patience {
+    fn of(grace: i64) -> Self {
+        let pods = Duration::from_secs(u64::try_from(grace).unwrap_or_default()) + BEYOND_GRACE;
+        let cluster = pods.max(DEADLINE.saturating_sub(LAST_TRIES));
+        Self { pods, cluster, coderd: cluster + LAST_TRIES }
+    }
+}
+
+/// Says why it is still there, and how much time the pods had: that is not known from anywhere else when they are gone.
+async fn say(
+    provisioner: &CoderProvisioner,
+    waiting: Blocked,
+    grace: i64,
+    context: &Context,
+) -> Result<(), kube::Error> {
+    let findings = Findings { stopped: Some(waiting), ..Findings::default() };
+    let mut before = provisioner.status.clone().unwrap_or_default();
+    before.termination_grace_period_seconds = Some(grace);
+    let next = status::status(provisioner, before, &findings, Timestamp::now());
+    let written =
+        write_status(provisioner, provisioner.status.as_ref(), next, &*context.shared.cluster).await;
+    written.map(drop).map_err(error_of)
+}
+
+/// What is left of the daemons of a provisioner that is being deleted.
+struct Daemons {
+    pods: Vec<Pod>,
+    refusals: Vec<Refusal>,
+    /// Keys are compared with lists that began after this.
+    since: Instant,
+}
+
+/// A request that the API server refused or did not answer.
+struct Refusal {
+    reason: Reason,
+    /// What failed, with the API server's words.
+    failed: String,
+    /// What is left behind once the deadline has passed.
+    left: String,
+}
+
+impl Refusal {
+    fn new(object: &str, failed: &str, is_there: bool, error: &ClusterError) -> Self {
+        let is_refused = matches!(error.code(), Some(400 | 403 | 405 | 422));
+        let reason = if is_refused { Reason::NotApplied } else { Reason::Deleting };
+        let is = if is_there { "is" } else { "may be" };
+        let failed = format!("{object} cannot be {failed}: {error}");
+        Self { reason, left: format!("{object} {is} left behind: {failed}"), failed }
+    }
+
+    /// Why the deletion waits, and what to do.
+    fn waiting(&self, patience: Duration) -> Blocked {
+        let message = format!(
+            "{}. The key is not revoked while daemons may use it. Correct the cause; the deletion is retried for {} minutes. \
+             Set the annotation {} to \"true\" to revoke the key at once and leave the daemons",
+            self.failed,
+            patience.as_secs() / 60,
+            annotation::FORCE_FINALIZE
+        );
+        Blocked { reason: self.reason, message }
+    }
+}
+
+/// Deletes the Deployments. Returns the pods that are still there, and what the API server did not do.
+async fn delete_daemons(provisioner: &CoderProvisioner, shared: &Shared) -> Daemons {
+    let (namespace, cluster) = (provisioner.namespace().unwrap_or_default(), &*shared.cluster);
+    let names = [Some(names::workload(provisioner)), names::former_workload(provisioner)];
+    let keys = names.into_iter().flatten().map(|it| Key::new("apps/v1", "Deployment", &namespace, &it));
+    let keys: Vec<Key> = keys.collect();
+    let labels = names::wide_selector(provisioner);
+    let list = List { api_version: "apps/v1", kind: "Deployment", namespace: Some(&namespace), labels };
+    let mut refusals = Vec::new();
+    let listed = cluster.list(&list, Reading::Known).await;
+    let is_listed = listed.is_ok();
+    let listed = listed.unwrap_or_default().into_iter();
+    let seen: Vec<Live> = listed.filter(|it| keys.contains(&it.key)).collect();
+    for deployment in &seen {
+        refusals.extend(delete_deployment(deployment, provisioner, shared).await.err());
+    }
+    let (since, left) = remaining_pods(provisioner, shared).await;
+    let pods = left.unwrap_or_else(|error| {
+        refusals.push(Refusal::new("the daemons' pods", "listed", false, &error));
+        Vec::new()
+    });
+    // A Deployment that has lost its labels is in no list.
+    let has_pods = pods.iter().any(|it| it.metadata.deletion_timestamp.is_none());
+    if !is_listed || seen.is_empty() && has_pods {
+        for key in &keys {
+            let done = match cluster.get(key, Reading::Now).await {
+                Ok(Some(deployment)) => delete_deployment(&deployment, provisioner, shared).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(Refusal::new(&named(key), "read", false, &error)),
+            };
+            refusals.extend(done.err());
+        }
+    }
+    Daemons { pods, refusals, since }
+}
+
+/// The pods that are still there, and the instant after which a list of keys has to begin so that keys are revoked for the lack of
+/// pods. The watch may be behind: an empty list is read from the API server, once for all deletions of a round.
+async fn remaining_pods(
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> (Instant, Result<Vec<Pod>, ClusterError>) {
+    match pods(provisioner, Reading::Known, &*shared.cluster).await {
+        Ok(known) if known.is_empty() => {}
+        known => return (Instant::now(), known),
+    }
+    let round = shared.rounds.join().await;
+    let namespace = provisioner.namespace().unwrap_or_default();
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    let list = async || cluster.find::<Pod>(&namespace, &names::all_selector(), Reading::Now).await;
+    let listed = shared.rounds.pods(round, &namespace, list).await;
+    let selector = names::wide_selector(provisioner);
+    let is_its = |it: &&Pod| it.metadata.labels.as_ref().is_some_and(|it| selector.matches(it));
+    (round.began(), listed.map(|it| it.iter().filter(is_its).cloned().collect()))
+}
+
+/// Deletes a Deployment that was read, if the provisioner owns it.
+async fn delete_deployment(
+    deployment: &Live,
+    provisioner: &CoderProvisioner,
+    shared: &Shared,
+) -> Result<(), Refusal> {
+    let metadata = deployment.metadata();
+    let owners = metadata.owner_references.iter().flatten();
+    let is_ours = owners.map(|it| &it.uid).any(|it| Some(it) == provisioner.metadata.uid.as_ref());
+    if !is_ours || metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let only = Only { uid: metadata.uid.as_deref().unwrap_or_default(), version: None };
+    match shared.cluster.delete(&deployment.key, only).await {
+        // Another object of that name has come since.
+        Err(error) if error.is_conflict() => Ok(()),
+        done => done.map_err(|error| Refusal::new(&named(&deployment.key), "deleted", true, &error)),
+    }
+}
+
+/// An object as messages name it.
+fn named(key: &Key) -> String {
+    format!("{} {}", key.kind, key.name)
+}
+
+fn waits_for(pods: &[Pod]) -> Option<Blocked> {
+    let first = pods.first()?;
+    let message = format!(
+        "the daemons finish what they do before their key is revoked: {} of them, such as {}",
+        pods.len(),
+        first.name_any()
+    );
+    Some(Blocked { reason: Reason::Deleting, message })
+}
+
+/// The keys of a provisioner that is being deleted.
+struct Keys<'a> {
+    provisioner: &'a CoderProvisioner,
+    names: &'a Names,
+    holder: &'a Holder,
+    around: &'a Around<'a>,
+    /// Keys are compared with lists that began after this.
+    since: Instant,
+}
+
+impl Keys<'_> {
+    /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot
+    /// be read does not hold up what is known without it.
+    async fn revoke_all(&self, is_last: bool, context: &Context) -> Result<(), (Blocked, String)> {
+        let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
+        let mirror = recorded(self.provisioner);
+        let mut records = match self.stored(&mirror, context).await {
+            Err(trouble) if !is_last => return Err(unreadable(trouble)),
+            read => read.unwrap_or_default(),
+        };
+        records.extend(context.shared.keys.record(self.holder));
+        records.push(mirror);
+        records.sort_by_key(|it| Reverse(it.rank()));
+        let current = records.iter().find_map(|it| it.current.as_ref());
+        let listed = match current {
+            Some(held) => self.listed(held, context).await,
+            None => Ok(Vec::new()),
+        };
+        let listed = match listed {
+            Err(trouble) if !is_last => return Err(unreadable(trouble)),
+            read => read.unwrap_or_default(),
+        };
+        let place = current.map(|it| it.place.clone()).unwrap_or_default();
+        let listed = Some((listed.as_slice(), &place));
+        let (mut left, mut why) = (Vec::new(), None);
+        for retiring in &keys_to_revoke(&HeldKeys { names: self.names, records: &records, listed }) {
+            match self.revoke_one(retiring, context).await {
+                Ok(Revoked::OutOfReach) => self.around.leave(&retiring.held).await,
+                Ok(how) => self.around.revoked(&retiring.held, how, &Why::Deleted).await,
+                Err(trouble) => {
+                    left.push(retiring.held.name.clone());
+                    why = Some(trouble.into_blocked());
+                }
+            }
+        }
+        match why {
+            None => Ok(()),
+            Some(waiting) => {
+                let are = if left.len() == 1 { "is" } else { "are" };
+                Err((waiting, format!("provisioner key {} {are}", left.join(", "))))
+            }
+        }
+    }
+
+    /// What Secrets say of our keys: the declared one, and the one that the value was written into last. One that has not
+    /// changed since it was last read is not read again.
+    async fn stored(&self, mirror: &Record, context: &Context) -> Result<Vec<Record>, Trouble> {
+        let secrets = KeySecrets::new(context.shared.key_store(), self.holder);
+        let mut places = vec![secret(self.provisioner)];
+        places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
+        let mut found = Vec::new();
+        for place in &places {
+            let read = match secrets.last_read(place).await {
+                Some(known) => Some(known),
+                None => secrets.read(place).await?,
+            };
+            found.extend(read.and_then(|it| it.record));
+        }
+        found.retain(|it: &Record| it.holder.is_empty() || it.holder == self.names.uid);
+        Ok(found)
+    }
+
+    /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
+    async fn listed(&self, held: &Held, context: &Context) -> Result<Vec<LiveKey>, Trouble> {
+        let Some(organization) = held.organization_id else { return Ok(Vec::new()) };
+        let namespace = self.provisioner.namespace().unwrap_or_default();
+        let name = (namespace, held.place.control_plane.clone());
+        let plane = match own(self.provisioner, held, context).await {
+            Some(plane) => Some(plane),
+            None => plane(&name, &context.shared).await.ok(),
+        };
+        let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
+        else {
+            return Ok(Vec::new());
+        };
+        let coder = plane.coder(Freshness::BegunAfter(self.since));
+        Ok(coder.list(organization, false, Timestamp::now()).await?.keys)
+    }
+
+    async fn revoke_one(&self, retiring: &Retiring, context: &Context) -> Result<Revoked, Trouble> {
+        let held = &retiring.held;
+        if is_anothers(self.around, retiring, self.names.is_ours(&held.name)).await? {
+            return Ok(Revoked::NotOurs);
+        }
+        let own = own(self.provisioner, held, context).await;
+        let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
+        let Some(plane) = own.filter(is_its) else {
+            let namespace = self.provisioner.namespace().unwrap_or_default();
+            return revoke_elsewhere(retiring, &namespace, self.names, Some(self.since), &context.shared)
+                .await;
+        };
+        revoke_at(&plane, retiring, self.names, Some(self.since)).await
+    }
+}
+
+/// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
+async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> Option<Arc<Plane>> {
+    let is_there = held.place.control_plane == provisioner.spec.control_plane_ref.name;
+    provisioner.spec.bootstrap.as_ref().filter(|_| is_there)?;
+    let declared = access::control_plane(provisioner, &context.shared).await.ok()?;
+    let now = access::access(provisioner, &declared, context).await;
+    match now {
+        Ok(plane) => Some(plane),
+        Err(_) => access::remembered(provisioner, &declared, context).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn provisioner(declared: i64, status: &Value) -> CoderProvisioner {
+        let spec = json!({"controlPlaneRef": {"name": "main"}, "terminationGracePeriodSeconds": declared});
+        let object = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": "alpha"}, "spec": spec, "status": status});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn pods_are_waited_for_as_long_as_they_were_given_whatever_is_declared_by_now() {
+        let pod = |grace: i64| -> Pod {
+            let spec = json!({"containers": [], "terminationGracePeriodSeconds": grace});
+            serde_json::from_value(json!({"metadata": {"name": "pod"}, "spec": spec})).unwrap()
+        };
+        let none = json!({});
+        assert_eq!(longest_grace(&provisioner(5, &none), &[pod(30), pod(3600), pod(60)]), 3600);
+        assert_eq!(longest_grace(&provisioner(600, &none), &[pod(5)]), 600);
+        // They are gone, and coderd does not answer.
+        let known = json!({"terminationGracePeriodSeconds": 3600});
+        assert_eq!(longest_grace(&provisioner(5, &known), &[]), 3600);
+        let hour = Duration::from_hours(1);
+        assert_eq!(Patience::of(3600).pods, hour + BEYOND_GRACE);
+        assert_eq!(Patience::of(3600).cluster, hour + BEYOND_GRACE);
+        assert_eq!(Patience::of(3600).coderd, hour + BEYOND_GRACE + LAST_TRIES);
+        assert_eq!(Patience::of(5).coderd, DEADLINE);
+        assert_eq!(
+            Patience::of(5).cluster,
+            DEADLINE.saturating_sub(LAST_TRIES),
+            "time is left to revoke the key"
+        );
+        assert!(patience(&provisioner(5, &known)) > Patience::of(3600).coderd);
+    }
+}
