@@ -23,7 +23,7 @@ pub use claims::{Claims, NotALicense};
 pub use declared::{Declared, Jwt};
 pub use keep::{delete, keep, left_by_observe, owed};
 pub use outcome::{Licensing, Unread};
-pub use plan::{LicenseEffect, Observed, plan, plan_end};
+pub use plan::{LicenseEffect, Observed, plan, plan_cleanup};
 pub use record::{LicenseRecord, Refused, ReportedThreshold, Uploaded};
 pub use subject::{Licenses, declared};
 pub use term::{Announcement, LicenseView, Phase, THRESHOLDS, crossed, day};

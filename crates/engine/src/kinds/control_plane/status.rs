@@ -40,8 +40,8 @@ const WITHOUT_DATABASE: [Reason; 2] = [Reason::DatabaseRemovalRefused, Reason::N
 pub struct PlaneFindings<'a> {
     /// Who answered and took our credentials, or why nobody did.
     pub access: Result<&'a BuildInfo, &'a Blocked>,
-    /// How long the token lives that we were given; nothing where it is one of our own.
-    pub given: Option<&'a SuppliedToken>,
+    /// A supplied token. `None` where the token is one of our own.
+    pub supplied_token: Option<&'a SuppliedToken>,
     /// The Secret into which the operator writes its own token; `None` where the token is a supplied one.
     pub token_secret: Option<&'a str>,
     /// The account that we made for ourselves, where it is us who run it.
@@ -59,7 +59,7 @@ pub struct PlaneFindings<'a> {
     pub now: Timestamp,
 }
 
-/// A token that we were given.
+/// How long a supplied token lives.
 #[derive(Debug)]
 pub struct SuppliedToken {
     pub lifetime: Lifetime,
@@ -130,7 +130,7 @@ impl PlaneFindings<'_> {
 pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderControlPlaneStatus {
     let PlaneFindings {
         access,
-        given,
+        supplied_token,
         token_secret,
         account,
         workload,
@@ -154,7 +154,7 @@ pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderC
             .or_else(|| before.deployment_id.clone()),
         operator_access_ready: Some(access.is_ok()),
         credential: match access {
-            Ok(_) => given.and_then(|it| it.credential.clone()),
+            Ok(_) => supplied_token.and_then(|it| it.credential.clone()),
             Err(_) => before.credential.clone(),
         },
         operator_token_secret_ref: match access {
@@ -267,7 +267,8 @@ fn conditions(
     let made = made.with(READY, is_ready.into(), reason, &message);
     let made = match findings.access {
         Ok(_) => {
-            let lifetime = findings.given.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
+            let lifetime =
+                findings.supplied_token.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
             made.with(OPERATOR_ACCESS, Truth::True, Reason::UpToDate, &format!("{WORKS}{lifetime}"))
         }
         Err(waiting) => {

@@ -8,10 +8,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    AccessOutcome, Entrance, Granted, Ladder, TokenNames,
+    AccessOutcome, Granted, Ladder, SuppliedAccount, TokenNames,
     admin_job::AdminJob,
-    means::Means,
     memory::{OwnToken, Pause, TokenMemory},
+    supplied_credentials::SuppliedCredentials,
 };
 use crate::{
     coder::endpoint::Origin,
@@ -85,8 +85,8 @@ pub async fn account_token(
         return acquisition.still_good(kept.as_ref(), why);
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
-    let entrance = Entrance { client, deployment, account, names: &names, now };
-    match entrance.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
+    let supplied = SuppliedAccount { client, deployment, account, names: &names, now };
+    match supplied.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
         Ok(granted) => {
             let minted = OwnToken { from, token: granted.token.clone(), renewed_at: granted.next };
             context.tokens.set_minted(&acquisition.name, Some(minted));
@@ -130,7 +130,7 @@ pub async fn own_token(
             "mode is Observe: the operator creates no account for itself in the deployment".to_owned();
         return Err(Blocked { reason: Reason::Observed, message });
     }
-    let means = Means::of(plane, cluster).await?;
+    let supplied = SuppliedCredentials::of(plane, cluster).await?;
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
         secret.adopt(&record).await?;
@@ -144,8 +144,8 @@ pub async fn own_token(
         client,
         deployment,
         control_plane_uid: &uid,
-        first_user: &means.first_user,
-        admin: &means.admin,
+        first_user: &supplied.first_user,
+        admin: &supplied.admin,
         job: job.standing(),
         // A manifest of coder-k8s names no first user and becomes ready all the same. Who wants a person to be the first
         // one names it.
@@ -228,7 +228,7 @@ impl<'a> Acquisition<'a> {
         Acquired { token: granted.token, warning: cleared.err() }
     }
 
-    /// Ends the access to a control plane that is to have none any more, and returns what a condition says of it.
+    /// Cleans up the access to a control plane that is to have none any more, and returns what the condition reports.
     async fn give_up(
         &self,
         ladder: &Ladder<'_>,
@@ -236,7 +236,7 @@ impl<'a> Acquisition<'a> {
         job: &AdminJob<'_>,
         secret: TokenSecret<'_>,
     ) -> Result<Blocked, Blocked> {
-        for item in ladder.end(kept, record).await.map_err(Trouble::into_blocked)?.items {
+        for item in ladder.clean_up(kept, record).await.map_err(Trouble::into_blocked)?.items {
             self.cluster().left_behind(&self.plane.object_ref(&()), Reason::AccessDisabled, &item).await;
         }
         job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;

@@ -1,4 +1,4 @@
-//! The ways to an account of our own, from the gentlest to the last: which one is next, given what is known.
+//! The ways to an account of our own, from the gentlest to the last: which one is next, as far as is known.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
 /// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
 const NAME_IS_TAKEN: &str = "duplicate key";
 
-/// Rights that somebody else lends us, to be used once.
+/// Whose rights a borrowed admin session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BorrowedRights {
     /// A token in our Secret that belongs to another account: coder-k8s', or one that a person put there.
@@ -206,7 +206,7 @@ fn wait(reason: Reason, message: String) -> Rung {
     Rung::Wait(Blocked { reason, message })
 }
 
-/// What to do, and what became of what was given.
+/// What to do, and why the supplied credentials do not do.
 fn no_credentials(observed: &Observed) -> String {
     let mut message = "give us a way in with operatorAccess.adminCredentialsSecretRef".to_owned();
     let sources = [

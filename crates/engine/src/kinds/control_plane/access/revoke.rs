@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::SecretString;
 
-use super::{Desk, TokenNames, TokenStep, account::with, tokens};
+use super::{AccountTokens, TokenNames, TokenStep, supplied_account::with, tokens};
 use crate::{
     kinds::control_plane::{
         cleanup::{Cleanup, CleanupFailure},
@@ -70,13 +70,13 @@ async fn revoke(
         Err(error) if error.class() == Class::SignedOut => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let desk = Desk { client, user };
-    let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), desk.tokens().await?);
+    let account_tokens = AccountTokens { client, user };
+    let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), account_tokens.list().await?);
     let situation =
         tokens::TokenSituation { names: &names, record, held: id_of(token), listed: &listed, now };
-    for step in tokens::plan_end(&situation) {
+    for step in tokens::plan_revocation(&situation) {
         if let TokenStep::Revoke { id, name: _ } = step {
-            desk.revoke(&id).await?;
+            account_tokens.revoke(&id).await?;
         }
     }
     Ok(())

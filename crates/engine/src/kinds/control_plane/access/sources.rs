@@ -31,7 +31,7 @@ pub struct FirstUser {
     pub password: SecretString,
 }
 
-/// Rights that we are borrowed.
+/// Credentials of an owner, for a borrowed admin session.
 #[derive(Debug, Clone)]
 pub enum AdminCredentials {
     Password(Account),
@@ -53,7 +53,7 @@ pub enum Job {
     Done(Account),
 }
 
-/// What a pass starts from.
+/// The ways to an account of our own, with everything that they need.
 #[derive(Debug)]
 pub struct Ladder<'a> {
     /// A client of the deployment without a token.

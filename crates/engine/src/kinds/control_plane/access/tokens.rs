@@ -119,8 +119,8 @@ pub fn plan(situation: &TokenSituation<'_>) -> TokenPlan {
     }
 }
 
-/// Decides how access is given up: every token that is ours goes, the one in use last.
-pub fn plan_end(situation: &TokenSituation<'_>) -> Vec<TokenStep> {
+/// Decides how all tokens are revoked: every token that is ours, the one in use last.
+pub fn plan_revocation(situation: &TokenSituation<'_>) -> Vec<TokenStep> {
     let TokenSituation { names, record: _, held, listed, now: _ } = *situation;
     let is_held = |it: &&Token| Some(it.id.as_str()) == held;
     let is_ours = |it: &&Token| names.number(&it.token_name).is_some();

@@ -11,7 +11,7 @@ use super::{
     Uploaded,
     applied::applied,
     apply::{apply, intend},
-    plan::{plan, plan_end},
+    plan::{plan, plan_cleanup},
     subject::declared,
     verdict::verdict,
 };
@@ -118,7 +118,7 @@ pub async fn delete(
     };
     let mut record = record.settled(deployment, &[], &live, true);
     let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
-    for step in plan_end(&observed, true).steps {
+    for step in plan_cleanup(&observed, true).steps {
         if let Err(trouble) = apply(&step.effect, &[], client, &mut record).await
             && let LicenseEffect::Delete { id, .. } = &step.effect
         {

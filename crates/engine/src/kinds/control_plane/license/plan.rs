@@ -69,7 +69,7 @@ fn is_to_blame(live: &License, declared: &[Declared], errors: &[String]) -> bool
 }
 
 /// Decides what goes with the manifest: with the policy Delete everything that we uploaded, otherwise nothing.
-pub fn plan_end(observed: &Observed<'_>, deletes: bool) -> Plan<LicenseEffect> {
+pub fn plan_cleanup(observed: &Observed<'_>, deletes: bool) -> Plan<LicenseEffect> {
     let reason = "the manifest is deleted, and licenseDeletionPolicy is Delete";
     let held = held(observed).filter(|_| deletes);
     Plan { steps: held.map(|(entry, live)| delete(entry, live, reason)).collect() }

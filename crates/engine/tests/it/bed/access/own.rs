@@ -104,7 +104,7 @@ impl Stage {
 
     async fn end(&self) -> Left {
         let ladder = self.ladder(Timestamp::now()).await;
-        ladder.end(self.secret.token().as_ref(), &self.secret.record()).await.unwrap()
+        ladder.clean_up(self.secret.token().as_ref(), &self.secret.record()).await.unwrap()
     }
 
     /// Why the token of coder-k8s is not taken; nothing when it is.

@@ -1,4 +1,4 @@
-//! Climbs the ladder: asks coderd what has to be known, and does what was decided, all but the Job.
+//! One attempt to acquire a token: reads what the decision needs, and carries out what was decided, all but the Job.
 
 use api::Reason;
 use client::{
@@ -10,15 +10,15 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    account::{Granted, with},
+    account_tokens::AccountTokens,
     borrowed::{BorrowedSession, OWNER, refused},
-    cleanup::take_away,
-    desk::Desk,
+    cleanup::delete_all,
     ladder::{
         self, AccountState, AdminJob, BorrowedRights, LEGACY_ACCOUNT, Observed, Rung, Standing, TokenHeld,
         recognise,
     },
     sources::{FirstUser, FromSecret, Job, Ladder},
+    supplied_account::{Granted, with},
     tokens::{self, TokenSituation},
 };
 use crate::{
@@ -67,7 +67,7 @@ impl Ladder<'_> {
         let mut attempt = Attempt { ladder: self, record, secret, current, borrowed: Vec::new() };
         let outcome = attempt.acquire().await;
         for borrowed in attempt.borrowed {
-            borrowed.give_back().await;
+            borrowed.close().await;
         }
         outcome
     }
@@ -141,7 +141,7 @@ impl Attempt<'_> {
             match with(client, token)?.current_user().await {
                 Ok(found) => {
                     let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
-                        // Who holds a token of it has made it, or been given it by whoever has.
+                        // The holder of a token of that account has made it, or has the token from whoever has.
                         || self.record.account.is_none() && found.username == self.ladder.username(self.record);
                     held = if is_ours { TokenHeld::Ours } else { TokenHeld::Others };
                     held_token = if is_ours { Standing::NotDeclared } else { Standing::Available };
@@ -171,7 +171,7 @@ impl Attempt<'_> {
             return Err(waiting(api::Reason::Progressing, "there is no token yet").into());
         };
         let client = self.ladder.client;
-        let desk = Desk { client: with(client, current)?, user: user.id };
+        let account_tokens = AccountTokens { client: with(client, current)?, user: user.id };
         if self.record.account.is_none() {
             // The record was lost. Whoever holds a token of the account of our name is the one who made it.
             let username = user.username.clone();
@@ -179,8 +179,8 @@ impl Attempt<'_> {
             (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
             self.secret.store(self.record, None).await?;
         }
-        let stays = self.take_away_former(&desk).await?;
-        let mut granted = self.grant(&desk, id_of(current), user).await?;
+        let stays = self.delete_former(&account_tokens).await?;
+        let mut granted = self.grant(&account_tokens, id_of(current), user).await?;
         if !stays.is_empty() {
             granted.next = granted.next.min(self.ladder.now.checked_add(AGAIN).unwrap_or(Timestamp::MAX));
             granted.stays = stays;
@@ -188,12 +188,17 @@ impl Attempt<'_> {
         Ok(AccessOutcome::Granted(granted))
     }
 
-    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Granted, Trouble> {
+    async fn grant(
+        &mut self,
+        account_tokens: &AccountTokens,
+        held: Option<&str>,
+        user: User,
+    ) -> Result<Granted, Trouble> {
         let Ladder { client, now, .. } = *self.ladder;
-        let (names, listed) = (self.ladder.names(), desk.tokens().await?);
+        let (names, listed) = (self.ladder.names(), account_tokens.list().await?);
         let situation = TokenSituation { names: &names, record: self.record, held, listed: &listed, now };
         let plan = tokens::plan(&situation);
-        let minted = desk.carry_out(&plan, self.record, self.secret, now).await?;
+        let minted = account_tokens.carry_out(&plan, self.record, self.secret, now).await?;
         let (token, user) = match (minted, self.current) {
             (Some(token), _) => {
                 let user = with(client, &token)?.current_user().await?;
@@ -206,8 +211,8 @@ impl Attempt<'_> {
     }
 
     /// Gives what cannot go, as an account that owns workspaces. Whatever the reason, our own token does not wait for it.
-    async fn take_away_former(&mut self, desk: &Desk) -> Result<Vec<String>, Trouble> {
-        let (former, words): (Vec<_>, Vec<_>) = take_away(&self.record.former, &desk.client)
+    async fn delete_former(&mut self, account_tokens: &AccountTokens) -> Result<Vec<String>, Trouble> {
+        let (former, words): (Vec<_>, Vec<_>) = delete_all(&self.record.former, &account_tokens.client)
             .await
             .into_iter()
             .map(|it| (it.what.clone(), it.words()))
@@ -301,12 +306,12 @@ impl Attempt<'_> {
     /// Mints a token for our account with borrowed rights.
     async fn mint_for(&mut self, id: Uuid) -> Result<AccessOutcome, Trouble> {
         let client = self.borrowed()?;
-        let desk = Desk { client: client.clone(), user: id };
-        let lender = client.current_user().await?;
+        let account_tokens = AccountTokens { client: client.clone(), user: id };
+        let owner = client.current_user().await?;
         if let Some(account) = &mut self.record.account {
             account.id = Some(id);
         }
-        self.grant(&desk, None, lender).await.map(AccessOutcome::Granted)
+        self.grant(&account_tokens, None, owner).await.map(AccessOutcome::Granted)
     }
 
     /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
@@ -337,12 +342,12 @@ impl Attempt<'_> {
         let client = borrowed.client.clone();
         self.borrowed.push(borrowed);
         let user = client.current_user().await?;
-        let desk = Desk { client, user: user.id };
+        let account_tokens = AccountTokens { client, user: user.id };
         let former = self.record.account.as_ref().and_then(|it| it.id).filter(|it| *it != user.id);
         self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
-        self.grant(&desk, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
+        self.grant(&account_tokens, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
     }
 }
 

@@ -13,22 +13,22 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct SuppliedCredentials {
     pub(super) first_user: FromSecret<FirstUser>,
     pub(super) admin: FromSecret<AdminCredentials>,
 }
 
-impl Means {
+impl SuppliedCredentials {
     /// Reads the Secrets that the manifest names.
     pub(super) async fn of(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Self, Blocked> {
         let access = plane.spec.operator_access.as_ref();
         let first_user = match access.and_then(|it| it.first_user_secret_ref.as_ref()) {
             None => FromSecret::NotDeclared,
-            Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), first_user),
+            Some(it) => from_secret(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), first_user),
         };
         let admin = match access.and_then(|it| it.admin_credentials_secret_ref.as_ref()) {
             None => FromSecret::NotDeclared,
-            Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), admin),
+            Some(it) => from_secret(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), admin),
         };
         Ok(Self { first_user, admin })
     }
@@ -43,7 +43,7 @@ async fn secret(
     InCluster(cluster).secret(&namespace, name).await.map_err(|it| it.of_secret(name))
 }
 
-fn given<T>(
+fn from_secret<T>(
     name: &str,
     values: Option<&Values>,
     read: fn(&Values) -> Result<T, &'static str>,
