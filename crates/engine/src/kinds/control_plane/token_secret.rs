@@ -200,7 +200,7 @@ async fn find(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Option
     })?;
     if found.as_ref().is_some_and(|it| !is_owned(&it.metadata, plane)) {
         let message = format!(
-            "Secret {name} is not ours, and is left alone: delete it, or set spec.operatorAccess.generatedTokenSecretName"
+            "Secret {name} is not owned by this control plane, and is not changed: delete it, or set spec.operatorAccess.generatedTokenSecretName"
         );
         return Err(Blocked { reason: Reason::NotOurs, message });
     }

@@ -214,7 +214,7 @@ impl<'a> Acquisition<'a> {
     /// Remembers a token that was granted, and deletes the Job that may have led to it.
     async fn enter(&self, granted: Granted, from: Origin, job: &AdminJob<'_>) -> Acquired {
         if !granted.stays.is_empty() {
-            let note = format!("not taken away, and tried again: {}", granted.stays.join("; "));
+            let note = format!("not deleted, and tried again: {}", granted.stays.join("; "));
             let (reason, action) = (Reason::NotTakenAway, "Delete");
             let event = Event { is_warning: true, reason, action, note: &note, must_be_written: false };
             self.cluster().event(&self.plane.object_ref(&()), event).await;

@@ -74,8 +74,9 @@ impl<'a> AdminJob<'a> {
         match self.start(username, email).await {
             Ok(username) => {
                 let name = admin_job_name(self.plane);
-                let message =
-                    format!("Job {name} makes the account {username}, because there is no other way in");
+                let message = format!(
+                    "Job {name} creates the account {username}, because there are no other credentials"
+                );
                 let (reason, action) = (Reason::Created, "Create");
                 let event =
                     Event { is_warning: false, reason, action, note: &message, must_be_written: false };
@@ -118,7 +119,9 @@ impl<'a> AdminJob<'a> {
     async fn stands(&self) -> Result<Standing, Blocked> {
         let name = admin_job_name(self.plane);
         let foreign = |kind: &str| {
-            Standing::NotOurs(format!("{kind} {name} is not ours, and is left alone: delete it"))
+            Standing::NotOurs(format!(
+                "{kind} {name} is not owned by this control plane, and is not changed: delete it"
+            ))
         };
         let Some(wanted) = &self.wanted else { return Ok(Standing::NotPossible) };
         if self.secret.as_ref().is_some_and(|it| !is_owned(it, self.plane)) {

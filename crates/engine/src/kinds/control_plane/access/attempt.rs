@@ -258,7 +258,7 @@ impl Attempt<'_> {
 
     fn borrowed(&self) -> Result<Client, Trouble> {
         let client = self.borrowed.last().map(|it| it.client.clone());
-        client.ok_or_else(|| waiting(api::Reason::Progressing, "nobody is signed in").into())
+        client.ok_or_else(|| waiting(api::Reason::Progressing, "there is no admin session").into())
     }
 
     /// Makes our account. Its name and its marker are written down first, so that it is known after a crash. It is an owner

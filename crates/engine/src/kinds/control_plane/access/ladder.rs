@@ -153,9 +153,12 @@ fn without_users(observed: &Observed) -> Option<Rung> {
         Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
         Standing::NotDeclared => Some(job(observed)),
         Standing::Missing(what) => Some(wait(api::Reason::SecretNotFound, what.clone())),
-        Standing::Refused(words) => {
-            Some(wait(api::Reason::Unauthorized, format!("Coder does not take the first user: {words}")))
-        }
+        Standing::Refused(words) => Some(wait(
+            api::Reason::Unauthorized,
+            format!(
+                "Coder refuses the first user: {words}: correct the Secret of operatorAccess.firstUserSecretRef"
+            ),
+        )),
     }
 }
 
@@ -175,14 +178,14 @@ fn job(observed: &Observed) -> Rung {
         AdminJob::NoPasswords => wait(
             Reason::NoCredentials,
             format!(
-                "signing in with a password is switched off in Coder, so only the token of an owner lets us in: {}",
+                "password login is disabled in Coder, so that only the token of an owner can be used: {}",
                 no_credentials(observed)
             ),
         ),
         AdminJob::NotOurs(words) => wait(api::Reason::NotOurs, words.clone()),
         AdminJob::NotStarted => Rung::RunAdminJob,
         AdminJob::Running(words) => {
-            wait(Reason::AdminJobRunning, format!("our account is being made: {words}"))
+            wait(Reason::AdminJobRunning, format!("the operator's account is being created: {words}"))
         }
         AdminJob::Failed(words) if words.contains(NAME_IS_TAKEN) => wait(
             Reason::AccountTaken,
@@ -194,7 +197,7 @@ fn job(observed: &Observed) -> Rung {
         AdminJob::Failed(words) => wait(
             Reason::AdminJobFailed,
             format!(
-                "our account could not be made, which is tried again: {words}; {}",
+                "the operator's account could not be created, and is tried again: {words}; {}",
                 no_credentials(observed)
             ),
         ),
@@ -208,7 +211,8 @@ fn wait(reason: Reason, message: String) -> Rung {
 
 /// What to do, and why the supplied credentials do not do.
 fn no_credentials(observed: &Observed) -> String {
-    let mut message = "give us a way in with operatorAccess.adminCredentialsSecretRef".to_owned();
+    let mut message =
+        "set operatorAccess.adminCredentialsSecretRef to the credentials of an owner".to_owned();
     let sources = [
         ("the token in our Secret", &observed.held_token),
         ("adminCredentialsSecretRef", &observed.admin),

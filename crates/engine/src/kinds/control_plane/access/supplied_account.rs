@@ -177,7 +177,7 @@ impl SuppliedAccount<'_> {
             Class::SignedOut | Class::Forbidden => Trouble::Blocked(Blocked {
                 reason: api::Reason::Unauthorized,
                 message: format!(
-                    "Coder does not take the e-mail and the password: correct them in the Secret ({})",
+                    "Coder refuses the e-mail and the password: correct them in the Secret ({})",
                     error.words()
                 ),
             }),
