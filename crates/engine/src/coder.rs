@@ -37,7 +37,6 @@ use self::{
 };
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
-    lookup::Lookup,
     pipeline::{
         gate::{self, Gate},
         outcome::{Blocked, Trouble},
@@ -65,8 +64,8 @@ pub struct Coder {
 #[derive(Clone)]
 pub struct Beside {
     pub cluster: Arc<dyn Cluster>,
-    /// Where the references of manifests are followed.
-    pub lookup: Arc<dyn Lookup>,
+    /// Where Secrets and control planes that manifests refer to are read. It is the same cluster, or files in front of it.
+    pub references: Arc<dyn Cluster>,
     /// What this process remembers of the keys in it.
     pub memory: Arc<KeyMemory>,
     /// Whether records are written into the status of manifests, too.

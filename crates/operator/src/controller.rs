@@ -30,10 +30,11 @@ use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
 use engine::{
+    Cluster,
     coder::Beside,
     kinds::control_plane::{access::AccessContext, facts::PlaneContext},
-    lookup::{Lookup as _, Unreadable},
-    secrets::{KeyMemory, KeyStore},
+    ports::Reading,
+    secrets::{KeyMemory, KeyStore, referenced::Unreadable},
 };
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
 use kube::{
@@ -56,7 +57,7 @@ use self::{
 use crate::{
     args::Run,
     cluster::{
-        self, Clients, Cluster, Watching,
+        self, Clients, Watching,
         events::Events,
         fence::Fence,
         left::Left,
@@ -174,15 +175,21 @@ impl Shared {
     async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
         match self.known_control_plane(name) {
             Some(known) => Ok(Some((*known).clone())),
-            None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
+            None => self.read_control_plane(name).await,
         }
+    }
+
+    /// The manifest of a control plane as it is now. `None` where it does not exist.
+    async fn read_control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
+        let cluster: &dyn Cluster = &*self.cluster;
+        Ok(cluster.read(&name.0, &name.1, Reading::Now).await?)
     }
 
     /// What deployments have beside them.
     fn beside(&self) -> Beside {
         Beside {
             cluster: Arc::clone(&self.cluster) as _,
-            lookup: Arc::new(Cluster(self.client.clone())),
+            references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.keys),
             writes_status: true,
         }

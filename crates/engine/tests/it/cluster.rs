@@ -5,10 +5,9 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use api::{CoderControlPlane, Reason};
+use api::Reason;
 use engine::{
-    Cluster, Lookup,
-    lookup::{self, Values},
+    Cluster,
     objects::{FIELD_MANAGER, Key, Live},
     ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
 };
@@ -307,19 +306,5 @@ impl Cluster for MemoryCluster {
 
     fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
-    }
-}
-
-impl Lookup for MemoryCluster {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, Values> {
-        let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
-        let secret = found.map(|it| serde_json::from_value::<Secret>(it).unwrap());
-        let values = |it: Secret| Values::new(it.data.into_iter().flatten().map(|(key, it)| (key, it.0)));
-        Box::pin(async move { Ok(secret.map(values)) })
-    }
-
-    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, CoderControlPlane> {
-        let found = self.find("CoderControlPlane", name);
-        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 }

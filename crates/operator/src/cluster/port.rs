@@ -28,7 +28,6 @@ use kube::{
     },
 };
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::telemetry::metrics::Metrics;
 
@@ -192,15 +191,7 @@ impl Cluster for KubeCluster {
     }
 
     fn random(&self) -> RandomBytes {
-        let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
-        // The operating system's random bytes, without the two of each that say that it is a random UUID.
-        let random = drawn.iter().flat_map(|it| {
-            let bytes = it.as_bytes().iter().enumerate();
-            bytes.filter(|(index, _)| ![6, 8].contains(index)).map(|(_, byte)| *byte)
-        });
-        let mut bytes = [0; 32];
-        bytes.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
-        RandomBytes::new(bytes)
+        super::random()
     }
 
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {

@@ -55,7 +55,7 @@ use super::{
     watch::{self, Decoding},
 };
 use crate::{
-    cluster::{Cluster, owned, port::error_of, secret_cache},
+    cluster::{owned, port::error_of, secret_cache},
     connect::reach,
     controller::{
         about::About,
@@ -315,7 +315,7 @@ pub(super) async fn known(plane: &CoderControlPlane, shared: &Shared) -> Option<
     if versions.is_some() && known.compared_with() == versions {
         return Some(known);
     }
-    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    let declared = declared(plane, &*shared.cluster).await;
     let origin = declared.origin();
     shared.planes.declare(&name, &origin);
     let known = shared.planes.last_known(&name)?;
@@ -383,7 +383,7 @@ impl Proved {
 /// Whether the address answers, is the deployment that we know, and takes the credentials.
 pub(super) async fn prove(plane: &CoderControlPlane, shared: &Shared) -> Result<Proved, Blocked> {
     let versions = versions_of(plane, shared);
-    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    let declared = declared(plane, &*shared.cluster).await;
     let (name, origin_now) = (name_of(plane), declared.origin());
     shared.planes.declare(&name, &origin_now);
     let endpoint = declared.endpoint()?;

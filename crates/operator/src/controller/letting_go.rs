@@ -3,17 +3,14 @@
 use std::sync::Arc;
 
 use api::Reason;
-use engine::{Blocked, Lookup as _, Outcome};
+use engine::{Blocked, Outcome};
 use kube::Resource as _;
 
 use super::{
     Shared,
     control_plane::{known, prove},
 };
-use crate::{
-    cluster::Cluster,
-    planes::{Plane, PlaneName},
-};
+use crate::planes::{Plane, PlaneName};
 
 /// Why nothing can be taken away.
 pub(super) enum Obstacle {
@@ -32,7 +29,7 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
     {
         return Ok(known);
     }
-    let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
+    let declared = match shared.read_control_plane(name).await {
         Ok(Some(declared)) => declared,
         Ok(None) => {
             let message = format!("its control plane {} is gone", name.1);

@@ -14,10 +14,10 @@ use super::{
     token_secret::{FingerprintKeys, fingerprint_key, read_fingerprint_key},
 };
 use crate::{
-    lookup::InCluster,
     objects::references::{Source, SourceRef, references},
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Live},
+    secrets::referenced,
 };
 
 /// What the objects of control planes are made with.
@@ -87,7 +87,7 @@ async fn values(
 ) -> Result<Option<Vec<(String, Vec<u8>)>>, Blocked> {
     match reference {
         SourceRef::Secret(name) => {
-            let found = InCluster(cluster).read(namespace, name).await.map_err(|it| it.of_secret(name))?;
+            let found = referenced::find(cluster, namespace, name).await.map_err(|it| it.of_secret(name))?;
             Ok(found.map(|it| it.data.into_iter().flatten().map(|(key, it)| (key, it.0)).collect()))
         }
         SourceRef::ConfigMap(name) => {

@@ -26,11 +26,13 @@ use crate::{
         facts::{PlaneContext, facts},
         names::admin_job as admin_job_name,
     },
-    lookup::{InCluster, Lookup as _},
     objects::references::{SourceRef, references},
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Event, Only, Reading, object::Key},
-    secrets::own_secrets::{self, RefusedSecret},
+    secrets::{
+        own_secrets::{self, RefusedSecret},
+        referenced,
+    },
 };
 
 /// The pods of a Job, however old their names are.
@@ -158,7 +160,7 @@ impl<'a> AdminJob<'a> {
             literal.filter(|it| it.contains("://")).map(SecretString::from).collect();
         for reference in references(spec) {
             let SourceRef::Secret(name) = reference else { continue };
-            let values = InCluster(self.cluster).secret(&self.namespace(), &name).await;
+            let values = referenced::values(self.cluster, &self.namespace(), &name).await;
             let values = values.map_err(|it| it.of_secret(&name))?;
             found.extend(values.iter().flat_map(|it| it.keys().filter_map(|key| it.text(key))));
         }

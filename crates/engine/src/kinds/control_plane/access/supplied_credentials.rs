@@ -7,9 +7,9 @@ use secrecy::ExposeSecret as _;
 use super::{AdminCredentials, FirstUser, FromSecret};
 use crate::{
     kinds::control_plane::account::Account,
-    lookup::{InCluster, Lookup as _, Values},
     pipeline::outcome::Blocked,
     ports::Cluster,
+    secrets::referenced::{self, Values},
 };
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ async fn secret(
     cluster: &dyn Cluster,
 ) -> Result<Option<Values>, Blocked> {
     let namespace = plane.namespace().unwrap_or_default();
-    InCluster(cluster).secret(&namespace, name).await.map_err(|it| it.of_secret(name))
+    referenced::values(cluster, &namespace, name).await.map_err(|it| it.of_secret(name))
 }
 
 fn from_secret<T>(

@@ -22,7 +22,6 @@ use crate::{
         identity::ReachedDeployment,
         plan::{check, target},
     },
-    lookup::InCluster,
     pipeline::{
         held_back::Changes,
         outcome::{Blocked, Trouble},
@@ -60,7 +59,7 @@ pub async fn keep(
 ) -> Result<Licensing, ClusterError> {
     let now = cluster.now();
     let before = recorded(plane);
-    let declared = match declared(plane, &InCluster(cluster)).await {
+    let declared = match declared(plane, cluster).await {
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(LicenseVerdict::unread(&unreadable), before, None)),
     };

@@ -10,7 +10,7 @@ use super::{
     plan::Observed,
     term::{Phase, day},
 };
-use crate::{kinds::control_plane::entitlements::Summary, lookup::Unreadable};
+use crate::{kinds::control_plane::entitlements::Summary, secrets::referenced::Unreadable};
 
 /// The condition: status, reason, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
