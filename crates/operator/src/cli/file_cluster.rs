@@ -100,7 +100,7 @@ impl FileCluster {
         let is_plane = key.kind == CoderControlPlane::kind(&())
             && key.api_version == CoderControlPlane::api_version(&());
         let found = self.planes.get(&Named::new(&key.namespace, &key.name)).filter(|_| is_plane)?;
-        Live::typed(found)
+        Live::with_key(key.clone(), serde_json::to_value(found).ok()?)
     }
 }
 
