@@ -11,20 +11,20 @@ const OF_UID: usize = 8;
 /// How many random bytes are in a marker; the rest are for a password. Coder takes passwords of up to 64 characters.
 const OF_MARKER: usize = 8;
 
-/// What a person gave us.
+/// The e-mail and the password of an account.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub email: String,
     pub password: SecretString,
 }
 
-/// What the account of a control plane is called. A later one, where an earlier one can no longer be entered, has a number.
+/// The username of the operator's account for a control plane. A later one, where an earlier one cannot sign in any more, has a number.
 pub fn username(control_plane_uid: &str, number: u32) -> String {
     let uid: String = control_plane_uid.chars().filter(char::is_ascii_alphanumeric).take(OF_UID).collect();
     if number <= 1 { format!("{PREFIX}-{uid}") } else { format!("{PREFIX}-{uid}-{number}") }
 }
 
-/// Its e-mail, which coderd asks for and nobody reads.
+/// The e-mail of an account of ours, which coderd requires. No mail is sent.
 pub fn email(username: &str) -> String {
     format!("{username}@{MAIL_DOMAIN}")
 }

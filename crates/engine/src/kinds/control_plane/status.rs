@@ -1,4 +1,4 @@
-//! The status of a control plane after a pass. Pure: the same findings twice are the same status.
+//! The status of a control plane after a reconcile. Pure: the same findings twice are the same status.
 
 use api::{
     CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, Reason,
@@ -35,7 +35,7 @@ const WORKS: &str = "answers, and takes the credentials";
 /// Reasons of a manifest that names no database.
 const WITHOUT_DATABASE: [Reason; 2] = [Reason::DatabaseRemovalRefused, Reason::NoDatabase];
 
-/// What a pass found out.
+/// What a reconcile found out.
 #[derive(Debug)]
 pub struct PlaneFindings<'a> {
     /// Who answered and took our credentials, or why nobody did.
@@ -50,11 +50,11 @@ pub struct PlaneFindings<'a> {
     pub workload: Option<&'a Workload>,
     /// Where the deployment is reached.
     pub url: Option<String>,
-    /// Nothing when there was no access.
+    /// `None` when there was no access.
     pub licensing: Option<&'a Licensing>,
     /// What became of the plans for objects and licences.
     pub changes: &'a Changes,
-    /// The value of the annotation that asked for this pass.
+    /// The value of the annotation that asked for this reconcile.
     pub requested: Option<String>,
     pub now: Timestamp,
 }
@@ -67,7 +67,7 @@ pub struct SuppliedToken {
     pub credential: Option<CredentialStatus>,
 }
 
-/// How a pass ended in the words of its condition `Ready`.
+/// How a reconcile ended in the words of its condition `Ready`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlaneReadiness {
     pub is_ready: bool,
@@ -126,7 +126,7 @@ impl PlaneFindings<'_> {
     }
 }
 
-/// The status after a pass.
+/// The status after a reconcile.
 pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderControlPlaneStatus {
     let PlaneFindings {
         access,

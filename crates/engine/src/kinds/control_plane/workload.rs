@@ -58,7 +58,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Nothing was looked at.
+    /// The objects were not compared.
     pub fn stopped(waiting: Blocked) -> Self {
         Self {
             standing: Err(waiting),

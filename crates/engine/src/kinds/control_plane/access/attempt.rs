@@ -50,7 +50,7 @@ pub enum AccessOutcome {
 }
 
 impl Ladder<'_> {
-    /// One pass. `current` and `record` are what the Secret holds.
+    /// Acquires a token. `current` and `record` are what the token Secret holds.
     pub async fn acquire(
         &self,
         current: Option<&SecretString>,
@@ -73,7 +73,7 @@ impl Ladder<'_> {
     }
 }
 
-/// The state of one pass.
+/// The state of one attempt.
 struct Attempt<'a> {
     ladder: &'a Ladder<'a>,
     record: &'a mut TokenRecord,
@@ -93,7 +93,7 @@ impl Attempt<'_> {
             match ladder::next(&observed) {
                 Rung::Use => return self.keep(user).await,
                 Rung::Wait(waiting) => return Ok(AccessOutcome::Wait(waiting)),
-                // An owner that nobody can enter is not made.
+                // An owner that cannot sign in is not created.
                 Rung::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
                     observed.job = AdminJob::NoPasswords;
                 }

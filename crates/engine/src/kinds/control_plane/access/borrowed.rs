@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{kinds::control_plane::token_record::id_of, pipeline::outcome::Trouble};
 
-/// The role without which nobody can make an account like ours.
+/// The role that creating an account like ours takes.
 pub(super) const OWNER: &str = "owner";
 
 /// A session of another account.

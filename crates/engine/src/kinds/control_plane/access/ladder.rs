@@ -16,7 +16,7 @@ use crate::{
 
 /// The account that coder-k8s made for itself.
 pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
-/// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
+/// What PostgreSQL says of a name that is taken. The command inserts and never updates, so no account is promoted.
 const NAME_IS_TAKEN: &str = "duplicate key";
 
 /// Whose rights a borrowed admin session has.
@@ -48,7 +48,7 @@ pub enum TokenHeld {
     None,
     /// It is good and belongs to our own account.
     Ours,
-    /// It is good and belongs to somebody else.
+    /// It is good and belongs to another account.
     Others,
 }
 
@@ -68,7 +68,7 @@ pub enum AdminJob {
     NotPossible,
     /// What it makes could not sign in: Coder takes no passwords.
     NoPasswords,
-    /// Something of its name is somebody else's, in words.
+    /// An object of its name has another owner, in words.
     NotOurs(String),
     NotStarted,
     /// What it is at, in words.
@@ -84,12 +84,12 @@ pub enum AdminJob {
 pub struct Observed {
     pub held: TokenHeld,
     pub has_users: bool,
-    /// Whether our account may be the first one. Then nobody is asked to set the deployment up in a browser any more.
+    /// Whether our account may be the first one. Then the setup page of the deployment is gone.
     pub may_be_first: bool,
     pub first_user: Standing,
     pub admin: Standing,
     pub held_token: Standing,
-    /// Known only with somebody's rights.
+    /// `None` until an admin session has looked for it.
     pub account: Option<AccountState>,
     pub job: AdminJob,
 }
@@ -103,7 +103,7 @@ pub enum Rung {
     /// Sign in with these rights and look for our account.
     Ask(BorrowedRights),
     CreateAccount(BorrowedRights),
-    /// The account is there and nobody holds a token of it.
+    /// The account exists, and its token is lost.
     MintFor(BorrowedRights, Uuid),
     RunAdminJob,
     /// Sign in as the account that the Job made.
@@ -141,16 +141,16 @@ pub fn next(observed: &Observed) -> Rung {
 /// What comes first where there is no user; nothing where the other rungs are open all the same. Coder does not count the
 /// account of coder-k8s as a user.
 fn without_users(observed: &Observed) -> Option<Rung> {
-    let nobody = || {
+    let no_users = || {
         let message = "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user \
                        in a browser";
         wait(Reason::NoUsers, message.to_owned())
     };
     match &observed.first_user {
         Standing::Available => Some(Rung::CreateFirstUser),
-        Standing::NotDeclared if !observed.may_be_first => Some(nobody()),
+        Standing::NotDeclared if !observed.may_be_first => Some(no_users()),
         Standing::NotDeclared if observed.held_token == Standing::Available => None,
-        Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
+        Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(no_users()),
         Standing::NotDeclared => Some(job(observed)),
         Standing::Missing(what) => Some(wait(api::Reason::SecretNotFound, what.clone())),
         Standing::Refused(words) => Some(wait(

@@ -42,7 +42,7 @@ pub enum AdminCredentials {
 #[derive(Debug, Clone)]
 pub enum Job {
     NotPossible,
-    /// Something of its name is somebody else's, in words.
+    /// An object of its name has another owner, in words.
     NotOurs(String),
     NotStarted,
     /// What it is at, in words.

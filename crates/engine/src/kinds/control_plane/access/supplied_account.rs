@@ -39,7 +39,7 @@ pub struct SuppliedAccount<'a> {
 pub struct Granted {
     pub token: SecretString,
     pub user: User,
-    /// When to look again.
+    /// When the next reconcile of the token is due.
     pub next: Timestamp,
     /// What was ours before and cannot go now, with what coderd says. It is tried again.
     pub stays: Vec<String>,

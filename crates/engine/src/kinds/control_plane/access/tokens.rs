@@ -9,7 +9,7 @@ use crate::kinds::control_plane::token_record::TokenRecord;
 
 /// How long a token lives, where the deployment allows as much.
 pub const LIFETIME: Duration = Duration::from_hours(24);
-/// How long the token before stays good after a renewal: longer than any pass that began with it.
+/// How long the token before stays good after a renewal: longer than any reconcile that began with it.
 pub const OVERLAP: SignedDuration = SignedDuration::from_mins(2);
 
 const PREFIX: &str = "coder-operator";
@@ -35,7 +35,7 @@ pub struct TokenSituation<'a> {
     pub now: Timestamp,
 }
 
-/// What to do, in this order, and when to look again.
+/// What to do, in this order, and when the next reconcile is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPlan {
     pub steps: Vec<TokenStep>,

@@ -16,7 +16,7 @@ pub struct Declared {
     /// The place in the manifest that it has: `licenseSecretRef`, whatever Secret that names, or the Secret and key of
     /// one of `licenseSecretRefs`. Another licence in the same place is a renewal.
     pub slot: String,
-    /// Nothing while the Secret or its key is missing or empty.
+    /// `None` while the Secret or its key is missing or empty.
     pub jwt: Option<Jwt>,
 }
 

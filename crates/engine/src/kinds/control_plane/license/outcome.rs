@@ -11,9 +11,9 @@ pub struct Licensing {
     pub verdict: LicenseVerdict,
     /// `None` where they could not be read: those that were found before stay in the status.
     pub licenses: Option<Vec<LicenseView>>,
-    /// Nothing where it could not be read.
+    /// `None` where they could not be read.
     pub entitlements: Option<Summary>,
-    /// Why it could not be read.
+    /// Why they could not be read.
     pub unread: Option<Unread>,
     pub record: LicenseRecord,
     /// The declared licence that is installed.
