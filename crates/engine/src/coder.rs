@@ -3,6 +3,8 @@
 //! Every list knows when its read began, and serves everybody who needs no later one. A write enters its answer into the
 //! lists, so that no write makes a caller read a list again. Callers choose how recent reads have to be:
 //! [`Coder::with`] is the same deployment with another need, and [`Coder::rests_on`] reports how old the used reads are.
+//!
+//! The ages of lists are measured with tokio's `Instant`, the one clock that is no argument: tests pause it.
 
 pub mod address;
 pub mod endpoint;
@@ -35,7 +37,6 @@ use self::{
 };
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
-    lookup::Lookup,
     pipeline::{
         gate::{self, Gate},
         outcome::{Blocked, Trouble},
@@ -63,8 +64,8 @@ pub struct Coder {
 #[derive(Clone)]
 pub struct Beside {
     pub cluster: Arc<dyn Cluster>,
-    /// Where the references of manifests are followed.
-    pub lookup: Arc<dyn Lookup>,
+    /// Where Secrets and control planes that manifests refer to are read. It is the same cluster, or files in front of it.
+    pub references: Arc<dyn Cluster>,
     /// What this process remembers of the keys in it.
     pub memory: Arc<KeyMemory>,
     /// Whether records are written into the status of manifests, too.

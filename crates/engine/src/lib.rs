@@ -13,7 +13,6 @@ pub mod coder;
 pub mod driver;
 pub mod kind;
 pub mod kinds;
-pub mod lookup;
 pub mod objects;
 pub mod pipeline;
 pub mod ports;
@@ -26,7 +25,6 @@ pub use coder::{
 };
 pub use driver::{Assessment, Object, Reference, Report, Runner, Subject, Verdict};
 pub use kind::{Aside, Kind};
-pub use lookup::Lookup;
 pub use pipeline::{
     decide::{Contact, Decision, Door, Refusal},
     outcome::{Blocked, Invalid, Outcome, Trouble},

@@ -4,6 +4,7 @@
 //! that is written, and a creation fails where the name is taken.
 
 pub mod object;
+mod random;
 
 use std::fmt::{self, Debug};
 
@@ -23,6 +24,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use self::object::{Key, Live};
+
+pub use random::RandomBytes;
 
 /// What a cluster answers.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ClusterError>>;
@@ -161,6 +164,9 @@ pub struct Event<'a> {
 pub trait Cluster: Debug + Send + Sync {
     /// The time.
     fn now(&self) -> Timestamp;
+
+    /// Random bytes, other ones each time.
+    fn random(&self) -> RandomBytes;
 
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>>;
 

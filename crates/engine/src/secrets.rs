@@ -30,6 +30,7 @@ pub mod own;
 pub mod own_secrets;
 pub mod preview;
 pub mod record;
+pub mod referenced;
 pub mod situation;
 
 pub use around::Around;

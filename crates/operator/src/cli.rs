@@ -3,7 +3,7 @@
 pub(crate) mod address;
 pub(crate) mod deployment;
 pub(crate) mod exit;
-pub(crate) mod lookup;
+pub(crate) mod file_cluster;
 pub(crate) mod manifests;
 pub(crate) mod render;
 pub(crate) mod secrets;

@@ -1,4 +1,4 @@
-//! The cluster as a door sees it: a client of it, and the objects that manifests refer to.
+//! Kubernetes as the operator reaches it: clients, watches, and the engine's port.
 
 mod attempts;
 pub(crate) mod cache;
@@ -14,10 +14,7 @@ pub(crate) mod secret_cache;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
-use api::CoderControlPlane;
-use engine::lookup::{InCluster, Lookup, LookupAnswer, Values};
-use engine::objects::FIELD_MANAGER;
-use futures::FutureExt as _;
+use engine::{objects::FIELD_MANAGER, ports::RandomBytes};
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, PatchParams, PostParams},
@@ -25,9 +22,10 @@ use kube::{
     config::Kubeconfig,
 };
 use tower::filter::FilterLayer;
+use uuid::Uuid;
 
 use self::attempts::{Repeats, bounded};
-use self::{fence::Fence, port::KubeCluster};
+use self::fence::Fence;
 use crate::telemetry::metrics::Metrics;
 
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
@@ -136,21 +134,15 @@ impl Watching {
     }
 }
 
-/// Follows references in a cluster.
-pub(crate) struct Cluster(pub(crate) Client);
-
-impl Lookup for Cluster {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
-        async { InCluster(&self.port()).secret(namespace, name).await }.boxed()
-    }
-
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
-        async { InCluster(&self.port()).control_plane(namespace, name).await }.boxed()
-    }
-}
-
-impl Cluster {
-    fn port(&self) -> KubeCluster {
-        KubeCluster::unwatched(self.0.clone(), |_| {})
-    }
+/// Random bytes of the operating system.
+pub(crate) fn random() -> RandomBytes {
+    let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+    // Without the two bytes of each that say that it is a random UUID.
+    let random = drawn.iter().flat_map(|it| {
+        let bytes = it.as_bytes().iter().enumerate();
+        bytes.filter(|(index, _)| ![6, 8].contains(index)).map(|(_, byte)| *byte)
+    });
+    let mut bytes = [0; 32];
+    bytes.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
+    RandomBytes::new(bytes)
 }

@@ -30,18 +30,16 @@ use anyhow::{Context as _, Result};
 use api::CoderControlPlane;
 use client::AddressPolicy;
 use engine::{
+    Cluster,
     coder::Beside,
     kinds::control_plane::{access::AccessContext, facts::PlaneContext},
-    lookup::{Lookup as _, Unreadable},
-    secrets::{KeyMemory, KeyStore},
+    ports::Reading,
+    secrets::{KeyMemory, KeyStore, referenced::Unreadable},
 };
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
-use kube::{
-    Client,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
+use kube::runtime::{
+    controller::Action,
+    reflector::{ObjectRef, Store},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +50,7 @@ use self::{
 use crate::{
     args::Run,
     cluster::{
-        self, Clients, Cluster, Watching,
+        self, Clients, Watching,
         events::Events,
         fence::Fence,
         left::Left,
@@ -75,8 +73,6 @@ const EVENTS_END_WITHIN: Duration = Duration::from_secs(3);
 
 /// What controllers share.
 pub(crate) struct Shared {
-    /// For requests, each with an end.
-    client: Client,
     /// For watches.
     watching: Watching,
     /// Whether writes may be sent.
@@ -134,11 +130,10 @@ impl Shared {
             left: Left::default(),
         };
         Arc::new(Self {
-            cluster: Arc::new(KubeCluster::new(acting.clone(), watches)),
+            cluster: Arc::new(KubeCluster::new(acting, watches)),
             events,
             keys: Arc::default(),
             secrets,
-            client: acting,
             watching: Watching { client: watching, namespace, metrics: Arc::clone(&metrics) },
             fence,
             planes: Planes::default(),
@@ -170,15 +165,21 @@ impl Shared {
     async fn control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
         match self.known_control_plane(name) {
             Some(known) => Ok(Some((*known).clone())),
-            None => Cluster(self.client.clone()).control_plane(&name.0, &name.1).await,
+            None => self.read_control_plane(name).await,
         }
+    }
+
+    /// The manifest of a control plane as it is now. `None` where it does not exist.
+    async fn read_control_plane(&self, name: &PlaneName) -> Result<Option<CoderControlPlane>, Unreadable> {
+        let cluster: &dyn Cluster = &*self.cluster;
+        Ok(cluster.read(&name.0, &name.1, Reading::Now).await?)
     }
 
     /// What deployments have beside them.
     fn beside(&self) -> Beside {
         Beside {
             cluster: Arc::clone(&self.cluster) as _,
-            lookup: Arc::new(Cluster(self.client.clone())),
+            references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.keys),
             writes_status: true,
         }

@@ -15,9 +15,6 @@ use super::tree::{Complaint, Tree};
 /// The associated types of the trait of kinds. Every kind has them.
 const OF_EVERY_KIND: [&str; 3] = ["Desired", "Observed", "Effect"];
 
-/// Crates that still have circles.
-const EXCEPTED: [&str; 2] = ["engine", "operator"];
-
 /// A module by the names of the modules around it and its own.
 type Module = Vec<String>;
 
@@ -33,10 +30,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Complaint> {
         let Ok(file) = syn::parse_file(text) else { continue };
         crates.entry(name).or_default().insert(module(inside), (path, file));
     }
-    let complaints = crates.iter().flat_map(|(name, sources)| {
-        let cycles = if EXCEPTED.contains(name) { Vec::new() } else { cycles(sources) };
-        cycles.into_iter().chain(namesakes(sources))
-    });
+    let complaints =
+        crates.values().flat_map(|sources| cycles(sources).into_iter().chain(namesakes(sources)));
     complaints.collect()
 }
 

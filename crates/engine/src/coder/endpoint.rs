@@ -10,8 +10,9 @@ use url::Url;
 
 use crate::{
     coder::address,
-    lookup::{self, Lookup, Values},
     pipeline::outcome::Blocked,
+    ports::Cluster,
+    secrets::referenced::{self, Values},
 };
 
 /// The keys of an account from which tokens are made.
@@ -172,14 +173,14 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Reads what a control plane declares of its deployment.
-pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> DeclaredEndpoint {
+pub async fn declared(plane: &CoderControlPlane, references: &dyn Cluster) -> DeclaredEndpoint {
     let credentials = match &plane.spec.external {
-        Some(external) => credentials_of(plane, external, lookup).await,
+        Some(external) => credentials_of(plane, external, references).await,
         None => Ok(Credentials::Ours),
     };
     let named = plane.spec.external.as_ref();
     let credentials_ref = named.map(|it| format!("{}/{}", it.credentials_secret_ref.name, it.token_key()));
-    DeclaredEndpoint { credentials, credentials_ref, ..declared_place(plane, lookup).await }
+    DeclaredEndpoint { credentials, credentials_ref, ..declared_place(plane, references).await }
 }
 
 /// The names of the Secrets that `declared` reads for a control plane.
@@ -192,12 +193,12 @@ pub fn origin_secrets(plane: &CoderControlPlane) -> impl Iterator<Item = &str> {
 }
 
 /// Reads what a control plane declares of its deployment. The error says what to do.
-pub async fn endpoint(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Blocked> {
-    declared(plane, lookup).await.endpoint()
+pub async fn endpoint(plane: &CoderControlPlane, references: &dyn Cluster) -> Result<Endpoint, Blocked> {
+    declared(plane, references).await.endpoint()
 }
 
 /// The same without the credentials, for whoever brings their own.
-pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> DeclaredEndpoint {
+pub async fn declared_place(plane: &CoderControlPlane, references: &dyn Cluster) -> DeclaredEndpoint {
     let (declared, field) = match &plane.spec.external {
         Some(external) => (external.url.clone(), "spec.external.url"),
         None => (address::internal(plane), "its Service"),
@@ -211,7 +212,7 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
     };
     DeclaredEndpoint {
         url,
-        authority: authority_of(plane, lookup).await,
+        authority: authority_of(plane, references).await,
         credentials: Ok(Credentials::Ours),
         authority_ref,
         credentials_ref: None,
@@ -219,43 +220,44 @@ pub async fn declared_place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> D
 }
 
 /// The same, all of it readable. The error says what to do.
-pub async fn place(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Endpoint, Blocked> {
-    declared_place(plane, lookup).await.endpoint()
+pub async fn place(plane: &CoderControlPlane, references: &dyn Cluster) -> Result<Endpoint, Blocked> {
+    declared_place(plane, references).await.endpoint()
 }
 
 async fn credentials_of(
     plane: &CoderControlPlane,
     external: &External,
-    lookup: &dyn Lookup,
+    references: &dyn Cluster,
 ) -> Result<Credentials, Blocked> {
     let name = &external.credentials_secret_ref.name;
-    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
+    let values = referenced::required(references, &plane.namespace().unwrap_or_default(), name).await?;
     credentials(external, &values).ok_or_else(|| {
         let wanted = format!("{}, nor under {EMAIL} and {PASSWORD}", external.token_key());
-        lookup::no_value(name, &wanted)
+        referenced::no_value(name, &wanted)
     })
 }
 
 async fn authority_of(
     plane: &CoderControlPlane,
-    lookup: &dyn Lookup,
+    references: &dyn Cluster,
 ) -> Result<Option<SecretSlice<u8>>, Blocked> {
-    let Some(external) = &plane.spec.external else { return authority_of_pods(plane, lookup).await };
+    let Some(external) = &plane.spec.external else { return authority_of_pods(plane, references).await };
     let Some((name, key)) = external.ca() else { return Ok(None) };
-    let values = lookup::secret(lookup, &plane.namespace().unwrap_or_default(), name).await?;
-    values.get(key).cloned().map(Some).ok_or_else(|| lookup::no_value(name, key))
+    let values = referenced::required(references, &plane.namespace().unwrap_or_default(), name).await?;
+    values.get(key).cloned().map(Some).ok_or_else(|| referenced::no_value(name, key))
 }
 
 /// The certificates to trust for a managed control plane: of each Secret that its pods serve, the authority's, or the
 /// certificate itself where it is self-signed. The pods of a Secret that is missing do not start, so it is no error here.
 async fn authority_of_pods(
     plane: &CoderControlPlane,
-    lookup: &dyn Lookup,
+    references: &dyn Cluster,
 ) -> Result<Option<SecretSlice<u8>>, Blocked> {
     let namespace = plane.namespace().unwrap_or_default();
     let mut trusted = Vec::new();
     for name in plane.spec.tls_secrets() {
-        let found = lookup.secret(&namespace, name).await.map_err(|why| why.of_secret(name))?;
+        let found =
+            referenced::values(references, &namespace, name).await.map_err(|why| why.of_secret(name))?;
         let Some(values) = found else { continue };
         if let Some(pem) = [AUTHORITY, CERTIFICATE].into_iter().find_map(|it| values.get(it)) {
             trusted.extend_from_slice(pem.expose_secret());
@@ -277,24 +279,80 @@ fn credentials(external: &External, values: &Values) -> Option<Credentials> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::{LookupAnswer, Unreadable};
-    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use k8s_openapi::{
+        ByteString,
+        api::core::v1::{ObjectReference, Secret},
+        apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    };
+
+    use crate::ports::{
+        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write,
+        object::{Key, Live},
+    };
 
     /// A namespace with one Secret, or with none that can be read.
+    #[derive(Debug)]
     struct Namespace(Result<Vec<(&'static str, &'static str)>, &'static str>);
 
-    impl Lookup for Namespace {
-        fn secret<'a>(&'a self, _: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
-            let values = |it: &Vec<(&str, &str)>| {
-                Values::new(it.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())))
-            };
-            let found = self.0.as_ref().map_err(|why| Unreadable::Unavailable((*why).to_owned()));
-            let found = found.map(|it| (name == "coder").then(|| values(it)));
-            std::future::ready(found).boxed()
+    /// What a test does not ask for.
+    fn refused<'a, T: Send + 'a>() -> Answer<'a, T> {
+        Box::pin(async { Err(ClusterError::NoAnswer("there are Secrets only".to_owned())) })
+    }
+
+    impl Cluster for Namespace {
+        fn now(&self) -> jiff::Timestamp {
+            jiff::Timestamp::UNIX_EPOCH
         }
 
-        fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
-            std::future::ready(Ok(None)).boxed()
+        fn random(&self) -> RandomBytes {
+            RandomBytes::new([0; 32])
+        }
+
+        fn get<'a>(&'a self, _: &'a Key, _: Reading) -> Answer<'a, Option<Live>> {
+            refused()
+        }
+
+        fn secret<'a>(&'a self, _: &'a str, name: &'a str, _: &'a str) -> Answer<'a, Option<Secret>> {
+            let data = |it: &Vec<(&str, &str)>| {
+                let bytes = |value: &str| ByteString(value.as_bytes().to_vec());
+                it.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
+            };
+            let secret = |it| Secret { data: Some(data(it)), ..Secret::default() };
+            let found = self.0.as_ref().map_err(|why| ClusterError::NoAnswer((*why).to_owned()));
+            Box::pin(std::future::ready(found.map(|it| (name == "coder").then(|| secret(it)))))
+        }
+
+        fn secrets<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<ObjectMeta>> {
+            refused()
+        }
+
+        fn namespace<'a>(&'a self, _: &'a str) -> Answer<'a, Option<ObjectMeta>> {
+            refused()
+        }
+
+        fn list<'a>(&'a self, _: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
+            refused()
+        }
+
+        fn log<'a>(&'a self, _: &'a Log<'a>) -> Answer<'a, String> {
+            refused()
+        }
+
+        fn write<'a>(&'a self, _: Write<'a>, _: &'a str) -> Answer<'a, Live> {
+            refused()
+        }
+
+        fn delete<'a>(&'a self, _: &'a Key, _: Only<'a>) -> Answer<'a, ()> {
+            refused()
+        }
+
+        fn event<'a>(&'a self, _: &'a ObjectReference, _: Event<'a>) -> BoxFuture<'a, ()> {
+            Box::pin(async {})
+        }
+
+        fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
+            Box::pin(async {})
         }
     }
 

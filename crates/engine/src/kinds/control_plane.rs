@@ -8,6 +8,7 @@
 //! Names, labels and finalizers are those of coder-k8s, so that what it installed is taken over where it stands.
 
 pub mod access;
+pub mod account;
 pub mod children;
 pub mod entitlements;
 pub mod facts;
@@ -15,8 +16,10 @@ pub mod identity;
 mod keeper;
 pub mod license;
 mod names;
+mod plan;
 pub mod status;
 pub mod subject;
+pub mod token_record;
 pub mod token_secret;
 pub mod version;
 pub mod workload;

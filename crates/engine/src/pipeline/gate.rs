@@ -6,7 +6,7 @@ use client::deployment::{BuildInfo, Entitlements};
 use crate::pipeline::{outcome::Blocked, version::Version};
 
 /// The oldest Coder that we know how to talk to.
-const OLDEST: (u32, u32) = (2, 34);
+const OLDEST: (u64, u64) = (2, 34);
 
 /// The licensed feature that a kind needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,33 +1,33 @@
 //! Versions of Coder, as builds and images name them.
 
-use std::cmp::Ordering;
+use semver::Prerelease;
 
-/// The words by which Coder calls what is not released yet.
-const BEFORE_A_RELEASE: [&str; 6] = ["alpha", "beta", "devel", "nightly", "pre", "rc"];
+/// The identifiers by which Coder calls a build before its release.
+const PRERELEASES: [&str; 6] = ["alpha", "beta", "devel", "nightly", "pre", "rc"];
 
-/// A version such as `v2.36.0` or `2.37.0-rc.1+abc`. What comes after `+` tells builds apart and says nothing of age.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
-    numbers: [u32; 3],
-    /// What is before a release, piece by piece; nothing for a release.
-    before: Vec<String>,
-}
+/// A version such as `v2.36.0` or `2.37.0-rc.1+abc`, in the order of semantic versions. Build metadata, which comes after `+`, is
+/// left out: it says nothing of age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(semver::Version);
 
 impl Version {
-    /// Reads a version; nothing when it is none that can be compared, like that of a development build.
+    /// Parses a version. `None` where it cannot be compared, as that of a development build. Leading zeros and characters that
+    /// semantic versions do not have are accepted: tags of images may have them.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
         let text = text.split_once('+').map_or(text, |(version, _)| version);
-        let (numbers, before) = text.split_once('-').unwrap_or((text, ""));
-        let mut parts = numbers.split('.');
-        let numbers = [parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?];
-        if parts.next().is_some() || numbers == [0, 0, 0] {
+        let (numbers, suffix) = text.split_once('-').unwrap_or((text, ""));
+        let numbers = numbers.split('.').map(|it| it.parse::<u32>().ok().map(u64::from));
+        let [major, minor, patch] = numbers.collect::<Option<Vec<_>>>()?.try_into().ok()?;
+        if [major, minor, patch] == [0, 0, 0] {
             return None;
         }
+        let mut version = semver::Version::new(major, minor, patch);
         // A build of somebody's own, such as `v2.36.0-acme.1`, is as old as the release that it is made from.
-        let before = if BEFORE_A_RELEASE.iter().any(|it| before.starts_with(it)) { before } else { "" };
-        let before = before.split('.').filter(|it| !it.is_empty()).map(str::to_owned).collect();
-        Some(Self { numbers, before })
+        if PRERELEASES.iter().any(|it| suffix.starts_with(it)) {
+            version.pre = prerelease(suffix)?;
+        }
+        Some(Self(version))
     }
 
     /// The version that an image's tag names. A digest alone, or a word such as `latest`, names none.
@@ -37,40 +37,19 @@ impl Version {
         if tag.contains('/') { None } else { Self::parse(tag) }
     }
 
-    /// The first two numbers, by which features come.
-    pub fn minor(&self) -> (u32, u32) {
-        let [major, minor, _] = self.numbers;
-        (major, minor)
+    /// The major and the minor version, by which features come.
+    pub fn minor(&self) -> (u64, u64) {
+        (self.0.major, self.0.minor)
     }
 }
 
-impl PartialOrd for Version {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Version {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_numbers = self.numbers.cmp(&other.numbers);
-        by_numbers.then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => compare_pieces(&self.before, &other.before),
-        })
-    }
-}
-
-/// Numbers by size and before words, and more pieces after fewer.
-fn compare_pieces(one: &[String], other: &[String]) -> Ordering {
-    let pieces = one.iter().zip(other).map(|(one, other)| match (one.parse::<u64>(), other.parse::<u64>()) {
-        (Ok(one), Ok(other)) => one.cmp(&other),
-        (Ok(_), Err(_)) => Ordering::Less,
-        (Err(_), Ok(_)) => Ordering::Greater,
-        (Err(_), Err(_)) => one.cmp(other),
+/// The pre-release of a suffix, without empty identifiers and leading zeros.
+fn prerelease(suffix: &str) -> Option<Prerelease> {
+    let identifiers = suffix.split('.').filter(|it| !it.is_empty()).map(|it| match it.parse::<u64>() {
+        Ok(number) => number.to_string(),
+        Err(_) => it.replace(|it: char| !it.is_ascii_alphanumeric(), "-"),
     });
-    pieces.into_iter().find(|it| it.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+    Prerelease::new(&identifiers.collect::<Vec<_>>().join(".")).ok()
 }
 
 #[cfg(test)]
@@ -83,6 +62,11 @@ mod tests {
             ["v2.9.0", "2.36.0-devel", "v2.36.0-rc.2", "v2.36.0-rc.10", "v2.36.0+abc", "2.36.1", "v3.0.0"];
         let versions: Vec<Version> = ordered.iter().map(|it| Version::parse(it).unwrap()).collect();
         assert!(versions.is_sorted_by(|one, other| one < other), "{versions:?}");
+        assert!(
+            Version::parse("v2.36.0-rc_1") < Version::parse("v2.36.0"),
+            "tags of images have underscores"
+        );
+        assert_eq!(Version::parse("v2.036.0-rc..02"), Version::parse("v2.36.0-rc.2"));
         for own in ["v2.36.0+abc", "v2.36.0-acme.1", "2.36.0-1"] {
             assert_eq!(Version::parse(own), Version::parse("2.36.0"), "{own}");
         }

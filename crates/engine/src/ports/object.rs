@@ -75,9 +75,14 @@ impl Live {
         Self::new(value)
     }
 
-    /// Reads an object; nothing when it is none.
+    /// Reads an object. `None` where it is none, or names no namespace.
     pub fn new(object: Value) -> Option<Self> {
+        Self::with_key(Key::of(&object)?, object)
+    }
+
+    /// Reads an object that has this key, as one of a file that names no namespace. `None` where it is none.
+    pub fn with_key(key: Key, object: Value) -> Option<Self> {
         let metadata = serde_json::from_value(object.get("metadata")?.clone()).ok()?;
-        Some(Self { key: Key::of(&object)?, object, metadata })
+        Some(Self { key, object, metadata })
     }
 }

@@ -5,12 +5,11 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use api::{CoderControlPlane, Reason};
+use api::Reason;
 use engine::{
-    Cluster, Lookup,
-    lookup::{self, Values},
+    Cluster,
     objects::{FIELD_MANAGER, Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +28,8 @@ struct State {
     objects: BTreeMap<Key, Value>,
     /// How many writes there were: the version of the last one.
     version: u64,
+    /// How many random values were drawn.
+    drawn: u64,
     /// How far the clock was put forward.
     later: SignedDuration,
     /// Which objects cannot be created or replaced.
@@ -231,6 +232,18 @@ impl Cluster for MemoryCluster {
         Timestamp::now() + self.lock().later
     }
 
+    /// The same ones for every cluster, in the same order.
+    fn random(&self) -> RandomBytes {
+        let mut state = self.lock();
+        state.drawn += 1;
+        let words = [1, 2, 3, 4].map(|it: u64| (state.drawn * 4 + it).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut bytes = [0; 32];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&(word ^ (word >> 29)).to_le_bytes());
+        }
+        RandomBytes::new(bytes)
+    }
+
     fn get<'a>(&'a self, key: &'a Key, _: Reading) -> Answer<'a, Option<Live>> {
         let found = self.lock().objects.get(key).cloned().and_then(Live::new);
         Box::pin(async { Ok(found) })
@@ -293,19 +306,5 @@ impl Cluster for MemoryCluster {
 
     fn left_behind<'a>(&'a self, _: &'a ObjectReference, _: Reason, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
-    }
-}
-
-impl Lookup for MemoryCluster {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, Values> {
-        let found = self.lock().objects.get(&Key::new("v1", "Secret", namespace, name)).cloned();
-        let secret = found.map(|it| serde_json::from_value::<Secret>(it).unwrap());
-        let values = |it: Secret| Values::new(it.data.into_iter().flatten().map(|(key, it)| (key, it.0)));
-        Box::pin(async move { Ok(secret.map(values)) })
-    }
-
-    fn control_plane<'a>(&'a self, _: &'a str, name: &'a str) -> lookup::LookupAnswer<'a, CoderControlPlane> {
-        let found = self.find("CoderControlPlane", name);
-        Box::pin(async { Ok(found.map(|it| serde_json::from_value(it).unwrap())) })
     }
 }

@@ -5,9 +5,8 @@ use engine::{
     Action, Blocked,
     kinds::control_plane::{
         facts::PlaneContext,
-        status::Workload,
         token_secret::FingerprintKeys,
-        workload::{self, PlanePreview, preview},
+        workload::{self, PlanePreview, Workload, preview},
     },
     pipeline::held_back::Changes,
 };

@@ -53,7 +53,7 @@ impl Scene {
     fn beside(&self) -> Beside {
         Beside {
             cluster: Arc::clone(&self.cluster) as _,
-            lookup: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
             memory: Arc::default(),
             writes_status: true,
         }

@@ -43,7 +43,7 @@ impl Scene {
         let coder = Coder::new(self.sheet.client(), Promises::default());
         coder.beside(Beside {
             cluster: Arc::clone(&self.cluster) as _,
-            lookup: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.memory),
             writes_status: true,
         })

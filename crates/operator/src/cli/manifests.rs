@@ -21,13 +21,12 @@ use std::{
 use anyhow::{Result, ensure};
 use api::CoderControlPlane;
 use engine::{
-    Subject,
+    Cluster, Subject,
     kinds::{
         self,
         control_plane::{license::Licenses, subject::PlaneObjects},
     },
 };
-use jiff::Timestamp;
 use kube::Resource as _;
 use serde_json::Value;
 
@@ -37,7 +36,7 @@ use schema::Definitions;
 pub(crate) use skipped::{NOT_APPLIED, SkipReason, Skipped};
 pub(crate) use values::FileSecret;
 
-use crate::{args::GivenUrl, cli::lookup::Sources};
+use crate::args::GivenUrl;
 
 /// Fields of a control plane that say how to reach it or whether to reconcile it.
 const OF_THE_ADDRESS: [&str; 3] = ["external", "interval", "suspend"];
@@ -69,9 +68,9 @@ impl FilePlanes {
     }
 
     /// The licences of each control plane that names some.
-    pub(crate) fn licenses(&self, sources: &Arc<Sources>) -> impl Iterator<Item = Placed> {
+    pub(crate) fn licenses(&self, references: &Arc<impl Cluster + 'static>) -> impl Iterator<Item = Placed> {
         self.0.values().filter_map(|(plane, place)| {
-            let subject = Licenses::of(plane, Arc::clone(sources) as _, Timestamp::now)?;
+            let subject = Licenses::of(plane, Arc::clone(references) as _)?;
             Some(Placed { subject: Box::new(subject), place: place.clone() })
         })
     }

@@ -8,7 +8,7 @@ use api::{CoderControlPlane, Reason};
 use engine::{
     Cluster,
     objects::{FIELD_MANAGER, Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -188,6 +188,10 @@ impl KubeCluster {
 impl Cluster for KubeCluster {
     fn now(&self) -> Timestamp {
         Timestamp::now()
+    }
+
+    fn random(&self) -> RandomBytes {
+        super::random()
     }
 
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {

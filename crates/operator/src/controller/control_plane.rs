@@ -271,7 +271,7 @@ async fn reconcile(
     };
     let findings = PlaneFindings {
         access: proved.as_ref().map(|it| &it.build),
-        given: given.as_ref(),
+        supplied_token: given.as_ref(),
         token_secret: proved.as_ref().ok().and_then(|it| it.token_secret.as_deref()),
         account: proved.as_ref().ok().and_then(|it| it.account),
         workload: workload.as_ref(),

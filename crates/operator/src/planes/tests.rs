@@ -1,38 +1,24 @@
 //! What becomes of a client when its origin changes.
 
-use api::CoderControlPlane;
 use client::{ClientOptions, HttpOptions, HttpTransport};
-use engine::{
-    Lookup,
-    coder::endpoint::declared,
-    lookup::{LookupAnswer, Values},
-};
-use futures::FutureExt as _;
+use engine::coder::endpoint::declared;
 use secrecy::SecretString;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::port::KubeCluster;
+use crate::{cli::file_cluster::FileCluster, cluster::port::KubeCluster};
 
-/// Every Secret has this token.
-struct Token(&'static str);
-
-impl Lookup for Token {
-    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, Values> {
-        let token = ("token".to_owned(), self.0.as_bytes().to_vec());
-        std::future::ready(Ok(Some(Values::new([token])))).boxed()
-    }
-
-    fn control_plane<'a>(&'a self, _: &'a str, _: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
-        std::future::ready(Ok(None)).boxed()
-    }
+/// A cluster whose Secret `coder` has this token.
+fn with_token(token: &str) -> FileCluster {
+    let values = [("token".to_owned(), token.as_bytes().to_vec().into())];
+    FileCluster { given: [("coder".to_owned(), values.into())].into(), ..FileCluster::default() }
 }
 
 async fn origin(token: &'static str) -> DeclaredOrigin {
     let external = json!({"url": "http://coder.test", "credentialsSecretRef": {"name": "coder"}});
     let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
         "metadata": {"name": "main"}, "spec": {"external": external}});
-    declared(&serde_json::from_value(plane).unwrap(), &Token(token)).await.origin()
+    declared(&serde_json::from_value(plane).unwrap(), &with_token(token)).await.origin()
 }
 
 async fn plane(token: &'static str) -> Plane {
@@ -52,7 +38,12 @@ async fn plane(token: &'static str) -> Plane {
         made_from,
         &client,
         Uuid::nil(),
-        Beside { cluster, lookup: Arc::new(Token(token)), memory: Arc::default(), writes_status: true },
+        Beside {
+            cluster,
+            references: Arc::new(with_token(token)),
+            memory: Arc::default(),
+            writes_status: true,
+        },
     )
 }
 

@@ -20,7 +20,7 @@ use api::{CoderControlPlane, CoderProvisioner};
 use client::Observer;
 use engine::{
     Action, PlanView,
-    kinds::{self, control_plane::status::Licensing},
+    kinds::{self, control_plane::license::Licensing},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -14,10 +14,10 @@ use super::{
     token_secret::{FingerprintKeys, fingerprint_key, read_fingerprint_key},
 };
 use crate::{
-    lookup::InCluster,
     objects::references::{Source, SourceRef, references},
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Live},
+    secrets::referenced,
 };
 
 /// What the objects of control planes are made with.
@@ -68,7 +68,7 @@ pub async fn facts(
         sources,
         lacks_fingerprints: !has_fingerprints,
         gateway_api,
-        consenting: consent.given,
+        consenting: consent.granted,
         unreadable: consent.unreadable,
         allowed_rules: context.allowed_rules.to_vec(),
         database_version: plane.status.as_ref().and_then(|it| it.database_version.clone()),
@@ -87,7 +87,7 @@ async fn values(
 ) -> Result<Option<Vec<(String, Vec<u8>)>>, Blocked> {
     match reference {
         SourceRef::Secret(name) => {
-            let found = InCluster(cluster).read(namespace, name).await.map_err(|it| it.of_secret(name))?;
+            let found = referenced::find(cluster, namespace, name).await.map_err(|it| it.of_secret(name))?;
             Ok(found.map(|it| it.data.into_iter().flatten().map(|(key, it)| (key, it.0)).collect()))
         }
         SourceRef::ConfigMap(name) => {
@@ -125,7 +125,7 @@ fn fingerprint(values: &BTreeMap<&String, &Vec<u8>>, key: &[u8]) -> String {
 #[derive(Debug, Default)]
 struct Consent {
     /// Those that consent to take workspaces.
-    given: BTreeSet<String>,
+    granted: BTreeSet<String>,
     /// Those that the operator may not read, with the API server's answer.
     unreadable: BTreeMap<String, String>,
 }
@@ -137,8 +137,8 @@ async fn consent(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Con
         match cluster.namespace(name).await {
             Ok(found) => {
                 let labels = found.map(|it| it.labels.unwrap_or_default());
-                let given = labels.filter(|it| consents(plane, it)).map(|_| name.clone());
-                consent.given.extend(given);
+                let granted = labels.filter(|it| consents(plane, it)).map(|_| name.clone());
+                consent.granted.extend(granted);
             }
             // An operator with `--namespace` holds no rights elsewhere unless somebody grants them.
             Err(error) if error.code() == Some(403) => {

@@ -11,6 +11,14 @@ use crate::pipeline::short::{cut, fnv};
 const LABEL: usize = 63;
 /// The longest name of most objects.
 const NAME: usize = 253;
+/// The key of the Secret with the operator's own token, as coder-k8s has it.
+pub(super) const TOKEN_KEY: &str = "token";
+/// The name of the container that runs Coder, by which everything else finds it.
+pub(super) const CONTAINER: &str = "coder";
+/// The port of that container for plain HTTP.
+pub(super) const HTTP_PORT: i32 = 8080;
+/// The port of that container for HTTPS.
+pub(super) const HTTPS_PORT: i32 = 8443;
 const TOKEN_SUFFIX: &str = "-operator-token";
 const ADMIN_JOB_SUFFIX: &str = "-create-admin-user";
 

@@ -1,4 +1,4 @@
-//! The status of a control plane after a pass. Pure: the same findings twice are the same status.
+//! The status of a control plane after a reconcile. Pure: the same findings twice are the same status.
 
 use api::{
     CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, Reason,
@@ -8,17 +8,19 @@ use api::{
         RECONCILING, STALLED,
     },
 };
-use client::{Class, deployment::BuildInfo};
+use client::deployment::BuildInfo;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt as _;
 use uuid::Uuid;
 
 use super::{
     access::Lifetime,
     entitlements::{Entitlement, Summary, stamp},
-    license::{self, LicenseRecord, LicenseView, Obstacle, is_retried},
+    license::{self, LicenseView, Licensing, Obstacle, is_retried},
+    names::TOKEN_KEY,
+    plan::target,
     version,
+    workload::Workload,
 };
 use crate::pipeline::{
     conditions::{Conditions, Truth},
@@ -27,21 +29,19 @@ use crate::pipeline::{
     status::{drift, shown},
 };
 
-/// The key of the Secret with the operator's own token, as coder-k8s has it.
-pub const TOKEN_KEY: &str = "token";
 /// How many licences statuses and metrics show.
 pub const MOST_LICENSES: usize = 50;
 const WORKS: &str = "answers, and takes the credentials";
 /// Reasons of a manifest that names no database.
 const WITHOUT_DATABASE: [Reason; 2] = [Reason::DatabaseRemovalRefused, Reason::NoDatabase];
 
-/// What a pass found out.
+/// What a reconcile found out.
 #[derive(Debug)]
 pub struct PlaneFindings<'a> {
     /// Who answered and took our credentials, or why nobody did.
     pub access: Result<&'a BuildInfo, &'a Blocked>,
-    /// How long the token lives that we were given; nothing where it is one of our own.
-    pub given: Option<&'a SuppliedToken>,
+    /// A supplied token. `None` where the token is one of our own.
+    pub supplied_token: Option<&'a SuppliedToken>,
     /// The Secret into which the operator writes its own token; `None` where the token is a supplied one.
     pub token_secret: Option<&'a str>,
     /// The account that we made for ourselves, where it is us who run it.
@@ -50,16 +50,16 @@ pub struct PlaneFindings<'a> {
     pub workload: Option<&'a Workload>,
     /// Where the deployment is reached.
     pub url: Option<String>,
-    /// Nothing when there was no access.
+    /// `None` when there was no access.
     pub licensing: Option<&'a Licensing>,
     /// What became of the plans for objects and licences.
     pub changes: &'a Changes,
-    /// The value of the annotation that asked for this pass.
+    /// The value of the annotation that asked for this reconcile.
     pub requested: Option<String>,
     pub now: Timestamp,
 }
 
-/// A token that we were given.
+/// How long a supplied token lives.
 #[derive(Debug)]
 pub struct SuppliedToken {
     pub lifetime: Lifetime,
@@ -67,64 +67,7 @@ pub struct SuppliedToken {
     pub credential: Option<CredentialStatus>,
 }
 
-/// How it stands with the objects of a control plane that we run.
-#[derive(Debug)]
-pub struct Workload {
-    /// Whether the pods are those that are declared, and serve.
-    pub standing: Result<(), Blocked>,
-    pub ready_replicas: Option<i32>,
-    /// The newest version of Coder that has worked on the database, as far as containers tell.
-    pub database_version: Option<String>,
-    /// What is left out, and what a person should know; nothing where that is not known.
-    pub notices: Option<Vec<Blocked>>,
-    /// Further namespaces that have Roles for workspaces. `None` where that was not found out.
-    pub workspace_namespaces: Option<Vec<String>>,
-}
-
-impl Workload {
-    /// Nothing was looked at.
-    pub fn stopped(waiting: Blocked) -> Self {
-        Self {
-            standing: Err(waiting),
-            ready_replicas: None,
-            database_version: None,
-            notices: None,
-            workspace_namespaces: None,
-        }
-    }
-}
-
-/// How it stands with licences, and with what they cover.
-#[derive(Debug)]
-pub struct Licensing {
-    pub verdict: license::LicenseVerdict,
-    /// `None` where they could not be read: those that were found before stay in the status.
-    pub licenses: Option<Vec<LicenseView>>,
-    /// Nothing where it could not be read.
-    pub entitlements: Option<Summary>,
-    /// Why it could not be read.
-    pub unread: Option<Unread>,
-    pub record: LicenseRecord,
-    /// The declared licence that is installed.
-    pub applied: Option<license::Applied>,
-}
-
-/// Why licences and entitlements could not be read.
-#[derive(Debug)]
-pub struct Unread {
-    pub message: String,
-    /// Whether the next read may succeed without anybody's doing.
-    pub is_transient: bool,
-}
-
-impl Unread {
-    pub fn of(error: &client::Error) -> Self {
-        let is_transient = matches!(error.class(), Class::RateLimited | Class::Transient | Class::Unexpected);
-        Self { message: error.words(), is_transient }
-    }
-}
-
-/// How a pass ended in the words of its condition `Ready`.
+/// How a reconcile ended in the words of its condition `Ready`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlaneReadiness {
     pub is_ready: bool,
@@ -183,16 +126,11 @@ impl PlaneFindings<'_> {
     }
 }
 
-/// What the plans of a control plane are about.
-pub fn target(plane: &CoderControlPlane) -> String {
-    format!("control plane {}", plane.name_any())
-}
-
-/// The status after a pass.
+/// The status after a reconcile.
 pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderControlPlaneStatus {
     let PlaneFindings {
         access,
-        given,
+        supplied_token,
         token_secret,
         account,
         workload,
@@ -216,7 +154,7 @@ pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderC
             .or_else(|| before.deployment_id.clone()),
         operator_access_ready: Some(access.is_ok()),
         credential: match access {
-            Ok(_) => given.and_then(|it| it.credential.clone()),
+            Ok(_) => supplied_token.and_then(|it| it.credential.clone()),
             Err(_) => before.credential.clone(),
         },
         operator_token_secret_ref: match access {
@@ -329,7 +267,8 @@ fn conditions(
     let made = made.with(READY, is_ready.into(), reason, &message);
     let made = match findings.access {
         Ok(_) => {
-            let lifetime = findings.given.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
+            let lifetime =
+                findings.supplied_token.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
             made.with(OPERATOR_ACCESS, Truth::True, Reason::UpToDate, &format!("{WORKS}{lifetime}"))
         }
         Err(waiting) => {

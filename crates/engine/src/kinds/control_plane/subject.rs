@@ -4,12 +4,14 @@ use api::{CoderControlPlane, Reason, annotation};
 use futures::future::BoxFuture;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::workload::{PlanePreview, preview};
+use super::{
+    plan,
+    workload::{PlanePreview, preview},
+};
 use crate::{
     coder::Coder,
     driver::{Assessment, Reference, Runner, Subject, Verdict, settle_in},
     kind::Aside,
-    kinds::control_plane::status,
     pipeline::{
         decide::{Contact, Door, Situation, decide},
         outcome::Outcome,
@@ -65,7 +67,7 @@ impl Subject for PlaneObjects {
     }
 
     fn target(&self) -> String {
-        status::target(&self.plane)
+        plan::target(&self.plane)
     }
 
     fn control_plane(&self) -> &str {

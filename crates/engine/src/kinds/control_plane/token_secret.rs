@@ -13,11 +13,12 @@ use api::{CoderControlPlane, Reason, annotation, finalizer};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
-use uuid::Uuid;
 
-use super::{access::TokenRecord, names::operator_token_secret};
+use super::{
+    names::{TOKEN_KEY as TOKEN, operator_token_secret},
+    token_record::TokenRecord,
+};
 use crate::{
-    kinds::control_plane::status::TOKEN_KEY as TOKEN,
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Key},
 };
@@ -166,8 +167,7 @@ pub async fn fingerprint_key(
     }
     // One that somebody removed is put back while it is known: pods would be rolled for another one.
     let key = known.lock().get(&name).cloned();
-    let key =
-        key.unwrap_or_else(|| [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat().into());
+    let key = key.unwrap_or_else(|| cluster.random().bytes().to_vec().into());
     let bytes = ByteString(key.expose_secret().to_vec());
     secret
         .write(|it| {
@@ -200,7 +200,7 @@ async fn find(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Option
     })?;
     if found.as_ref().is_some_and(|it| !is_owned(&it.metadata, plane)) {
         let message = format!(
-            "Secret {name} is not ours, and is left alone: delete it, or set spec.operatorAccess.generatedTokenSecretName"
+            "Secret {name} is not owned by this control plane, and is not changed: delete it, or set spec.operatorAccess.generatedTokenSecretName"
         );
         return Err(Blocked { reason: Reason::NotOurs, message });
     }

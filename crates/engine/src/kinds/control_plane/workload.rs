@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use api::{CoderControlPlane, Reason, annotation, condition};
+use api::{CoderControlPlane, Reason, condition};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::{Resource as _, ResourceExt as _};
 
@@ -14,14 +14,14 @@ use super::{
     children::{Desired, desire},
     facts::{PlaneContext, facts},
     names::selector,
+    plan::{check, target},
     version,
     workspace_roles::{self, FoundRoles},
 };
 use crate::{
-    kinds::control_plane::status::{self, Workload},
     objects::{self, ChildEffect, Comparison, Kept, Planned, Run, rollout::Rollout},
     pipeline::{
-        held_back::{self, Changes, HeldBack, masked},
+        held_back::{Changes, masked},
         outcome::Blocked,
         plan::{Plan, PlanView},
     },
@@ -41,6 +41,33 @@ pub struct PlanePreview {
     pub plan: PlanView,
     /// What is left out, and what a person should know.
     pub notices: Vec<Blocked>,
+}
+
+/// How it stands with the objects of a control plane that we run.
+#[derive(Debug)]
+pub struct Workload {
+    /// Whether the pods are those that are declared, and serve.
+    pub standing: Result<(), Blocked>,
+    pub ready_replicas: Option<i32>,
+    /// The newest version of Coder that has worked on the database, as far as containers tell.
+    pub database_version: Option<String>,
+    /// What is left out, and what a person should know; nothing where that is not known.
+    pub notices: Option<Vec<Blocked>>,
+    /// Further namespaces that have Roles for workspaces. `None` where that was not found out.
+    pub workspace_namespaces: Option<Vec<String>>,
+}
+
+impl Workload {
+    /// The objects were not compared.
+    pub fn stopped(waiting: Blocked) -> Self {
+        Self {
+            standing: Err(waiting),
+            ready_replicas: None,
+            database_version: None,
+            notices: None,
+            workspace_namespaces: None,
+        }
+    }
 }
 
 /// The objects that should be and those that are.
@@ -68,7 +95,7 @@ pub async fn keep(
     let compared = Comparison { deployment: &name, pods: &pods, children: &desired.children, live };
     let held_back = Mutex::new(None);
     let may = |plan: &Plan<ChildEffect>| {
-        let checked = check(plane, &plan.view(&status::target(plane)));
+        let checked = check(plane, &plan.view(&target(plane)));
         let is_ok = checked.is_ok();
         *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
         is_ok
@@ -89,7 +116,7 @@ pub async fn preview(
     cluster: &dyn Cluster,
     allowed_rules: &[PolicyRule],
 ) -> Result<PlanePreview, Blocked> {
-    let target = status::target(plane);
+    let target = target(plane);
     if plane.spec.external.is_some() {
         return Ok(PlanePreview { plan: Plan::<ChildEffect>::empty().view(&target), notices: Vec::new() });
     }
@@ -139,12 +166,6 @@ async fn compare(
     let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
     namespaces.extend(declared.cloned());
     Ok(Ok(Compared { desired, live, unlisted, namespaces }))
-}
-
-/// Whether a plan of a control plane is carried out.
-pub fn check(plane: &CoderControlPlane, plan: &PlanView) -> Result<(), HeldBack> {
-    let approved = plane.annotations().get(annotation::APPROVED_PLAN).map(String::as_str);
-    held_back::check(&plane.spec.changes, plan, approved, None)
 }
 
 /// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the

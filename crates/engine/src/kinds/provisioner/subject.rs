@@ -24,8 +24,8 @@ use crate::{
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::Plan,
     },
-    ports::{ClusterError, object::Live},
-    secrets::{Act, Around, KeyPreview, KeySecrets, Names, Wanted},
+    ports::{ClusterError, Reading, object::Live},
+    secrets::{Act, Around, KeyPreview, KeySecrets, Names, Wanted, referenced::Unreadable},
 };
 
 /// The manifest of a provisioner.
@@ -100,18 +100,20 @@ impl Provisioner {
         let unavailable = |message: String| {
             Unreached::ControlPlane(Blocked { reason: Reason::ControlPlaneUnavailable, message })
         };
-        let mut declared = match beside.lookup.control_plane(&self.namespace, name).await {
-            Ok(Some(declared)) => declared,
-            Ok(None) => {
-                let message =
-                    format!("control plane {name} is neither in the files nor in the cluster: add it");
-                return Err(unavailable(message));
-            }
-            Err(unreadable) => {
-                let message = format!("control plane {name} cannot be read: {}", unreadable.words());
-                return Err(unavailable(message));
-            }
-        };
+        let mut declared =
+            match beside.references.read::<CoderControlPlane>(&self.namespace, name, Reading::Now).await {
+                Ok(Some(declared)) => declared,
+                Ok(None) => {
+                    let message =
+                        format!("control plane {name} is neither in the files nor in the cluster: add it");
+                    return Err(unavailable(message));
+                }
+                Err(error) => {
+                    let unreadable = Unreadable::from(error);
+                    let message = format!("control plane {name} cannot be read: {}", unreadable.words());
+                    return Err(unavailable(message));
+                }
+            };
         let build = build(coder).await.map_err(Unreached::Access)?;
         let known = declared.status.as_ref().and_then(|it| it.deployment_id.clone());
         if let Some(known) = known.filter(|it| *it != build.deployment_id.to_string()) {
@@ -168,7 +170,7 @@ impl Provisioner {
             (_, Err(_)) => return Ok(None),
         };
         let image = image(manifest, &reached.declared).map_err(Outcome::Blocked)?;
-        let authority = workload::authority(&reached.declared, &*beside.lookup).await;
+        let authority = workload::authority(&reached.declared, &*beside.references).await;
         let facts = workload::facts(manifest, key, image, authority.map_err(Outcome::Blocked)?);
         let desired = children::desire(manifest, &facts).map_err(Outcome::Invalid)?;
         let live = workload::live(manifest, cluster).await.map_err(|it| unreadable(&it))?;

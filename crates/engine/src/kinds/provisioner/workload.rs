@@ -17,7 +17,6 @@ use super::{
 use crate::{
     coder::{Beside, endpoint::place},
     kinds::provisioner::status::Findings,
-    lookup::Lookup,
     objects::{self, Child, ChildEffect, Comparison, Kept, Planned, Run, rollout::Rollout},
     pipeline::{
         held_back::{self, HeldBack},
@@ -48,10 +47,10 @@ pub(super) async fn live(
 /// The certificates that the daemons trust beyond the usual ones.
 pub(super) async fn authority(
     declared: &CoderControlPlane,
-    lookup: &dyn Lookup,
+    references: &dyn Cluster,
 ) -> Result<Option<Authority>, Blocked> {
     let Some((name, key)) = declared.spec.external.as_ref().and_then(|it| it.ca()) else { return Ok(None) };
-    let endpoint = place(declared, lookup).await?;
+    let endpoint = place(declared, references).await?;
     Ok(Some(Authority {
         secret: name.to_owned(),
         key: key.to_owned(),
@@ -85,7 +84,7 @@ pub(super) async fn preview_first(
 ) -> Result<Plan<()>, ClusterError> {
     let cluster = &*beside.cluster;
     let (Ok(image), Ok(authority)) =
-        (image(provisioner, &reached.declared), authority(&reached.declared, &*beside.lookup).await)
+        (image(provisioner, &reached.declared), authority(&reached.declared, &*beside.references).await)
     else {
         return Ok(Plan::empty());
     };
@@ -130,7 +129,7 @@ pub(super) async fn run(
             image
         }
     };
-    let authority = match authority(declared, &*beside.lookup).await {
+    let authority = match authority(declared, &*beside.references).await {
         Ok(authority) => authority,
         // Daemons without the certificates would trust no server: those that are there stay as they are.
         Err(blocked) => {

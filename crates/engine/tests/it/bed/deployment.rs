@@ -63,7 +63,7 @@ impl Deployment {
     pub(super) fn coder_with(&self, promises: Promises) -> Coder {
         Coder::new(self.client.clone(), promises).beside(Beside {
             cluster: Arc::clone(&self.desk) as _,
-            lookup: Arc::clone(&self.desk) as _,
+            references: Arc::clone(&self.desk) as _,
             memory: Arc::default(),
             writes_status: false,
         })

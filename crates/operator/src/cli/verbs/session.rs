@@ -16,7 +16,7 @@ use crate::{
         address::workspace_warning,
         deployment::{self, DeploymentRef},
         exit::{Exit, Failure},
-        lookup::Sources,
+        file_cluster::FileCluster,
         manifests::{self, Manifests, NOT_APPLIED, Placed, SkipReason, Skipped, in_order},
         render::{Row, View},
         secrets,
@@ -64,10 +64,11 @@ impl Session {
             secrets::read(&self.input.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
         skipped.extend(unsupported);
         let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
-        let sources = Sources { given: secrets_given, secrets, planes: file_planes, ..Sources::default() };
-        let sources = Arc::new(sources);
-        subjects.extend(planes.licenses(&sources));
-        let has_cluster = planes.has_managed() && sources.cluster().await.is_ok();
+        let files =
+            FileCluster { given: secrets_given, secrets, planes: file_planes, ..FileCluster::default() };
+        let files = Arc::new(files);
+        subjects.extend(planes.licenses(&files));
+        let has_cluster = planes.has_managed() && files.cluster().await.is_ok();
         subjects.extend(planes.objects(&subjects, has_cluster));
         in_order(&mut subjects);
         for suspended in subjects.extract_if(.., |it| it.subject.is_suspended()) {
@@ -96,9 +97,9 @@ impl Session {
                 targets.push(self.open_given(&given, taken, is_unconfirmed, access).await?);
             }
         }
-        targets.extend(self.open_planes(subjects, &sources, deadline).await?);
+        targets.extend(self.open_planes(subjects, &files, deadline).await?);
         for target in &mut targets {
-            if let Some(note) = target.settle(&sources).await? {
+            if let Some(note) = target.settle(&files).await? {
                 self.note(&note);
             }
         }
@@ -135,12 +136,12 @@ impl Session {
     async fn open_planes(
         &self,
         subjects: Vec<Placed>,
-        sources: &Sources,
+        files: &FileCluster,
         deadline: Instant,
     ) -> Result<Vec<Target>, Failure> {
         let mut planes = Planes::default();
         let mut noted = String::new();
-        while let Err(unopened) = planes.open(&subjects, sources, &self.sessions).await {
+        while let Err(unopened) = planes.open(&subjects, files, &self.sessions).await {
             if !unopened.may_come || Instant::now() >= deadline {
                 return Err(unopened.failure);
             }

@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::{CoderControlPlane, Reason, annotation};
 use client::{AddressPolicy, Class, Client};
 use engine::{
-    Blocked, Cluster as _, Coder, Credentials, Endpoint, Reference,
+    Blocked, Cluster, Coder, Credentials, Endpoint, Reference,
     coder::{
         Beside, Promises,
         endpoint::{endpoint, place},
     },
     kinds::control_plane::access::OperatorToken,
-    lookup::Lookup as _,
     objects::Key,
     ports::Reading,
+    secrets::referenced::Unreadable,
 };
 use kube::ResourceExt as _;
 use secrecy::SecretString;
@@ -24,11 +24,10 @@ use crate::{
     cli::{
         deployment::DeploymentRef,
         exit::{Exit, Failure},
-        lookup::Sources,
+        file_cluster::FileCluster,
         manifests::{Named, Placed},
         terminal::say,
     },
-    cluster::{Cluster, port::KubeCluster},
     connect::reach,
 };
 
@@ -85,15 +84,14 @@ impl Target {
 impl Target {
     /// Puts manifests that need a cluster beside it, and returns where that is. `None` where there are
     /// none, and where there is no cluster: then their plans say so.
-    pub(super) async fn settle(&mut self, sources: &Arc<Sources>) -> Result<Option<String>, Failure> {
+    pub(super) async fn settle(&mut self, files: &Arc<FileCluster>) -> Result<Option<String>, Failure> {
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }
-        let Ok(Cluster(client)) = sources.cluster().await else { return Ok(None) };
-        let cluster = Arc::new(KubeCluster::unwatched(client.clone(), say));
+        let Ok(cluster) = files.cluster().await else { return Ok(None) };
         for placed in self.subjects.iter_mut().filter(|it| it.subject.needs_cluster()) {
             let Reference { kind, namespace, name } = placed.subject.reference();
-            let default = client.default_namespace();
+            let default = cluster.default_namespace();
             let version = format!("{}/{}", api::GROUP, api::VERSION);
             let key = Key::new(&version, &kind, namespace.as_deref().unwrap_or(default), &name);
             // A cluster that does not know the kind has no such object.
@@ -111,8 +109,12 @@ impl Target {
             }
             placed.subject.settle_in(default, stored.as_ref());
         }
-        let lookup = Arc::clone(sources) as _;
-        let beside = Beside { cluster, lookup, memory: Arc::default(), writes_status: false };
+        let beside = Beside {
+            cluster: Arc::clone(cluster) as _,
+            references: Arc::clone(files) as _,
+            memory: Arc::default(),
+            writes_status: false,
+        };
         self.coder = self.coder.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))
     }
@@ -128,7 +130,7 @@ impl Planes {
     pub(super) async fn open(
         &mut self,
         subjects: &[Placed],
-        sources: &Sources,
+        files: &FileCluster,
         sessions: &Sessions,
     ) -> Result<(), Unopened> {
         let needing = |needs: bool| subjects.iter().filter(move |it| it.subject.needs_deployment() == needs);
@@ -137,8 +139,8 @@ impl Planes {
             if self.0.contains_key(&named) {
                 continue;
             }
-            let opened = match open_plane(&named, sources, sessions).await {
-                Err(_) if !placed.subject.needs_deployment() => open_without_access(&named, sources).await,
+            let opened = match open_plane(&named, files, sessions).await {
+                Err(_) if !placed.subject.needs_deployment() => open_without_access(&named, files).await,
                 opened => opened,
             };
             let opened = opened.map_err(|unopened| {
@@ -181,39 +183,41 @@ fn refused(named: &Named, Refused { message, may_come, exit }: Refused) -> Unope
 }
 
 /// The manifest of a control plane, from the files or the cluster.
-async fn find_plane(named: &Named, sources: &Sources) -> Result<CoderControlPlane, Unopened> {
+async fn find_plane(named: &Named, files: &FileCluster) -> Result<CoderControlPlane, Unopened> {
     let refused = |message: String, may_come, exit| refused(named, Refused { message, may_come, exit });
-    let plane = match sources.control_plane(&named.namespace, &named.name).await {
+    let plane = match (files as &dyn Cluster).read(&named.namespace, &named.name, Reading::Now).await {
         Ok(Some(plane)) => plane,
         Ok(None) => {
             let message = "it is neither in the files nor in the cluster: add it, or give --url";
             return Err(refused(message.to_owned(), true, Exit::Blocked));
         }
-        Err(unreadable) if sources.has_asked() => {
+        Err(error) if files.has_asked() => {
+            let unreadable = Unreadable::from(error);
             return Err(refused(format!("it cannot be read: {}", unreadable.words()), true, Exit::Failure));
         }
-        Err(unreadable) => {
+        Err(error) => {
+            let unreadable = Unreadable::from(error);
             return Err(refused(format!("{}: give --url", unreadable.words()), false, Exit::Usage));
         }
     };
-    Ok(placed(plane, sources).await)
+    Ok(placed(plane, files).await)
 }
 
 /// A control plane whose manifests need no deployment: with a client that has no credentials.
-async fn open_without_access(named: &Named, sources: &Sources) -> Result<OpenPlane, Unopened> {
+async fn open_without_access(named: &Named, files: &FileCluster) -> Result<OpenPlane, Unopened> {
     let invalid = |message| refused(named, Refused { message, may_come: false, exit: Exit::Usage });
-    let plane = find_plane(named, sources).await?;
-    let endpoint = place(&plane, sources).await.map_err(|blocked| invalid(blocked.message))?;
+    let plane = find_plane(named, files).await?;
+    let endpoint = place(&plane, files).await.map_err(|blocked| invalid(blocked.message))?;
     let client = reach(&endpoint, None, AddressPolicy::Any).map_err(invalid)?;
     let deployment = DeploymentRef::declared(named, &endpoint.url);
     Ok(OpenPlane { deployment, client, expected: expected(&plane) })
 }
 
-async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Result<OpenPlane, Unopened> {
-    let plane = find_plane(named, sources).await?;
-    let endpoint = endpoint(&plane, sources).await.map_err(|Blocked { reason, message }| {
+async fn open_plane(named: &Named, files: &FileCluster, sessions: &Sessions) -> Result<OpenPlane, Unopened> {
+    let plane = find_plane(named, files).await?;
+    let endpoint = endpoint(&plane, files).await.map_err(|Blocked { reason, message }| {
         // Files do not change while the command waits; a cluster does.
-        let may_come = sources.has_asked() && ![Reason::Invalid, Reason::SecretNotAllowed].contains(&reason);
+        let may_come = files.has_asked() && ![Reason::Invalid, Reason::SecretNotAllowed].contains(&reason);
         let exit = match reason {
             _ if !may_come => Exit::Usage,
             Reason::SecretUnreadable => Exit::Failure,
@@ -225,7 +229,7 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
     })?;
     let expected = expected(&plane);
     let client = match &endpoint.credentials {
-        Credentials::Ours => enter_managed(&plane, &endpoint, sources).await,
+        Credentials::Ours => enter_managed(&plane, &endpoint, files).await,
         _ => enter(&endpoint, expected, sessions).await,
     };
     let client = client.map_err(|it| refused(named, it))?;
@@ -234,11 +238,11 @@ async fn open_plane(named: &Named, sources: &Sources, sessions: &Sessions) -> Re
 
 /// A managed control plane with the namespace of the Kubernetes context, where its manifest names none: the name of its Service
 /// has the namespace in it.
-async fn placed(mut plane: CoderControlPlane, sources: &Sources) -> CoderControlPlane {
+async fn placed(mut plane: CoderControlPlane, files: &FileCluster) -> CoderControlPlane {
     let has_none = plane.namespace().is_none_or(|it| it.is_empty());
     if plane.spec.external.is_none()
         && has_none
-        && let Ok(Cluster(cluster)) = sources.cluster().await
+        && let Ok(cluster) = files.cluster().await
     {
         plane.metadata.namespace = Some(cluster.default_namespace().to_owned());
     }
@@ -295,16 +299,15 @@ async fn enter(endpoint: &Endpoint, expected: Option<Uuid>, sessions: &Sessions)
 async fn enter_managed(
     plane: &CoderControlPlane,
     endpoint: &Endpoint,
-    sources: &Sources,
+    files: &FileCluster,
 ) -> Result<Client, Refused> {
     let refused = |message: String, exit: Exit| Refused { message, may_come: exit == Exit::Blocked, exit };
-    let Ok(Cluster(cluster)) = sources.cluster().await else {
+    let Ok(cluster) = files.cluster().await else {
         return Err(refused(NOT_HERE.to_owned(), Exit::Usage));
     };
-    let cluster = KubeCluster::unwatched(cluster.clone(), say);
     let namespace = plane.namespace().filter(|it| !it.is_empty());
     let namespace = namespace.unwrap_or_else(|| cluster.default_namespace().to_owned());
-    let held = OperatorToken::read(plane, &namespace, &cluster).await;
+    let held = OperatorToken::read(plane, &namespace, &**cluster).await;
     let held = held.map_err(|blocked| refused(blocked.message, Exit::Blocked))?;
     let anonymous = reach(endpoint, None, AddressPolicy::Any).map_err(|it| refused(it, Exit::Usage))?;
     let remote = |error: client::Error| refused(error.words(), Exit::Blocked);
@@ -411,14 +414,14 @@ mod tests {
         let planes =
             BTreeMap::from([(Named::new("platform", "main"), serde_json::from_value(managed).unwrap())]);
         let cluster = OnceCell::new_with(Some(Err("nowhere".to_owned())));
-        let sources = Sources { planes, cluster, ..Sources::default() };
+        let files = FileCluster { planes, cluster, ..FileCluster::default() };
         let subject = |needs_deployment: bool| Placed {
             subject: Box::new(Declared { needs_deployment }),
             place: Place::default(),
         };
         let open = async |subjects: &[Placed]| {
             let mut planes = Planes::default();
-            planes.open(subjects, &sources, &Sessions::default()).await.map(|()| planes.0.len())
+            planes.open(subjects, &files, &Sessions::default()).await.map(|()| planes.0.len())
         };
         assert_eq!(open(&[subject(false)]).await.ok(), Some(1));
         for refused in [&[subject(true)][..], &[subject(false), subject(true)]] {

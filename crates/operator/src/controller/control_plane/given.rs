@@ -1,11 +1,7 @@
 //! A token that a Secret holds ready-made: when it ends, asked seldom and told in time.
 
-use api::CoderControlPlane;
-use api::Reason;
-use engine::kinds::control_plane::{
-    access::{Lifetime, record::id_of},
-    status::SuppliedToken,
-};
+use api::{CoderControlPlane, Reason};
+use engine::kinds::control_plane::{access::Lifetime, status::SuppliedToken, token_record::id_of};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use secrecy::SecretString;

@@ -22,7 +22,6 @@ use uuid::Uuid;
 
 use super::name_of;
 use crate::{
-    cluster::Cluster,
     connect::reach,
     controller::Shared,
     planes::{Origin, Plane, Sources, Versions},
@@ -37,7 +36,7 @@ pub(in crate::controller) async fn known(plane: &CoderControlPlane, shared: &Sha
     if versions.is_some() && known.compared_with() == versions {
         return Some(known);
     }
-    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    let declared = declared(plane, &*shared.cluster).await;
     let origin = declared.origin();
     shared.planes.declare(&name, &origin);
     let known = shared.planes.last_known(&name)?;
@@ -99,7 +98,7 @@ pub(in crate::controller) async fn prove(
     shared: &Shared,
 ) -> Result<Proved, Blocked> {
     let versions = versions_of(plane, shared);
-    let declared = declared(plane, &Cluster(shared.client.clone())).await;
+    let declared = declared(plane, &*shared.cluster).await;
     let (name, origin_now) = (name_of(plane), declared.origin());
     shared.planes.declare(&name, &origin_now);
     let endpoint = declared.endpoint()?;

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use api::Reason;
-use engine::{Blocked, Lookup as _, Outcome};
+use engine::{Blocked, Outcome};
 use kube::Resource as _;
 
 use super::proof::{known, prove};
 use crate::{
-    cluster::Cluster,
     controller::Shared,
     planes::{Plane, PlaneName},
 };
@@ -33,7 +32,7 @@ pub(in crate::controller) async fn for_deletion(
     {
         return Ok(known);
     }
-    let declared = match Cluster(shared.client.clone()).control_plane(&name.0, &name.1).await {
+    let declared = match shared.read_control_plane(name).await {
         Ok(Some(declared)) => declared,
         Ok(None) => {
             let message = format!("its control plane {} is gone", name.1);

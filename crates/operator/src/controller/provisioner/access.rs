@@ -7,17 +7,16 @@ use std::{
 
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use engine::{
-    Blocked, Freshness, Lookup as _, Trouble,
+    Blocked, Freshness, Trouble,
     coder::endpoint::{DeclaredOrigin, declared_place},
     kinds::provisioner::reach::{Reached, Unreached},
-    lookup,
+    secrets::referenced,
 };
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
 use super::{Provisioners, plane_of};
 use crate::{
-    cluster::Cluster,
     connect,
     controller::{Shared, control_plane::proof::check_address, driver::Driver},
     planes::{Origin, Plane, PlaneName, Sources, Standing},
@@ -117,7 +116,7 @@ async fn bootstrap(
 ) -> Result<Arc<Plane>, Trouble> {
     let (shared, name) = (&driver.shared, plane_of(provisioner));
     let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(api::Bootstrap::token) else {
-        return Err(lookup::no_value("", "").into());
+        return Err(referenced::no_value("", "").into());
     };
     // Without credentials of its own a control plane may still be used; one that a person has stopped may not.
     if let Some(Standing::Blocked(why)) = shared.planes.standing(&name)
@@ -126,10 +125,10 @@ async fn bootstrap(
         let message = format!("control plane {} cannot be used: {why}; its own status says more", name.1);
         return Err(Blocked { reason: Reason::ControlPlaneNotReady, message }.into());
     }
-    let cluster = Cluster(shared.client.clone());
-    let values = lookup::secret(&cluster, &plane.namespace().unwrap_or_default(), secret).await?;
-    let token = values.text(key).ok_or_else(|| lookup::no_value(secret, key))?;
-    let declared = declared_place(plane, &cluster).await;
+    let cluster = &*shared.cluster;
+    let values = referenced::required(cluster, &plane.namespace().unwrap_or_default(), secret).await?;
+    let token = values.text(key).ok_or_else(|| referenced::no_value(secret, key))?;
+    let declared = declared_place(plane, cluster).await;
     let origin_now = declared.origin().with_token(&token);
     let known = driver.kind.bootstraps.known(&name, secret, &origin_now);
     let endpoint = declared.endpoint()?;
@@ -172,9 +171,10 @@ pub(super) async fn remembered(
     driver: &Driver<Provisioners>,
 ) -> Option<Arc<Plane>> {
     let (secret, key) = provisioner.spec.bootstrap.as_ref()?.token();
-    let cluster = Cluster(driver.shared.client.clone());
-    let now = declared_place(plane, &cluster).await.origin();
-    let values = cluster.secret(&plane.namespace().unwrap_or_default(), secret).await.ok().flatten();
+    let cluster = &*driver.shared.cluster;
+    let now = declared_place(plane, cluster).await.origin();
+    let values = referenced::values(cluster, &plane.namespace().unwrap_or_default(), secret).await;
+    let values = values.ok().flatten();
     // A Secret that is gone is no other token.
     let now = match values.and_then(|it| it.text(key)) {
         Some(token) => now.with_token(&token),

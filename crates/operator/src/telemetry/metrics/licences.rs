@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::kinds::control_plane::status::{Licensing, MOST_LICENSES};
+use engine::kinds::control_plane::{license::Licensing, status::MOST_LICENSES};
 use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeLabelSet},
     metrics::MetricType,

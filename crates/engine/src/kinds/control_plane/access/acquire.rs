@@ -8,16 +8,18 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    AccessOutcome, Account, Entrance, Granted, Ladder, OwnAccount, TokenNames, TokenRecord,
+    AccessOutcome, Granted, Ladder, SuppliedAccount, TokenNames,
     admin_job::AdminJob,
-    means::Means,
     memory::{OwnToken, Pause, TokenMemory},
+    supplied_credentials::SuppliedCredentials,
 };
 use crate::{
     coder::endpoint::Origin,
     kinds::control_plane::{
+        account::Account,
         facts::PlaneContext,
         identity::{ReachedDeployment, check_identity, recorded_deployment},
+        token_record::{OwnAccount, TokenRecord},
         token_secret::{Contents, TokenSecret},
     },
     pipeline::outcome::{Blocked, Trouble},
@@ -83,8 +85,8 @@ pub async fn account_token(
         return acquisition.still_good(kept.as_ref(), why);
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
-    let entrance = Entrance { client, deployment, account, names: &names, now };
-    match entrance.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
+    let supplied = SuppliedAccount { client, deployment, account, names: &names, now };
+    match supplied.keep(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
         Ok(granted) => {
             let minted = OwnToken { from, token: granted.token.clone(), renewed_at: granted.next };
             context.tokens.set_minted(&acquisition.name, Some(minted));
@@ -128,7 +130,7 @@ pub async fn own_token(
             "mode is Observe: the operator creates no account for itself in the deployment".to_owned();
         return Err(Blocked { reason: Reason::Observed, message });
     }
-    let means = Means::of(plane, cluster).await?;
+    let supplied = SuppliedCredentials::of(plane, cluster).await?;
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
         secret.adopt(&record).await?;
@@ -142,13 +144,14 @@ pub async fn own_token(
         client,
         deployment,
         control_plane_uid: &uid,
-        first_user: &means.first_user,
-        admin: &means.admin,
+        first_user: &supplied.first_user,
+        admin: &supplied.admin,
         job: job.standing(),
         // A manifest of coder-k8s names no first user and becomes ready all the same. Who wants a person to be the first
         // one names it.
         may_be_first: true,
         now,
+        random: cluster.random(),
     };
     if is_disabled {
         return Err(acquisition.give_up(&ladder, (kept.as_ref(), &record), &job, secret).await?);
@@ -211,7 +214,7 @@ impl<'a> Acquisition<'a> {
     /// Remembers a token that was granted, and deletes the Job that may have led to it.
     async fn enter(&self, granted: Granted, from: Origin, job: &AdminJob<'_>) -> Acquired {
         if !granted.stays.is_empty() {
-            let note = format!("not taken away, and tried again: {}", granted.stays.join("; "));
+            let note = format!("not deleted, and tried again: {}", granted.stays.join("; "));
             let (reason, action) = (Reason::NotTakenAway, "Delete");
             let event = Event { is_warning: true, reason, action, note: &note, must_be_written: false };
             self.cluster().event(&self.plane.object_ref(&()), event).await;
@@ -225,7 +228,7 @@ impl<'a> Acquisition<'a> {
         Acquired { token: granted.token, warning: cleared.err() }
     }
 
-    /// Ends the access to a control plane that is to have none any more, and returns what a condition says of it.
+    /// Cleans up the access to a control plane that is to have none any more, and returns what the condition reports.
     async fn give_up(
         &self,
         ladder: &Ladder<'_>,
@@ -233,7 +236,7 @@ impl<'a> Acquisition<'a> {
         job: &AdminJob<'_>,
         secret: TokenSecret<'_>,
     ) -> Result<Blocked, Blocked> {
-        for item in ladder.end(kept, record).await.map_err(Trouble::into_blocked)?.items {
+        for item in ladder.clean_up(kept, record).await.map_err(Trouble::into_blocked)?.items {
             self.cluster().left_behind(&self.plane.object_ref(&()), Reason::AccessDisabled, &item).await;
         }
         job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;

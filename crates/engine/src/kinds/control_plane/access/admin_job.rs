@@ -14,7 +14,6 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt as _, core::Selector};
 use secrecy::SecretString;
 use serde::{Serialize, de::DeserializeOwned};
-use uuid::Uuid;
 
 use super::{
     Job as Standing,
@@ -22,15 +21,18 @@ use super::{
 };
 use crate::{
     kinds::control_plane::{
+        account::new_password,
         children::admin_job,
         facts::{PlaneContext, facts},
         names::admin_job as admin_job_name,
     },
-    lookup::{InCluster, Lookup as _},
     objects::references::{SourceRef, references},
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Event, Only, Reading, object::Key},
-    secrets::own_secrets::{self, RefusedSecret},
+    secrets::{
+        own_secrets::{self, RefusedSecret},
+        referenced,
+    },
 };
 
 /// The pods of a Job, however old their names are.
@@ -74,8 +76,9 @@ impl<'a> AdminJob<'a> {
         match self.start(username, email).await {
             Ok(username) => {
                 let name = admin_job_name(self.plane);
-                let message =
-                    format!("Job {name} makes the account {username}, because there is no other way in");
+                let message = format!(
+                    "Job {name} creates the account {username}, because there are no other credentials"
+                );
                 let (reason, action) = (Reason::Created, "Create");
                 let event =
                     Event { is_warning: false, reason, action, note: &message, must_be_written: false };
@@ -96,7 +99,7 @@ impl<'a> AdminJob<'a> {
         } else {
             self.delete(self.secret.as_ref()).await?;
             // Nobody sees it but the Job and the operator, once each.
-            let password = SecretString::from(format!("Op-{}-{}", Uuid::new_v4(), Uuid::new_v4().simple()));
+            let password = new_password(&self.cluster.random());
             self.create(&admin_job::secret(self.plane, &username, email, &password)).await?;
         }
         if let Some(wanted) = &self.wanted {
@@ -118,7 +121,9 @@ impl<'a> AdminJob<'a> {
     async fn stands(&self) -> Result<Standing, Blocked> {
         let name = admin_job_name(self.plane);
         let foreign = |kind: &str| {
-            Standing::NotOurs(format!("{kind} {name} is not ours, and is left alone: delete it"))
+            Standing::NotOurs(format!(
+                "{kind} {name} is not owned by this control plane, and is not changed: delete it"
+            ))
         };
         let Some(wanted) = &self.wanted else { return Ok(Standing::NotPossible) };
         if self.secret.as_ref().is_some_and(|it| !is_owned(it, self.plane)) {
@@ -155,7 +160,7 @@ impl<'a> AdminJob<'a> {
             literal.filter(|it| it.contains("://")).map(SecretString::from).collect();
         for reference in references(spec) {
             let SourceRef::Secret(name) = reference else { continue };
-            let values = InCluster(self.cluster).secret(&self.namespace(), &name).await;
+            let values = referenced::values(self.cluster, &self.namespace(), &name).await;
             let values = values.map_err(|it| it.of_secret(&name))?;
             found.extend(values.iter().flat_map(|it| it.keys().filter_map(|key| it.text(key))));
         }

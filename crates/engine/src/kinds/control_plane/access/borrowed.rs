@@ -1,18 +1,19 @@
-//! Rights that somebody else lends us: used once, and given back.
+//! Borrowed admin sessions: opened with supplied credentials or a token of another account, used once, and closed.
 
 use client::{Class, Client, users::ME};
 use secrecy::SecretString;
 
-use super::{account::with, ladder::BorrowedRights, record::id_of};
-use crate::{
-    kinds::control_plane::access::ways::{AdminCredentials, FromSecret, Ladder},
-    pipeline::outcome::Trouble,
+use super::{
+    ladder::BorrowedRights,
+    sources::{AdminCredentials, FromSecret, Ladder},
+    supplied_account::with,
 };
+use crate::{kinds::control_plane::token_record::id_of, pipeline::outcome::Trouble};
 
-/// The role without which nobody can make an account like ours.
+/// The role that creating an account like ours takes.
 pub(super) const OWNER: &str = "owner";
 
-/// Signed in with rights that are not ours.
+/// A session of another account.
 pub(super) struct BorrowedSession {
     pub(super) client: Client,
     /// To be closed afterwards.
@@ -30,7 +31,7 @@ impl BorrowedSession {
     }
 
     /// Closes the session, if one was opened. It expires by itself where this fails.
-    pub(super) async fn give_back(self) {
+    pub(super) async fn close(self) {
         if let Some(session) = self.session {
             self.client.delete_token(ME, &session).await.ok();
         }
@@ -38,7 +39,7 @@ impl BorrowedSession {
 }
 
 impl Ladder<'_> {
-    /// Signs in with rights that we were given; the inner error is why they do not do.
+    /// Opens a borrowed admin session. The inner error is why the credentials do not do.
     pub(super) async fn borrow(
         &self,
         source: BorrowedRights,
@@ -69,11 +70,11 @@ impl Ladder<'_> {
         match borrowed.client.current_user().await {
             Ok(me) if me.has_role(OWNER) => Ok(Ok(borrowed)),
             Ok(me) => {
-                borrowed.give_back().await;
+                borrowed.close().await;
                 Ok(Err(format!("the account {} does not have the role owner", me.username)))
             }
             Err(error) => {
-                borrowed.give_back().await;
+                borrowed.close().await;
                 refused(error.into()).map(Err)
             }
         }

@@ -1,18 +1,19 @@
-//! Gives access up: tokens are revoked, and the account that we made goes where somebody can delete it.
+//! Cleanup of access: tokens are revoked, and the account that we made is deleted where somebody can delete it.
 
 use client::{Class, Client};
 use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    account::with,
-    desk::Desk,
+    account_tokens::AccountTokens,
+    borrowed::BorrowedSession,
     ladder::{BorrowedRights, LEGACY_ACCOUNT},
-    record::{Former, TokenRecord, id_of},
+    sources::Ladder,
+    supplied_account::with,
     tokens::{self, TokenSituation, TokenStep},
 };
 use crate::{
-    kinds::control_plane::access::{borrowed::BorrowedSession, ways::Ladder},
+    kinds::control_plane::token_record::{Former, TokenRecord, id_of},
     pipeline::outcome::Trouble,
 };
 
@@ -27,9 +28,13 @@ pub struct Left {
 }
 
 impl Ladder<'_> {
-    /// Revokes what we minted and deletes the account that we made. Coder lets no account delete itself: without rights
-    /// that somebody lends us the account stays, without a token and with a password that nobody knows.
-    pub async fn end(&self, current: Option<&SecretString>, record: &TokenRecord) -> Result<Left, Trouble> {
+    /// Revokes what we minted and deletes the account that we made. Coder lets no account delete itself: without
+    /// a borrowed admin session the account stays, without a token and with a password that nobody knows.
+    pub async fn clean_up(
+        &self,
+        current: Option<&SecretString>,
+        record: &TokenRecord,
+    ) -> Result<Left, Trouble> {
         if record.deployment_id.is_some_and(|it| it != self.deployment) {
             let item = "tokens on the deployment that was here before: they expire within a day";
             return Ok(Left { items: vec![item.to_owned()] });
@@ -48,7 +53,7 @@ impl Ladder<'_> {
         let done = match (&borrowed, account.id) {
             (borrowed, None) => {
                 let client = borrowed.as_ref().map(|it| it.client.clone());
-                end_former(&record.former, client.as_ref(), &mut left).await
+                clean_up_former(&record.former, client.as_ref(), &mut left).await
             }
             (Some(borrowed), Some(id)) => self.delete(borrowed, id, record, &mut left).await,
             (None, Some(id)) => {
@@ -62,7 +67,7 @@ impl Ladder<'_> {
             }
         };
         if let Some(borrowed) = borrowed {
-            borrowed.give_back().await;
+            borrowed.close().await;
         }
         done.map(|()| left)
     }
@@ -75,14 +80,14 @@ impl Ladder<'_> {
         left: &mut Left,
     ) -> Result<(), Trouble> {
         let client = &borrowed.client;
-        end_former(&record.former, Some(client), left).await?;
+        clean_up_former(&record.former, Some(client), left).await?;
         let Some(user) = client.living_user(id).await? else { return Ok(()) };
         // Deleting an account takes its tokens along.
         match client.delete_user(user.id).await {
             Err(error) if error.class() == Class::Conflict => {
                 left.items.push(format!("the account {}: {}", user.username, error.words()));
-                let desk = Desk { client: client.clone(), user: user.id };
-                self.revoke(&desk, None, record).await
+                let account_tokens = AccountTokens { client: client.clone(), user: user.id };
+                self.revoke(&account_tokens, None, record).await
             }
             done => Ok(gone(done)?),
         }
@@ -96,10 +101,10 @@ impl Ladder<'_> {
         record: &TokenRecord,
         left: &mut Left,
     ) -> Result<(), Trouble> {
-        let Some(current) = current else { return end_former(&record.former, None, left).await };
-        let desk = Desk { client: with(self.client, current)?, user: id };
-        end_former(&record.former, Some(&desk.client), left).await?;
-        match self.revoke(&desk, id_of(current), record).await {
+        let Some(current) = current else { return clean_up_former(&record.former, None, left).await };
+        let account_tokens = AccountTokens { client: with(self.client, current)?, user: id };
+        clean_up_former(&record.former, Some(&account_tokens.client), left).await?;
+        match self.revoke(&account_tokens, id_of(current), record).await {
             Err(Trouble::Remote(error)) if error.class() == Class::SignedOut => {
                 let item = "tokens that can no longer be listed: they expire within a day";
                 left.items.push(item.to_owned());
@@ -123,12 +128,17 @@ impl Ladder<'_> {
         }
     }
 
-    async fn revoke(&self, desk: &Desk, held: Option<&str>, record: &TokenRecord) -> Result<(), Trouble> {
-        let (names, listed) = (self.names(), desk.tokens().await?);
+    async fn revoke(
+        &self,
+        account_tokens: &AccountTokens,
+        held: Option<&str>,
+        record: &TokenRecord,
+    ) -> Result<(), Trouble> {
+        let (names, listed) = (self.names(), account_tokens.list().await?);
         let situation = TokenSituation { names: &names, record, held, listed: &listed, now: self.now };
-        for step in tokens::plan_end(&situation) {
+        for step in tokens::plan_revocation(&situation) {
             if let TokenStep::Revoke { id, name: _ } = step {
-                desk.revoke(&id).await?;
+                account_tokens.revoke(&id).await?;
             }
         }
         Ok(())
@@ -149,12 +159,12 @@ impl Stays<'_> {
 }
 
 /// Takes away what was ours before, and names what is refused. Without anybody who could do it all of it stays.
-async fn end_former(former: &[Former], client: Option<&Client>, left: &mut Left) -> Result<(), Trouble> {
+async fn clean_up_former(former: &[Former], client: Option<&Client>, left: &mut Left) -> Result<(), Trouble> {
     let Some(client) = client else {
         left.items.extend(former.iter().map(|it| format!("{}: delete it in Coder", it.words())));
         return Ok(());
     };
-    for stays in take_away(former, client).await {
+    for stays in delete_all(former, client).await {
         if !REFUSED.contains(&stays.why.class()) {
             return Err(stays.why.into());
         }
@@ -165,7 +175,7 @@ async fn end_former(former: &[Former], client: Option<&Client>, left: &mut Left)
 
 /// Takes away what was ours before: tokens, and accounts that another one has taken the place of. Gives those that stay: one
 /// of them does not keep the others.
-pub(super) async fn take_away<'a>(former: &'a [Former], client: &Client) -> Vec<Stays<'a>> {
+pub(super) async fn delete_all<'a>(former: &'a [Former], client: &Client) -> Vec<Stays<'a>> {
     let mut stay = Vec::new();
     for what in former {
         let Former { user_id, token } = what;

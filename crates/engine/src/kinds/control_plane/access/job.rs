@@ -147,8 +147,11 @@ mod tests {
             "error: on db: s3cr/t-pass".to_owned(),
             "error: postgres://coder:s3cr/t-pass@db".to_owned(),
         ] {
-            let told = without_secrets(&words, &secrets);
-            assert!(!told.contains("s3cr") && !told.contains("t-pass") && told.contains("error"), "{told}");
+            let shown = without_secrets(&words, &secrets);
+            assert!(
+                !shown.contains("s3cr") && !shown.contains("t-pass") && shown.contains("error"),
+                "{shown}"
+            );
         }
         assert_eq!(without_secrets("error: no connection", &secrets), "error: no connection");
     }

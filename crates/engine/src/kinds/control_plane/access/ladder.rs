@@ -1,4 +1,4 @@
-//! The ways to an account of our own, from the gentlest to the last: which one is next, given what is known.
+//! The ways to an account of our own, from the gentlest to the last: which one is next, as far as is known.
 
 use std::fmt::Write as _;
 
@@ -6,19 +6,20 @@ use api::Reason;
 use client::users::User;
 use uuid::Uuid;
 
-use super::record::{OwnAccount, TokenRecord};
-use crate::pipeline::outcome::Blocked;
+use crate::{
+    kinds::control_plane::{
+        account::{full_name, username},
+        token_record::{OwnAccount, TokenRecord},
+    },
+    pipeline::outcome::Blocked,
+};
 
 /// The account that coder-k8s made for itself.
 pub const LEGACY_ACCOUNT: &str = "coder-k8s-operator";
-/// No address can ever be there, so no mail goes anywhere.
-const MAIL_DOMAIN: &str = "coder-operator.invalid";
-const PREFIX: &str = "coder-operator";
-const OF_UID: usize = 8;
-/// What PostgreSQL says of a name that is taken. The command inserts and never updates, so nobody is promoted.
+/// What PostgreSQL says of a name that is taken. The command inserts and never updates, so no account is promoted.
 const NAME_IS_TAKEN: &str = "duplicate key";
 
-/// Rights that somebody else lends us, to be used once.
+/// Whose rights a borrowed admin session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BorrowedRights {
     /// A token in our Secret that belongs to another account: coder-k8s', or one that a person put there.
@@ -47,7 +48,7 @@ pub enum TokenHeld {
     None,
     /// It is good and belongs to our own account.
     Ours,
-    /// It is good and belongs to somebody else.
+    /// It is good and belongs to another account.
     Others,
 }
 
@@ -67,7 +68,7 @@ pub enum AdminJob {
     NotPossible,
     /// What it makes could not sign in: Coder takes no passwords.
     NoPasswords,
-    /// Something of its name is somebody else's, in words.
+    /// An object of its name has another owner, in words.
     NotOurs(String),
     NotStarted,
     /// What it is at, in words.
@@ -83,12 +84,12 @@ pub enum AdminJob {
 pub struct Observed {
     pub held: TokenHeld,
     pub has_users: bool,
-    /// Whether our account may be the first one. Then nobody is asked to set the deployment up in a browser any more.
+    /// Whether our account may be the first one. Then the setup page of the deployment is gone.
     pub may_be_first: bool,
     pub first_user: Standing,
     pub admin: Standing,
     pub held_token: Standing,
-    /// Known only with somebody's rights.
+    /// `None` until an admin session has looked for it.
     pub account: Option<AccountState>,
     pub job: AdminJob,
 }
@@ -102,7 +103,7 @@ pub enum Rung {
     /// Sign in with these rights and look for our account.
     Ask(BorrowedRights),
     CreateAccount(BorrowedRights),
-    /// The account is there and nobody holds a token of it.
+    /// The account exists, and its token is lost.
     MintFor(BorrowedRights, Uuid),
     RunAdminJob,
     /// Sign in as the account that the Job made.
@@ -140,21 +141,24 @@ pub fn next(observed: &Observed) -> Rung {
 /// What comes first where there is no user; nothing where the other rungs are open all the same. Coder does not count the
 /// account of coder-k8s as a user.
 fn without_users(observed: &Observed) -> Option<Rung> {
-    let nobody = || {
+    let no_users = || {
         let message = "the deployment has no user yet: set operatorAccess.firstUserSecretRef, or create the first user \
                        in a browser";
         wait(Reason::NoUsers, message.to_owned())
     };
     match &observed.first_user {
         Standing::Available => Some(Rung::CreateFirstUser),
-        Standing::NotDeclared if !observed.may_be_first => Some(nobody()),
+        Standing::NotDeclared if !observed.may_be_first => Some(no_users()),
         Standing::NotDeclared if observed.held_token == Standing::Available => None,
-        Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(nobody()),
+        Standing::NotDeclared if observed.job == AdminJob::NotPossible => Some(no_users()),
         Standing::NotDeclared => Some(job(observed)),
         Standing::Missing(what) => Some(wait(api::Reason::SecretNotFound, what.clone())),
-        Standing::Refused(words) => {
-            Some(wait(api::Reason::Unauthorized, format!("Coder does not take the first user: {words}")))
-        }
+        Standing::Refused(words) => Some(wait(
+            api::Reason::Unauthorized,
+            format!(
+                "Coder refuses the first user: {words}: correct the Secret of operatorAccess.firstUserSecretRef"
+            ),
+        )),
     }
 }
 
@@ -174,14 +178,14 @@ fn job(observed: &Observed) -> Rung {
         AdminJob::NoPasswords => wait(
             Reason::NoCredentials,
             format!(
-                "signing in with a password is switched off in Coder, so only the token of an owner lets us in: {}",
+                "password login is disabled in Coder, so that only the token of an owner can be used: {}",
                 no_credentials(observed)
             ),
         ),
         AdminJob::NotOurs(words) => wait(api::Reason::NotOurs, words.clone()),
         AdminJob::NotStarted => Rung::RunAdminJob,
         AdminJob::Running(words) => {
-            wait(Reason::AdminJobRunning, format!("our account is being made: {words}"))
+            wait(Reason::AdminJobRunning, format!("the operator's account is being created: {words}"))
         }
         AdminJob::Failed(words) if words.contains(NAME_IS_TAKEN) => wait(
             Reason::AccountTaken,
@@ -193,7 +197,7 @@ fn job(observed: &Observed) -> Rung {
         AdminJob::Failed(words) => wait(
             Reason::AdminJobFailed,
             format!(
-                "our account could not be made, which is tried again: {words}; {}",
+                "the operator's account could not be created, and is tried again: {words}; {}",
                 no_credentials(observed)
             ),
         ),
@@ -205,9 +209,10 @@ fn wait(reason: Reason, message: String) -> Rung {
     Rung::Wait(Blocked { reason, message })
 }
 
-/// What to do, and what became of what was given.
+/// What to do, and why the supplied credentials do not do.
 fn no_credentials(observed: &Observed) -> String {
-    let mut message = "give us a way in with operatorAccess.adminCredentialsSecretRef".to_owned();
+    let mut message =
+        "set operatorAccess.adminCredentialsSecretRef to the credentials of an owner".to_owned();
     let sources = [
         ("the token in our Secret", &observed.held_token),
         ("adminCredentialsSecretRef", &observed.admin),
@@ -222,12 +227,6 @@ fn no_credentials(observed: &Observed) -> String {
     message
 }
 
-/// What the account of a control plane is called. A later one, where an earlier one can no longer be entered, has a number.
-pub fn username(control_plane_uid: &str, number: u32) -> String {
-    let uid: String = control_plane_uid.chars().filter(char::is_ascii_alphanumeric).take(OF_UID).collect();
-    if number <= 1 { format!("{PREFIX}-{uid}") } else { format!("{PREFIX}-{uid}-{number}") }
-}
-
 /// The account after this one, for a Job that cannot have a name that is taken.
 pub fn username_after(control_plane_uid: &str, record: &TokenRecord) -> String {
     let first = username(control_plane_uid, 1);
@@ -235,16 +234,6 @@ pub fn username_after(control_plane_uid: &str, record: &TokenRecord) -> String {
     let number =
         account.username.strip_prefix(&first).map(|it| it.trim_start_matches('-').parse().unwrap_or(1));
     username(control_plane_uid, number.unwrap_or(1) + 1)
-}
-
-/// Its e-mail, which coderd asks for and nobody reads.
-pub fn email(username: &str) -> String {
-    format!("{username}@{MAIL_DOMAIN}")
-}
-
-/// The full name of an account of ours.
-pub(super) fn full_name(marker: &str) -> String {
-    format!("Coder operator {marker}")
 }
 
 /// Pure: whose account it is that has our name.

@@ -6,9 +6,13 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::SecretString;
 
-use super::{Desk, TokenNames, TokenRecord, TokenStep, account::with, record::id_of, tokens};
+use super::{AccountTokens, TokenNames, TokenStep, supplied_account::with, tokens};
 use crate::{
-    kinds::control_plane::{identity::ReachedDeployment, token_secret::Contents},
+    kinds::control_plane::{
+        identity::ReachedDeployment,
+        token_record::{TokenRecord, id_of},
+        token_secret::Contents,
+    },
     pipeline::{
         cleanup::{Cleanup, CleanupFailure},
         outcome::{Blocked, Trouble},
@@ -68,13 +72,13 @@ async fn revoke(
         Err(error) if error.class() == Class::SignedOut => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let desk = Desk { client, user };
-    let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), desk.tokens().await?);
+    let account_tokens = AccountTokens { client, user };
+    let (names, listed) = (TokenNames::of(&plane.uid().unwrap_or_default()), account_tokens.list().await?);
     let situation =
         tokens::TokenSituation { names: &names, record, held: id_of(token), listed: &listed, now };
-    for step in tokens::plan_end(&situation) {
+    for step in tokens::plan_revocation(&situation) {
         if let TokenStep::Revoke { id, name: _ } = step {
-            desk.revoke(&id).await?;
+            account_tokens.revoke(&id).await?;
         }
     }
     Ok(())

@@ -5,11 +5,11 @@ use std::time::Duration;
 use client::users::Token;
 use jiff::{SignedDuration, Timestamp};
 
-use super::record::TokenRecord;
+use crate::kinds::control_plane::token_record::TokenRecord;
 
 /// How long a token lives, where the deployment allows as much.
 pub const LIFETIME: Duration = Duration::from_hours(24);
-/// How long the token before stays good after a renewal: longer than any pass that began with it.
+/// How long the token before stays good after a renewal: longer than any reconcile that began with it.
 pub const OVERLAP: SignedDuration = SignedDuration::from_mins(2);
 
 const PREFIX: &str = "coder-operator";
@@ -35,7 +35,7 @@ pub struct TokenSituation<'a> {
     pub now: Timestamp,
 }
 
-/// What to do, in this order, and when to look again.
+/// What to do, in this order, and when the next reconcile is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPlan {
     pub steps: Vec<TokenStep>,
@@ -119,8 +119,8 @@ pub fn plan(situation: &TokenSituation<'_>) -> TokenPlan {
     }
 }
 
-/// Decides how access is given up: every token that is ours goes, the one in use last.
-pub fn plan_end(situation: &TokenSituation<'_>) -> Vec<TokenStep> {
+/// Decides how all tokens are revoked: every token that is ours, the one in use last.
+pub fn plan_revocation(situation: &TokenSituation<'_>) -> Vec<TokenStep> {
     let TokenSituation { names, record: _, held, listed, now: _ } = *situation;
     let is_held = |it: &&Token| Some(it.id.as_str()) == held;
     let is_ours = |it: &&Token| names.number(&it.token_name).is_some();

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{PlaneFacts, database, deployment, metadata, unless_empty};
 use crate::{
-    kinds::control_plane::{access::Account, names, version},
+    kinds::control_plane::{account::Account, names, version},
     objects::references,
     pipeline::outcome::{Blocked, Invalid},
 };

@@ -7,25 +7,23 @@ use k8s_openapi::{
 };
 
 use super::{PlaneFacts, environment, volumes};
-use crate::{coder::address, objects::hardening, pipeline::outcome::Invalid};
-
-/// The port of the container for plain HTTP.
-pub(super) const HTTP: i32 = 8080;
-/// The port of the container for HTTPS.
-pub(super) const HTTPS: i32 = 8443;
-/// The container's name, by which everything else finds it.
-pub(in crate::kinds::control_plane) const NAME: &str = "coder";
+use crate::{
+    coder::address,
+    kinds::control_plane::names::{CONTAINER, HTTP_PORT, HTTPS_PORT},
+    objects::hardening,
+    pipeline::outcome::Invalid,
+};
 
 pub(super) fn desire(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<Container, Invalid> {
     let spec = &plane.spec;
-    let mut args = vec![format!("--http-address=0.0.0.0:{HTTP}")];
+    let mut args = vec![format!("--http-address=0.0.0.0:{HTTP_PORT}")];
     args.extend(spec.extra_args.iter().flatten().cloned());
-    let mut ports = vec![port("http", HTTP)];
+    let mut ports = vec![port("http", HTTP_PORT)];
     if address::speaks_tls(plane) {
-        ports.push(port("https", HTTPS));
+        ports.push(port("https", HTTPS_PORT));
     }
     Ok(Container {
-        name: NAME.to_owned(),
+        name: CONTAINER.to_owned(),
         image: Some(spec.image().to_owned()),
         args: Some(args),
         env: Some(environment::variables(plane, facts)?),

@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::{
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{Deployed, PlaneFacts, container::NAME};
+use super::{Deployed, PlaneFacts};
 use crate::{
+    kinds::control_plane::names::CONTAINER,
     objects::references::{self, Source, SourceRef},
     pipeline::outcome::Blocked,
 };
@@ -74,7 +75,7 @@ pub(super) fn absence(spec: &CoderControlPlaneSpec, facts: &PlaneFacts) -> Optio
 /// The value of [`annotation::DATABASE`] for a Deployment with these pods. A Secret may lose its key while the pods run, so
 /// the place is recorded when they are declared.
 pub(super) fn record(pod: &PodSpec, sources: &BTreeMap<SourceRef, Source>) -> String {
-    let container = pod.containers.iter().find(|it| it.name == NAME);
+    let container = pod.containers.iter().find(|it| it.name == CONTAINER);
     container.and_then(|it| of_container(it, sources)).unwrap_or_else(|| ABSENT.to_owned())
 }
 
@@ -150,7 +151,7 @@ fn names_database(arguments: &[String]) -> bool {
 /// The container that runs Coder. In a Deployment of another shape it is the first one.
 fn container(deployment: &Value) -> Option<Container> {
     let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
-    let named = containers.iter().find(|it| it.get("name").and_then(Value::as_str) == Some(NAME));
+    let named = containers.iter().find(|it| it.get("name").and_then(Value::as_str) == Some(CONTAINER));
     serde_json::from_value(named.or_else(|| containers.first())?.clone()).ok()
 }
 

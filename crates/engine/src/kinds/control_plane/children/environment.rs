@@ -3,9 +3,10 @@
 use api::{CoderControlPlane, DATABASE_URL};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 
-use super::{PlaneFacts, container::HTTP, container::HTTPS, database, volumes};
+use super::{PlaneFacts, database, volumes};
 use crate::{
     coder::address,
+    kinds::control_plane::names::{HTTP_PORT, HTTPS_PORT},
     objects::{
         pods::{variable, with_declared},
         references,
@@ -41,7 +42,7 @@ fn built_in(plane: &CoderControlPlane, facts: &PlaneFacts) -> Vec<EnvVar> {
     let pod_ip = EnvVarSource { field_ref: Some(pod_ip), ..EnvVarSource::default() };
     let mut variables = vec![
         EnvVar { name: "KUBE_POD_IP".to_owned(), value: None, value_from: Some(pod_ip) },
-        variable("CODER_DERP_SERVER_RELAY_URL", format!("http://$(KUBE_POD_IP):{HTTP}")),
+        variable("CODER_DERP_SERVER_RELAY_URL", format!("http://$(KUBE_POD_IP):{HTTP_PORT}")),
     ];
     let is_declared = spec.extra_env.iter().flatten().any(|it| it.name == ACCESS_URL);
     let is_in = |it| references::found_in(it, ACCESS_URL, &facts.sources).is_some();
@@ -58,7 +59,7 @@ fn built_in(plane: &CoderControlPlane, facts: &PlaneFacts) -> Vec<EnvVar> {
         };
         variables.extend([
             variable("CODER_TLS_ENABLE", "true".to_owned()),
-            variable("CODER_TLS_ADDRESS", format!("0.0.0.0:{HTTPS}")),
+            variable("CODER_TLS_ADDRESS", format!("0.0.0.0:{HTTPS_PORT}")),
             variable("CODER_TLS_CERT_FILE", files("tls.crt")),
             variable("CODER_TLS_KEY_FILE", files("tls.key")),
         ]);

@@ -7,18 +7,17 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{
-    Child, child,
-    container::{HTTP, HTTPS},
-    metadata, unless_empty,
+use super::{Child, child, metadata, unless_empty};
+use crate::{
+    coder::address,
+    kinds::control_plane::names::{self, HTTP_PORT, HTTPS_PORT},
 };
-use crate::{coder::address, kinds::control_plane::names};
 
 pub(super) fn desire(plane: &CoderControlPlane) -> Child {
     let spec = plane.spec.service.clone().unwrap_or_default();
-    let mut ports = vec![port("http", address::http_port(plane), HTTP)];
+    let mut ports = vec![port("http", address::http_port(plane), HTTP_PORT)];
     if address::speaks_tls(plane) {
-        ports.push(port("https", 443, HTTPS));
+        ports.push(port("https", 443, HTTPS_PORT));
     }
     let mut metadata = metadata(plane);
     metadata.annotations = spec.annotations.clone().and_then(unless_empty);

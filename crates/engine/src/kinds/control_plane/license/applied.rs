@@ -3,7 +3,7 @@
 use client::licenses::License;
 use jiff::Timestamp;
 
-use super::plan::Declared;
+use super::declared::Declared;
 
 /// The declared licence that is installed, for `status.licenseLastApplied` and `status.licenseLastAppliedHash`.
 ///

@@ -4,7 +4,8 @@ use client::{Class, Client, Error};
 
 use super::{
     claims::Claims,
-    plan::{Declared, LicenseEffect},
+    declared::Declared,
+    plan::LicenseEffect,
     record::{LicenseRecord, Refused},
 };
 use crate::pipeline::{outcome::Trouble, plan::Step};

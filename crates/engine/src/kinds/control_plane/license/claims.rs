@@ -109,6 +109,11 @@ impl Claims {
     }
 }
 
+/// Whether coderd complains of a licence that counts only with telemetry, where telemetry is off.
+pub(super) fn is_about_telemetry(words: &str) -> bool {
+    words.contains("requires telemetry")
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use serde_json::json;

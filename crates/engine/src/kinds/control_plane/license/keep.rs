@@ -7,10 +7,11 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value};
 
 use super::{
-    Declared, Done, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView, Observed, Uploaded,
+    Declared, Done, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView, Licensing, Observed, Unread,
+    Uploaded,
     applied::applied,
     apply::{apply, intend},
-    plan::{plan, plan_end},
+    plan::{plan, plan_cleanup},
     subject::declared,
     verdict::verdict,
 };
@@ -18,10 +19,8 @@ use crate::{
     kinds::control_plane::{
         entitlements::Summary,
         identity::ReachedDeployment,
-        status::{Licensing, Unread, target},
-        workload::check,
+        plan::{check, target},
     },
-    lookup::InCluster,
     pipeline::{
         cleanup::{Cleanup, CleanupFailure},
         held_back::Changes,
@@ -60,7 +59,7 @@ pub async fn keep(
 ) -> Result<Licensing, ClusterError> {
     let now = cluster.now();
     let before = recorded(plane);
-    let declared = match declared(plane, &InCluster(cluster)).await {
+    let declared = match declared(plane, cluster).await {
         Ok(declared) => declared,
         Err(unreadable) => return Ok(stopped(LicenseVerdict::unread(&unreadable), before, None)),
     };
@@ -118,7 +117,7 @@ pub async fn delete(
     };
     let mut record = record.settled(deployment, &[], &live, true);
     let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
-    for step in plan_end(&observed, true).steps {
+    for step in plan_cleanup(&observed, true).steps {
         if let Err(trouble) = apply(&step.effect, &[], client, &mut record).await
             && let LicenseEffect::Delete { id, .. } = &step.effect
         {

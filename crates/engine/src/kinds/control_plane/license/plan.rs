@@ -2,36 +2,16 @@
 
 use client::licenses::License;
 use jiff::Timestamp;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
-    claims::{Claims, NotALicense},
+    claims::{Claims, is_about_telemetry},
+    declared::Declared,
     record::{LicenseRecord, Uploaded},
     term::Phase,
-    verdict::is_about_telemetry,
 };
 use crate::pipeline::plan::{Action, Change, Impact, Plan, Step};
-
-/// A licence that a manifest names.
-#[derive(Debug, Clone)]
-pub struct Declared {
-    /// The place in the manifest that it has: `licenseSecretRef`, whatever Secret that names, or the Secret and key of
-    /// one of `licenseSecretRefs`. Another licence in the same place is a renewal.
-    pub slot: String,
-    /// Nothing while the Secret or its key is missing or empty.
-    pub jwt: Option<Jwt>,
-}
-
-/// The text of a licence, trimmed, and what it says.
-#[derive(Debug, Clone)]
-pub struct Jwt {
-    secret: SecretString,
-    hash: String,
-    claims: Result<Claims, NotALicense>,
-}
 
 /// What is known of the deployment.
 #[derive(Debug, Clone, Copy)]
@@ -52,59 +32,6 @@ pub enum LicenseEffect {
     Upload { slot: String, identity: String },
     /// Delete one that we uploaded.
     Delete { id: i32, identity: String },
-}
-
-impl Jwt {
-    /// Takes the value of a Secret's key. Blanks around it go: coderd would take them for another licence.
-    pub fn new(text: &SecretString) -> Option<Self> {
-        let text = text.expose_secret().trim();
-        if text.is_empty() {
-            return None;
-        }
-        Some(Self {
-            secret: SecretString::from(text),
-            hash: base16ct::lower::encode_string(&Sha256::digest(text)),
-            claims: Claims::decode(text),
-        })
-    }
-
-    pub fn secret(&self) -> &SecretString {
-        &self.secret
-    }
-
-    /// SHA-256 of the trimmed text, in hexadecimal.
-    pub fn hash(&self) -> &str {
-        &self.hash
-    }
-
-    pub fn claims(&self) -> Result<&Claims, NotALicense> {
-        self.claims.as_ref().map_err(|error| *error)
-    }
-}
-
-impl Declared {
-    pub fn claims(&self) -> Option<&Claims> {
-        self.jwt.as_ref()?.claims.as_ref().ok()
-    }
-
-    pub fn identity(&self) -> Option<String> {
-        self.claims().map(Claims::identity)
-    }
-
-    pub(super) fn hash(&self) -> Option<&str> {
-        self.jwt.as_ref().map(Jwt::hash)
-    }
-
-    /// The licence as the deployment has it, whoever installed it.
-    pub fn find<'a>(&self, live: &'a [License]) -> Option<&'a License> {
-        let identity = self.identity()?;
-        live.iter().rfind(|it| Claims::of(it).identity() == identity)
-    }
-
-    fn is_in_force(&self, live: &[License], now: Timestamp) -> bool {
-        let counts = |it: &Claims| matches!(Phase::of(it, now), Phase::Valid | Phase::Grace);
-        self.find(live).is_some() && self.claims().is_some_and(counts)
-    }
 }
 
 /// Decides. `deletes_undeclared` is the policy for licences that are no longer declared.
@@ -142,7 +69,7 @@ fn is_to_blame(live: &License, declared: &[Declared], errors: &[String]) -> bool
 }
 
 /// Decides what goes with the manifest: with the policy Delete everything that we uploaded, otherwise nothing.
-pub fn plan_end(observed: &Observed<'_>, deletes: bool) -> Plan<LicenseEffect> {
+pub fn plan_cleanup(observed: &Observed<'_>, deletes: bool) -> Plan<LicenseEffect> {
     let reason = "the manifest is deleted, and licenseDeletionPolicy is Delete";
     let held = held(observed).filter(|_| deletes);
     Plan { steps: held.map(|(entry, live)| delete(entry, live, reason)).collect() }

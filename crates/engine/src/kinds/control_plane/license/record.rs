@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     claims::Claims,
-    plan::Declared,
+    declared::Declared,
     term::{Announcement, crossed},
 };
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use api::{CoderControlPlane, Reason, annotation};
 use client::{Client, licenses::License};
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;
 
@@ -21,24 +20,28 @@ use crate::{
     driver::{Assessment, Reference, Report, Subject, Verdict},
     kind::Aside,
     kinds::control_plane::entitlements::Summary,
-    lookup::{Lookup, Unreadable},
     pipeline::{
         decide::{Contact, Decision, Door, Situation, decide},
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::Plan,
     },
+    ports::Cluster,
+    secrets::referenced::{self, Unreadable},
 };
 
 const TARGET: &str = "licences";
 const FIELD: &str = "spec.licenseSecretRef";
 
 /// The licences that the manifest names. The error is that one of their Secrets was not read.
-pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<Vec<Declared>, Unreadable> {
+pub async fn declared(
+    plane: &CoderControlPlane,
+    references: &dyn Cluster,
+) -> Result<Vec<Declared>, Unreadable> {
     let namespace = plane.namespace().unwrap_or_default();
     let has_first = plane.spec.license_secret_ref.is_some();
     let mut declared = Vec::new();
     for (position, (name, key)) in plane.spec.licenses().enumerate() {
-        let values = lookup.secret(&namespace, name).await?;
+        let values = referenced::values(references, &namespace, name).await?;
         let slot =
             if has_first && position == 0 { "licenseSecretRef".to_owned() } else { format!("{name}/{key}") };
         let text = values.and_then(|it| it.text(key));
@@ -50,8 +53,8 @@ pub async fn declared(plane: &CoderControlPlane, lookup: &dyn Lookup) -> Result<
 /// The licences of one control plane.
 pub struct Licenses {
     plane: CoderControlPlane,
-    lookup: Arc<dyn Lookup>,
-    clock: fn() -> Timestamp,
+    /// Where the Secrets that the manifest refers to are read.
+    references: Arc<dyn Cluster>,
     /// What the last assessment would do, and with what.
     planned: Option<(Plan<LicenseEffect>, Vec<Declared>)>,
 }
@@ -71,9 +74,9 @@ struct Read {
 
 impl Licenses {
     /// `None` for a control plane that names no licence.
-    pub fn of(plane: &CoderControlPlane, lookup: Arc<dyn Lookup>, clock: fn() -> Timestamp) -> Option<Self> {
+    pub fn of(plane: &CoderControlPlane, references: Arc<dyn Cluster>) -> Option<Self> {
         plane.spec.licenses().next()?;
-        Some(Self { plane: plane.clone(), lookup, clock, planned: None })
+        Some(Self { plane: plane.clone(), references, planned: None })
     }
 
     async fn assess(&mut self, coder: &Coder, door: Door) -> Assessment {
@@ -85,7 +88,7 @@ impl Licenses {
     }
 
     async fn compare(&mut self, coder: &Coder, door: Door) -> Result<Assessment, Outcome> {
-        let declared = declared(&self.plane, &*self.lookup).await.map_err(|unreadable| {
+        let declared = declared(&self.plane, &*self.references).await.map_err(|unreadable| {
             let reason = match &unreadable {
                 Unreadable::Unavailable(_) => Reason::SecretUnreadable,
                 Unreadable::NotAllowed(_) => Reason::SecretNotAllowed,
@@ -96,7 +99,7 @@ impl Licenses {
         coder.same_deployment().await.map_err(Outcome::from)?;
         let Read { deployment, live, summary } = read(coder.client()).await.map_err(Outcome::from)?;
         let record = LicenseRecord::default();
-        let now = (self.clock)();
+        let now = self.references.now();
         let observed = Observed { deployment, live: &live, record: &record, errors: &summary.errors, now };
         let plan = plan(&declared, &observed, false);
         if plan.is_empty() {

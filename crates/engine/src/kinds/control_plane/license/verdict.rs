@@ -5,11 +5,12 @@ use client::{Class, licenses::License};
 use jiff::Timestamp;
 
 use super::{
-    claims::{Claims, NotALicense},
-    plan::{Declared, Observed},
+    claims::{Claims, NotALicense, is_about_telemetry},
+    declared::Declared,
+    plan::Observed,
     term::{Phase, day},
 };
-use crate::{kinds::control_plane::entitlements::Summary, lookup::Unreadable};
+use crate::{kinds::control_plane::entitlements::Summary, secrets::referenced::Unreadable};
 
 /// The condition: status, reason, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,11 +120,6 @@ fn keeps_former(declared: &[Declared], observed: &Observed<'_>) -> bool {
     let is_declared = |identity: &str| declared.iter().any(|it| it.identity().as_deref() == Some(identity));
     let mut uploaded = observed.record.uploaded.iter();
     uploaded.any(|it| it.id.is_some() && !is_declared(&it.identity))
-}
-
-/// What coderd says of a licence that counts only with telemetry, where telemetry is off.
-pub(super) fn is_about_telemetry(words: &str) -> bool {
-    words.contains("requires telemetry")
 }
 
 /// That coderd took a licence does not mean that it counts.

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::kinds::control_plane::license::LicenseVerdict;
+use crate::kinds::control_plane::license::{LicenseRecord, LicenseVerdict, Unread};
 
 static NO_CHANGES: Changes = Changes { held_back: None, changed: false };
 
@@ -43,7 +43,7 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
 fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> PlaneFindings<'a> {
     PlaneFindings {
         access: Ok(build),
-        given: None,
+        supplied_token: None,
         token_secret: None,
         account: None,
         workload: None,
@@ -123,7 +123,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
     let now = Timestamp::from_second(9).unwrap();
     let findings = PlaneFindings {
         access: Err(&waiting),
-        given: None,
+        supplied_token: None,
         token_secret: None,
         account: None,
         workload: None,
@@ -146,13 +146,13 @@ fn message(status: &CoderControlPlaneStatus, kind: &str) -> String {
 }
 
 #[test]
-fn when_a_given_token_ends_is_told_while_it_works_and_after_it_does_not() {
+fn expiry_of_a_supplied_token_is_reported_before_and_after_it() {
     let (build, end) = (build(), Timestamp::from_second(100_000).unwrap());
     let credential = Some(CredentialStatus { expires_at: Time(end), told_days: Some(1) });
-    let given = SuppliedToken { lifetime: Lifetime::Until(end), credential: credential.clone() };
+    let supplied = SuppliedToken { lifetime: Lifetime::Until(end), credential: credential.clone() };
     let at = |second: i64, access| PlaneFindings {
         access,
-        given: Some(&given),
+        supplied_token: Some(&supplied),
         token_secret: None,
         account: None,
         workload: None,
@@ -186,7 +186,7 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
         let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = PlaneFindings {
             access: Ok(&build),
-            given: None,
+            supplied_token: None,
             token_secret: None,
             account: None,
             workload: Some(&workload),
@@ -228,7 +228,7 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
         let workload = Some(&workload);
         let findings = PlaneFindings {
             access,
-            given: None,
+            supplied_token: None,
             token_secret: None,
             account: None,
             workload,
@@ -309,7 +309,7 @@ fn licence_that_cannot_be_installed_waits_for_the_interval() {
         let (build, licensing) = (build(), licensing(status, reason, 1));
         let findings = PlaneFindings {
             access: Ok(&build),
-            given: None,
+            supplied_token: None,
             token_secret: None,
             account: None,
             workload: None,
@@ -337,7 +337,7 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
         let status = CoderControlPlaneStatus { operator_token_secret_ref: before, ..Default::default() };
         let findings = PlaneFindings {
             access,
-            given: None,
+            supplied_token: None,
             token_secret,
             account: None,
             workload: None,
@@ -366,7 +366,7 @@ fn missing_database_is_reported_whatever_else_is_wrong() {
         let workload = Workload { notices, ..Workload::stopped(waiting) };
         let findings = PlaneFindings {
             access: Ok(&build),
-            given: None,
+            supplied_token: None,
             token_secret: None,
             account: None,
             workload: Some(&workload),

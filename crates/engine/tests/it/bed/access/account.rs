@@ -4,7 +4,7 @@ use client::{Client, users::ME};
 use engine::{
     Trouble,
     kinds::control_plane::{
-        access::{Account, Entrance, Granted, TokenRecord},
+        access::{Account, Granted, SuppliedAccount, TokenRecord},
         token_secret::Contents,
     },
 };
@@ -32,10 +32,15 @@ impl Stage {
 
     async fn pass(&self, now: Timestamp) -> Result<Granted, Trouble> {
         let deployment = self.client.build_info().await.unwrap().deployment_id;
-        let entrance =
-            Entrance { client: &self.client, deployment, account: &self.account, names: &names(), now };
+        let supplied = SuppliedAccount {
+            client: &self.client,
+            deployment,
+            account: &self.account,
+            names: &names(),
+            now,
+        };
         let (secret, Contents { token, mut record }) = self.secret.open().await;
-        entrance.keep(token.as_ref(), &mut record, &secret).await
+        supplied.keep(token.as_ref(), &mut record, &secret).await
     }
 
     /// The names of all tokens that the account has.
@@ -123,7 +128,7 @@ async fn giving_up_access_revokes_what_we_minted_and_nothing_else() {
     stage.pass(now).await.unwrap();
     let deployment = stage.client.build_info().await.unwrap().deployment_id;
     let (client, account) = (&stage.client, &stage.account);
-    let entrance = Entrance { client, deployment, account, names: &names(), now };
-    entrance.end(stage.secret.token().as_ref(), &stage.secret.record()).await.unwrap();
+    let supplied = SuppliedAccount { client, deployment, account, names: &names(), now };
+    supplied.revoke_all(stage.secret.token().as_ref(), &stage.secret.record()).await.unwrap();
     assert_eq!(stage.tokens().await, ["ci"]);
 }

@@ -9,7 +9,7 @@ use client::{
     users::{CreateToken, CreateUser, ME},
 };
 use engine::{
-    Trouble,
+    Cluster as _, Trouble,
     kinds::control_plane::{
         access::{
             AccessOutcome, Account, AdminCredentials, FirstUser, FromSecret, Granted, Job, Ladder, Left,
@@ -74,6 +74,7 @@ impl Stage {
             job: &self.job,
             may_be_first: self.may_be_first,
             now,
+            random: self.secret.cluster.random(),
         }
     }
 
@@ -103,7 +104,7 @@ impl Stage {
 
     async fn end(&self) -> Left {
         let ladder = self.ladder(Timestamp::now()).await;
-        ladder.end(self.secret.token().as_ref(), &self.secret.record()).await.unwrap()
+        ladder.clean_up(self.secret.token().as_ref(), &self.secret.record()).await.unwrap()
     }
 
     /// Why the token of coder-k8s is not taken; nothing when it is.

@@ -1,7 +1,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::kinds::control_plane::access::record::TokenKept;
+use crate::kinds::control_plane::token_record::TokenKept;
 
 const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 
@@ -104,14 +104,14 @@ fn what_others_minted_is_never_revoked() {
     let listed = [other, token(1, 0), token(2, 12)];
     assert_eq!(decide(&kept(2, 12), Some("id2"), &listed, at(13)).steps, [revoke(1)]);
     assert_eq!(decide(&TokenRecord::default(), None, &listed, at(13)).steps, renewal(3, &[1, 2]));
-    let end = plan_end(&TokenSituation {
+    let steps = plan_revocation(&TokenSituation {
         names: &names(),
         record: &kept(2, 12),
         held: Some("id2"),
         listed: &listed,
         now: at(13),
     });
-    assert_eq!(end, [revoke(1), revoke(2)], "the one in use goes last");
+    assert_eq!(steps, [revoke(1), revoke(2)], "the one in use goes last");
 }
 
 #[test]

@@ -1,7 +1,8 @@
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::*;
-use crate::kinds::control_plane::license::claims::tests::jwt;
+use crate::kinds::control_plane::license::{Jwt, claims::tests::jwt};
 
 const DAY: i64 = 86_400;
 const NOW: i64 = 1_800_000_000;
@@ -303,8 +304,8 @@ fn with_the_manifest_goes_what_we_uploaded_if_the_policy_says_so() {
     coder.converge(&[declare(&claims("a"))]);
     let Coder { live, record, errors, .. } = &coder;
     let observed = Observed { deployment: HERE, live, record, errors, now: now() };
-    assert!(plan_end(&observed, false).is_empty());
-    let effects: Vec<_> = plan_end(&observed, true).steps.into_iter().map(|it| it.effect).collect();
+    assert!(plan_cleanup(&observed, false).is_empty());
+    let effects: Vec<_> = plan_cleanup(&observed, true).steps.into_iter().map(|it| it.effect).collect();
     assert_eq!(effects, [delete(41, &claims("a"))]);
 }
 
@@ -381,6 +382,6 @@ fn a_number_alone_deletes_nothing() {
         LicenseRecord { deployment_id: Some(HERE), uploaded: vec![uploaded], ..LicenseRecord::default() };
     let live = [live(1, &claims("older"))];
     let observed = Observed { deployment: HERE, live: &live, record: &record, errors: &[], now: now() };
-    assert!(plan_end(&observed, true).is_empty());
+    assert!(plan_cleanup(&observed, true).is_empty());
     assert!(plan(&[], &observed, true).is_empty());
 }

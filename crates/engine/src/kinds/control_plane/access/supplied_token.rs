@@ -1,4 +1,4 @@
-//! A token that we were given: it is used as it is, and people are told in time when it ends.
+//! A supplied token: it is used as it is, and its expiry is reported in time.
 
 use api::CredentialStatus;
 use client::users::Token;
@@ -48,7 +48,7 @@ impl Lifetime {
     /// For the message of a condition.
     pub fn words(self) -> String {
         match self {
-            Self::Until(end) => format!("the token expires on {}", day(end)),
+            Self::Until(expires) => format!("the token expires on {}", day(expires)),
             Self::Long => "the token does not expire".to_owned(),
             Self::Session => {
                 "the token is a session's and lasts while it is used: a token with a date is safer".to_owned()
@@ -57,16 +57,16 @@ impl Lifetime {
         }
     }
 
-    /// What is kept of it, and what people should hear now. What they have heard belongs to one date.
+    /// What is kept of it, and what is reported now. What was reported before belongs to one date.
     pub fn announce(
         self,
         before: Option<&CredentialStatus>,
         now: Timestamp,
     ) -> (Option<CredentialStatus>, Option<Announcement>) {
         let Self::Until(expires) = self else { return (None, None) };
-        let told = before.filter(|it| it.expires_at.0 == expires).and_then(|it| it.told_days);
-        let crossed = crossed(expires, now, told);
-        let kept = CredentialStatus { expires_at: Time(expires), told_days: crossed.or(told) };
+        let reported = before.filter(|it| it.expires_at.0 == expires).and_then(|it| it.told_days);
+        let crossed = crossed(expires, now, reported);
+        let kept = CredentialStatus { expires_at: Time(expires), told_days: crossed.or(reported) };
         (Some(kept), crossed.map(|days| Announcement { days, expires }))
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_threshold_is_told_once_and_another_token_begins_anew() {
+    fn each_threshold_is_reported_once_and_another_token_begins_anew() {
         let mut kept = None;
         let mut heard = Vec::new();
         for day in 0..=40 {

@@ -1,4 +1,4 @@
-//! Climbs the ladder: asks coderd what has to be known, and does what was decided, all but the Job.
+//! One attempt to acquire a token: reads what the decision needs, and carries out what was decided, all but the Job.
 
 use api::Reason;
 use client::{
@@ -10,21 +10,21 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    account::{Account, Granted, with},
-    desk::Desk,
+    account_tokens::AccountTokens,
+    borrowed::{BorrowedSession, OWNER, refused},
+    cleanup::delete_all,
     ladder::{
         self, AccountState, AdminJob, BorrowedRights, LEGACY_ACCOUNT, Observed, Rung, Standing, TokenHeld,
-        email, full_name, recognise, username,
+        recognise,
     },
-    record::{Former, OwnAccount, TokenRecord, id_of},
-    tokens::{self, TokenNames, TokenSituation},
+    sources::{FirstUser, FromSecret, Job, Ladder},
+    supplied_account::{Granted, with},
+    tokens::{self, TokenSituation},
 };
 use crate::{
     kinds::control_plane::{
-        access::{
-            borrowed::{BorrowedSession, OWNER, refused},
-            cleanup::take_away,
-        },
+        account::{email, full_name, new_marker, new_password},
+        token_record::{Former, OwnAccount, TokenRecord, id_of},
         token_secret::TokenSecret,
     },
     pipeline::outcome::{Blocked, Trouble},
@@ -36,60 +36,6 @@ const SERVICE_ACCOUNTS: &str = "service_accounts";
 const AGAIN: SignedDuration = SignedDuration::from_hours(1);
 /// More than the ladder has rungs.
 const MOST_STEPS: usize = 12;
-
-/// Something that a Secret was to hold.
-#[derive(Debug, Clone)]
-pub enum FromSecret<T> {
-    NotDeclared,
-    /// What is missing, in words.
-    Missing(String),
-    There(T),
-}
-
-/// The human owner of a deployment.
-#[derive(Debug, Clone)]
-pub struct FirstUser {
-    pub email: String,
-    pub username: String,
-    pub password: SecretString,
-}
-
-/// Rights that we are borrowed.
-#[derive(Debug, Clone)]
-pub enum AdminCredentials {
-    Password(Account),
-    Token(SecretString),
-}
-
-/// The Job that makes our account.
-#[derive(Debug, Clone)]
-pub enum Job {
-    NotPossible,
-    /// Something of its name is somebody else's, in words.
-    NotOurs(String),
-    NotStarted,
-    /// What it is at, in words.
-    Running(String),
-    /// What it said, and what it was to make. It may have made it all the same, and fail for another reason.
-    Failed(String, Account),
-    /// What it made.
-    Done(Account),
-}
-
-/// What a pass starts from.
-#[derive(Debug)]
-pub struct Ladder<'a> {
-    /// A client of the deployment without a token.
-    pub client: &'a Client,
-    pub deployment: Uuid,
-    pub control_plane_uid: &'a str,
-    pub first_user: &'a FromSecret<FirstUser>,
-    pub admin: &'a FromSecret<AdminCredentials>,
-    pub job: &'a Job,
-    /// See [`Observed::may_be_first`].
-    pub may_be_first: bool,
-    pub now: Timestamp,
-}
 
 /// How far we came.
 #[derive(Debug)]
@@ -104,7 +50,7 @@ pub enum AccessOutcome {
 }
 
 impl Ladder<'_> {
-    /// One pass. `current` and `record` are what the Secret holds.
+    /// Acquires a token. `current` and `record` are what the token Secret holds.
     pub async fn acquire(
         &self,
         current: Option<&SecretString>,
@@ -121,22 +67,13 @@ impl Ladder<'_> {
         let mut attempt = Attempt { ladder: self, record, secret, current, borrowed: Vec::new() };
         let outcome = attempt.acquire().await;
         for borrowed in attempt.borrowed {
-            borrowed.give_back().await;
+            borrowed.close().await;
         }
         outcome
     }
-
-    pub(super) fn names(&self) -> TokenNames {
-        TokenNames::of(self.control_plane_uid)
-    }
-
-    pub(super) fn username(&self, record: &TokenRecord) -> String {
-        let known = record.account.as_ref().map(|it| it.username.clone());
-        known.unwrap_or_else(|| username(self.control_plane_uid, 1))
-    }
 }
 
-/// The state of one pass.
+/// The state of one attempt.
 struct Attempt<'a> {
     ladder: &'a Ladder<'a>,
     record: &'a mut TokenRecord,
@@ -156,7 +93,7 @@ impl Attempt<'_> {
             match ladder::next(&observed) {
                 Rung::Use => return self.keep(user).await,
                 Rung::Wait(waiting) => return Ok(AccessOutcome::Wait(waiting)),
-                // An owner that nobody can enter is not made.
+                // An owner that cannot sign in is not created.
                 Rung::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
                     observed.job = AdminJob::NoPasswords;
                 }
@@ -204,7 +141,7 @@ impl Attempt<'_> {
             match with(client, token)?.current_user().await {
                 Ok(found) => {
                     let is_ours = recognise(Some(&found), self.record) == AccountState::Ours(found.id)
-                        // Who holds a token of it has made it, or been given it by whoever has.
+                        // The holder of a token of that account has made it, or has the token from whoever has.
                         || self.record.account.is_none() && found.username == self.ladder.username(self.record);
                     held = if is_ours { TokenHeld::Ours } else { TokenHeld::Others };
                     held_token = if is_ours { Standing::NotDeclared } else { Standing::Available };
@@ -234,7 +171,7 @@ impl Attempt<'_> {
             return Err(waiting(api::Reason::Progressing, "there is no token yet").into());
         };
         let client = self.ladder.client;
-        let desk = Desk { client: with(client, current)?, user: user.id };
+        let account_tokens = AccountTokens { client: with(client, current)?, user: user.id };
         if self.record.account.is_none() {
             // The record was lost. Whoever holds a token of the account of our name is the one who made it.
             let username = user.username.clone();
@@ -242,8 +179,8 @@ impl Attempt<'_> {
             (self.record.account, self.record.user_id) = (Some(account), Some(user.id));
             self.secret.store(self.record, None).await?;
         }
-        let stays = self.take_away_former(&desk).await?;
-        let mut granted = self.grant(&desk, id_of(current), user).await?;
+        let stays = self.delete_former(&account_tokens).await?;
+        let mut granted = self.grant(&account_tokens, id_of(current), user).await?;
         if !stays.is_empty() {
             granted.next = granted.next.min(self.ladder.now.checked_add(AGAIN).unwrap_or(Timestamp::MAX));
             granted.stays = stays;
@@ -251,12 +188,17 @@ impl Attempt<'_> {
         Ok(AccessOutcome::Granted(granted))
     }
 
-    async fn grant(&mut self, desk: &Desk, held: Option<&str>, user: User) -> Result<Granted, Trouble> {
+    async fn grant(
+        &mut self,
+        account_tokens: &AccountTokens,
+        held: Option<&str>,
+        user: User,
+    ) -> Result<Granted, Trouble> {
         let Ladder { client, now, .. } = *self.ladder;
-        let (names, listed) = (self.ladder.names(), desk.tokens().await?);
+        let (names, listed) = (self.ladder.names(), account_tokens.list().await?);
         let situation = TokenSituation { names: &names, record: self.record, held, listed: &listed, now };
         let plan = tokens::plan(&situation);
-        let minted = desk.carry_out(&plan, self.record, self.secret, now).await?;
+        let minted = account_tokens.carry_out(&plan, self.record, self.secret, now).await?;
         let (token, user) = match (minted, self.current) {
             (Some(token), _) => {
                 let user = with(client, &token)?.current_user().await?;
@@ -269,8 +211,8 @@ impl Attempt<'_> {
     }
 
     /// Gives what cannot go, as an account that owns workspaces. Whatever the reason, our own token does not wait for it.
-    async fn take_away_former(&mut self, desk: &Desk) -> Result<Vec<String>, Trouble> {
-        let (former, words): (Vec<_>, Vec<_>) = take_away(&self.record.former, &desk.client)
+    async fn delete_former(&mut self, account_tokens: &AccountTokens) -> Result<Vec<String>, Trouble> {
+        let (former, words): (Vec<_>, Vec<_>) = delete_all(&self.record.former, &account_tokens.client)
             .await
             .into_iter()
             .map(|it| (it.what.clone(), it.words()))
@@ -316,7 +258,7 @@ impl Attempt<'_> {
 
     fn borrowed(&self) -> Result<Client, Trouble> {
         let client = self.borrowed.last().map(|it| it.client.clone());
-        client.ok_or_else(|| waiting(api::Reason::Progressing, "nobody is signed in").into())
+        client.ok_or_else(|| waiting(api::Reason::Progressing, "there is no admin session").into())
     }
 
     /// Makes our account. Its name and its marker are written down first, so that it is known after a crash. It is an owner
@@ -324,7 +266,7 @@ impl Attempt<'_> {
     async fn create_account(&mut self) -> Result<Uuid, Trouble> {
         let client = self.borrowed()?;
         let username = self.ladder.username(self.record);
-        let marker = random_word();
+        let marker = new_marker(&self.ladder.random);
         self.record.account =
             Some(OwnAccount { username: username.clone(), marker: marker.clone(), id: None });
         self.secret.store(self.record, None).await?;
@@ -345,7 +287,7 @@ impl Attempt<'_> {
             wanted.login_type = Some("password".to_owned());
             wanted.email = email(&username);
             // Nobody learns it: the account lives by its tokens.
-            wanted.password = Some(SecretString::from(format!("Op-{}-{}", random_word(), random_word())));
+            wanted.password = Some(new_password(&self.ladder.random));
         }
         let id = client.create_user(&wanted).await?.id;
         self.record.account = Some(OwnAccount { username, marker, id: Some(id) });
@@ -364,12 +306,12 @@ impl Attempt<'_> {
     /// Mints a token for our account with borrowed rights.
     async fn mint_for(&mut self, id: Uuid) -> Result<AccessOutcome, Trouble> {
         let client = self.borrowed()?;
-        let desk = Desk { client: client.clone(), user: id };
-        let lender = client.current_user().await?;
+        let account_tokens = AccountTokens { client: client.clone(), user: id };
+        let owner = client.current_user().await?;
         if let Some(account) = &mut self.record.account {
             account.id = Some(id);
         }
-        self.grant(&desk, None, lender).await.map(AccessOutcome::Granted)
+        self.grant(&account_tokens, None, owner).await.map(AccessOutcome::Granted)
     }
 
     /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
@@ -400,22 +342,12 @@ impl Attempt<'_> {
         let client = borrowed.client.clone();
         self.borrowed.push(borrowed);
         let user = client.current_user().await?;
-        let desk = Desk { client, user: user.id };
+        let account_tokens = AccountTokens { client, user: user.id };
         let former = self.record.account.as_ref().and_then(|it| it.id).filter(|it| *it != user.id);
         self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
-        self.grant(&desk, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
-    }
-}
-
-impl<T> FromSecret<T> {
-    fn standing(&self) -> Standing {
-        match self {
-            Self::NotDeclared => Standing::NotDeclared,
-            Self::Missing(what) => Standing::Missing(what.clone()),
-            Self::There(_) => Standing::Available,
-        }
+        self.grant(&account_tokens, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
     }
 }
 
@@ -429,8 +361,4 @@ fn standing(observed: &mut Observed, source: BorrowedRights) -> &mut Standing {
 
 fn waiting(reason: Reason, message: &str) -> Blocked {
     Blocked { reason, message: message.to_owned() }
-}
-
-fn random_word() -> String {
-    Uuid::new_v4().simple().to_string().chars().take(16).collect()
 }

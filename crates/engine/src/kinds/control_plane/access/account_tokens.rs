@@ -1,4 +1,4 @@
-//! Where tokens of one account are minted and revoked: by the account itself, or by an owner for it.
+//! The tokens of one account: listed, minted and revoked by the account itself, or by an owner for it.
 
 use client::{
     Class, Client, Error,
@@ -8,26 +8,29 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::{
-    record::{TokenKept, TokenRecord, id_of},
-    tokens::{LIFETIME, TokenPlan, TokenStep},
+use super::tokens::{LIFETIME, TokenPlan, TokenStep};
+use crate::{
+    kinds::control_plane::{
+        token_record::{TokenKept, TokenRecord, id_of},
+        token_secret::TokenSecret,
+    },
+    pipeline::outcome::Trouble,
 };
-use crate::{kinds::control_plane::token_secret::TokenSecret, pipeline::outcome::Trouble};
 
 /// A client that may manage the tokens of an account.
 #[derive(Debug, Clone)]
-pub struct Desk {
+pub struct AccountTokens {
     pub client: Client,
     pub user: Uuid,
 }
 
-impl Desk {
+impl AccountTokens {
     /// All tokens of the account, expired ones included.
-    pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
+    pub async fn list(&self) -> Result<Vec<Token>, Error> {
         self.client.list_tokens(&self.user.to_string()).await
     }
 
-    /// Deletes a token. One that is gone already is what was wanted.
+    /// Deletes a token. A token that is gone already is no error.
     pub async fn revoke(&self, id: &str) -> Result<(), Error> {
         match self.client.delete_token(&self.user.to_string(), id).await {
             Err(error) if error.class() == Class::Missing && !error.route_missing() => Ok(()),
@@ -35,7 +38,7 @@ impl Desk {
         }
     }
 
-    /// Does the steps of a plan. Gives the token that was minted, if one was, when it is in the Secret.
+    /// Carries out the steps of a plan. Returns the token that was minted, once it is in the Secret. `None` where none was.
     pub async fn carry_out(
         &self,
         plan: &TokenPlan,

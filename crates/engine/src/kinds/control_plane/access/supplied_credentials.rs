@@ -4,30 +4,31 @@ use api::CoderControlPlane;
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
-use super::{Account, AdminCredentials, FirstUser, FromSecret};
+use super::{AdminCredentials, FirstUser, FromSecret};
 use crate::{
-    lookup::{InCluster, Lookup as _, Values},
+    kinds::control_plane::account::Account,
     pipeline::outcome::Blocked,
     ports::Cluster,
+    secrets::referenced::{self, Values},
 };
 
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct SuppliedCredentials {
     pub(super) first_user: FromSecret<FirstUser>,
     pub(super) admin: FromSecret<AdminCredentials>,
 }
 
-impl Means {
+impl SuppliedCredentials {
     /// Reads the Secrets that the manifest names.
     pub(super) async fn of(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Self, Blocked> {
         let access = plane.spec.operator_access.as_ref();
         let first_user = match access.and_then(|it| it.first_user_secret_ref.as_ref()) {
             None => FromSecret::NotDeclared,
-            Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), first_user),
+            Some(it) => from_secret(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), first_user),
         };
         let admin = match access.and_then(|it| it.admin_credentials_secret_ref.as_ref()) {
             None => FromSecret::NotDeclared,
-            Some(it) => given(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), admin),
+            Some(it) => from_secret(&it.name, secret(plane, &it.name, cluster).await?.as_ref(), admin),
         };
         Ok(Self { first_user, admin })
     }
@@ -39,10 +40,10 @@ async fn secret(
     cluster: &dyn Cluster,
 ) -> Result<Option<Values>, Blocked> {
     let namespace = plane.namespace().unwrap_or_default();
-    InCluster(cluster).secret(&namespace, name).await.map_err(|it| it.of_secret(name))
+    referenced::values(cluster, &namespace, name).await.map_err(|it| it.of_secret(name))
 }
 
-fn given<T>(
+fn from_secret<T>(
     name: &str,
     values: Option<&Values>,
     read: fn(&Values) -> Result<T, &'static str>,

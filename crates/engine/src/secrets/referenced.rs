@@ -1,33 +1,23 @@
-//! What manifests refer to, wherever it is kept: in a cluster, or in files beside the manifests.
+//! Secrets that manifests refer to, read through the port `Cluster`: from a cluster, or from files beside the manifests.
 
 use std::{collections::BTreeMap, fmt};
 
-use api::{CoderControlPlane, Reason};
-use futures::{FutureExt as _, future::BoxFuture};
+use api::Reason;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 
+use super::own_secrets;
 use crate::{
     pipeline::outcome::Blocked,
-    ports::{Cluster, ClusterError, Reading},
-    secrets::own_secrets,
+    ports::{Cluster, ClusterError},
 };
 
-/// Where references are followed. Two of them are all that a door needs to be the same engine.
-pub trait Lookup: Send + Sync {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values>;
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane>;
-}
-
-/// What was found; nothing when it does not exist.
-pub type LookupAnswer<'a, T> = BoxFuture<'a, Result<Option<T>, Unreadable>>;
-
-/// Why something that may exist was not read.
+/// Why an object that a manifest refers to was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
     /// It cannot be read just now.
     Unavailable(String),
-    /// Nobody may refer to it: see [`own_secrets`](crate::secrets::own_secrets).
+    /// No manifest may refer to it: see [`own_secrets`].
     NotAllowed(String),
 }
 
@@ -65,33 +55,35 @@ impl From<ClusterError> for Unreadable {
     }
 }
 
-/// Follows references in a cluster.
-#[derive(Debug, Clone, Copy)]
-pub struct InCluster<'a>(pub &'a dyn Cluster);
-
-impl InCluster<'_> {
-    /// Reads a Secret that a manifest refers to. Every such read goes through here, so that the operator's own Secrets are
-    /// refused to all of them. Their owners read them by themselves, and check that they are the owner.
-    pub async fn read(&self, namespace: &str, name: &str) -> Result<Option<Secret>, Unreadable> {
-        let found = self.0.secret(namespace, name, "").await?;
-        match found.as_ref().and_then(|it| own_secrets::refusal(&it.metadata, None)) {
-            Some(why) => Err(Unreadable::NotAllowed(why)),
-            None => Ok(found),
-        }
+/// Reads a Secret that a manifest refers to. `None` where it does not exist. Every such read goes through here, so that the
+/// operator's own Secrets are refused to all of them. Their owners read them by themselves, and check that they are the owner.
+pub async fn find(cluster: &dyn Cluster, namespace: &str, name: &str) -> Result<Option<Secret>, Unreadable> {
+    let found = cluster.secret(namespace, name, "").await?;
+    match found.as_ref().and_then(|it| own_secrets::refusal(&it.metadata, None)) {
+        Some(why) => Err(Unreadable::NotAllowed(why)),
+        None => Ok(found),
     }
 }
 
-impl Lookup for InCluster<'_> {
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, Values> {
-        async {
-            let values = |it: Secret| it.data.into_iter().flatten().map(|(key, value)| (key, value.0));
-            Ok(self.read(namespace, name).await?.map(|it| Values::new(values(it))))
-        }
-        .boxed()
-    }
+/// Reads the values of a Secret that a manifest refers to. `None` where it does not exist.
+pub async fn values(
+    cluster: &dyn Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Values>, Unreadable> {
+    let found = find(cluster, namespace, name).await?;
+    Ok(found.map(|it| Values::new(it.data.into_iter().flatten().map(|(key, value)| (key, value.0)))))
+}
 
-    fn control_plane<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupAnswer<'a, CoderControlPlane> {
-        async { Ok(self.0.read(namespace, name, Reading::Now).await?) }.boxed()
+/// Reads the values of a Secret that has to exist.
+pub async fn required(cluster: &dyn Cluster, namespace: &str, name: &str) -> Result<Values, Blocked> {
+    match values(cluster, namespace, name).await {
+        Ok(Some(values)) => Ok(values),
+        Ok(None) => Err(Blocked {
+            reason: Reason::SecretNotFound,
+            message: format!("there is no Secret {name}: create it"),
+        }),
+        Err(unreadable) => Err(unreadable.of_secret(name)),
     }
 }
 
@@ -123,18 +115,6 @@ impl Values {
 impl fmt::Debug for Values {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.0.keys()).finish()
-    }
-}
-
-/// The values of a Secret that has to be there.
-pub async fn secret(lookup: &dyn Lookup, namespace: &str, name: &str) -> Result<Values, Blocked> {
-    match lookup.secret(namespace, name).await {
-        Ok(Some(values)) => Ok(values),
-        Ok(None) => Err(Blocked {
-            reason: Reason::SecretNotFound,
-            message: format!("there is no Secret {name}: create it"),
-        }),
-        Err(unreadable) => Err(unreadable.of_secret(name)),
     }
 }
 

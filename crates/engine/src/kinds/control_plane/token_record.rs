@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::ladder::username;
+use super::account::username;
 
 /// What is written down beside the token, in the same Secret. Nothing of it is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct OwnAccount {
     /// A random word in the account's full name, written down before the account is made. It tells an account that we made
     /// just before a crash from one that somebody else made under the same name.
     pub marker: String,
-    /// Nothing until the account is known to be there.
+    /// `None` until the account is known to exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
 }

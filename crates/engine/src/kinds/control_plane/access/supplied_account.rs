@@ -1,5 +1,5 @@
-//! An account of a deployment that we do not run, whose e-mail and password we are given: a token is minted with it and
-//! renewed, so that the password travels seldom.
+//! An account of a deployment that runs elsewhere, whose e-mail and password a Secret holds: a token is minted with them and
+//! renewed, so that the password is sent seldom.
 
 use client::{
     Class, Client,
@@ -10,25 +10,21 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    desk::Desk,
-    record::{TokenRecord, id_of},
+    account_tokens::AccountTokens,
     tokens::{self, TokenNames, TokenSituation},
 };
 use crate::{
-    kinds::control_plane::token_secret::TokenSecret,
+    kinds::control_plane::{
+        account::Account,
+        token_record::{TokenRecord, id_of},
+        token_secret::TokenSecret,
+    },
     pipeline::outcome::{Blocked, Trouble},
 };
 
-/// What a person gave us.
-#[derive(Debug, Clone)]
-pub struct Account {
-    pub email: String,
-    pub password: SecretString,
-}
-
-/// What a pass starts from.
+/// A supplied account, and what its token is acquired with.
 #[derive(Debug)]
-pub struct Entrance<'a> {
+pub struct SuppliedAccount<'a> {
     /// A client of the deployment without a token.
     pub client: &'a Client,
     /// Which deployment answers there.
@@ -43,7 +39,7 @@ pub struct Entrance<'a> {
 pub struct Granted {
     pub token: SecretString,
     pub user: User,
-    /// When to look again.
+    /// When the next reconcile of the token is due.
     pub next: Timestamp,
     /// What was ours before and cannot go now, with what coderd says. It is tried again.
     pub stays: Vec<String>,
@@ -51,7 +47,7 @@ pub struct Granted {
 
 /// Signed in, with the token that we keep or with the password.
 struct SignedIn {
-    desk: Desk,
+    account_tokens: AccountTokens,
     user: User,
     held: Option<String>,
     listed: Vec<Token>,
@@ -61,9 +57,8 @@ struct SignedIn {
     foreign: Option<(Client, String)>,
 }
 
-impl Entrance<'_> {
-    /// One pass: keeps a token that is good and mints one where that is due. `current` and `record` are what the Secret
-    /// holds.
+impl SuppliedAccount<'_> {
+    /// Keeps a token that is good and mints one where that is due. `current` and `record` are what the token Secret holds.
     pub async fn keep(
         &self,
         current: Option<&SecretString>,
@@ -76,17 +71,26 @@ impl Entrance<'_> {
         done
     }
 
-    /// Gives up every token that we minted. The account is not ours and stays.
-    pub async fn end(&self, current: Option<&SecretString>, record: &TokenRecord) -> Result<(), Trouble> {
+    /// Revokes every token that we minted. The account is not ours and stays.
+    pub async fn revoke_all(
+        &self,
+        current: Option<&SecretString>,
+        record: &TokenRecord,
+    ) -> Result<(), Trouble> {
         let signed_in = self.sign_in(current, record).await?;
-        let SignedIn { desk, user: _, held, listed, .. } = &signed_in;
+        let SignedIn { account_tokens, user: _, held, listed, .. } = &signed_in;
         let held = held.as_deref();
-        let steps =
-            tokens::plan_end(&TokenSituation { names: self.names, record, held, listed, now: self.now });
+        let steps = tokens::plan_revocation(&TokenSituation {
+            names: self.names,
+            record,
+            held,
+            listed,
+            now: self.now,
+        });
         let mut done = Ok(());
         for step in steps {
             if let tokens::TokenStep::Revoke { id, name: _ } = step {
-                done = done.and(desk.revoke(&id).await);
+                done = done.and(account_tokens.revoke(&id).await);
             }
         }
         signed_in.leave(true).await;
@@ -100,11 +104,11 @@ impl Entrance<'_> {
         record: &mut TokenRecord,
         secret: &TokenSecret<'_>,
     ) -> Result<Granted, Trouble> {
-        let SignedIn { desk, user, held, listed, .. } = signed_in;
+        let SignedIn { account_tokens, user, held, listed, .. } = signed_in;
         let held = held.as_deref();
         let plan = tokens::plan(&TokenSituation { names: self.names, record, held, listed, now: self.now });
         record.deployment_id = Some(self.deployment);
-        let minted = desk.carry_out(&plan, record, secret, self.now).await?;
+        let minted = account_tokens.carry_out(&plan, record, secret, self.now).await?;
         let granted = |token: &SecretString, user: &User| Granted {
             token: token.clone(),
             user: user.clone(),
@@ -134,10 +138,10 @@ impl Entrance<'_> {
             let client = with(self.client, token)?;
             match client.current_user().await {
                 Ok(user) if user.email.eq_ignore_ascii_case(&self.account.email) => {
-                    let desk = Desk { client, user: user.id };
-                    let listed = desk.tokens().await?;
+                    let account_tokens = AccountTokens { client, user: user.id };
+                    let listed = account_tokens.list().await?;
                     let held = Some(id.to_owned());
-                    return Ok(SignedIn { desk, user, held, listed, session: None, foreign: None });
+                    return Ok(SignedIn { account_tokens, user, held, listed, session: None, foreign: None });
                 }
                 Ok(_) => foreign = Some((client, id.to_owned())),
                 Err(error) if error.class() == Class::SignedOut => {}
@@ -149,12 +153,14 @@ impl Entrance<'_> {
         let session = id_of(&session).map(str::to_owned);
         let looked = async {
             let user = client.current_user().await?;
-            let desk = Desk { client: client.clone(), user: user.id };
-            let listed = desk.tokens().await?;
-            Ok::<_, Trouble>((user, desk, listed))
+            let account_tokens = AccountTokens { client: client.clone(), user: user.id };
+            let listed = account_tokens.list().await?;
+            Ok::<_, Trouble>((user, account_tokens, listed))
         };
         match looked.await {
-            Ok((user, desk, listed)) => Ok(SignedIn { desk, user, held: None, listed, session, foreign }),
+            Ok((user, account_tokens, listed)) => {
+                Ok(SignedIn { account_tokens, user, held: None, listed, session, foreign })
+            }
             Err(trouble) => {
                 // Each try would leave another one.
                 if let Some(session) = session {
@@ -171,7 +177,7 @@ impl Entrance<'_> {
             Class::SignedOut | Class::Forbidden => Trouble::Blocked(Blocked {
                 reason: api::Reason::Unauthorized,
                 message: format!(
-                    "Coder does not take the e-mail and the password: correct them in the Secret ({})",
+                    "Coder refuses the e-mail and the password: correct them in the Secret ({})",
                     error.words()
                 ),
             }),
@@ -188,7 +194,7 @@ impl SignedIn {
             client.delete_token(ME, &id).await.ok();
         }
         if let Some(session) = self.session {
-            self.desk.client.delete_token(ME, &session).await.ok();
+            self.account_tokens.client.delete_token(ME, &session).await.ok();
         }
     }
 }
