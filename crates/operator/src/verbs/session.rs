@@ -9,7 +9,10 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
-use super::targets::{Planes, Sessions, Target};
+use super::{
+    approvals::Approvals,
+    targets::{Planes, Sessions, Target},
+};
 use crate::{
     address::workspace_warning,
     args::{GivenUrl, Input, Output, UrlSource},
@@ -239,12 +242,12 @@ pub(super) struct Opened {
 
 /// Assesses every manifest. The results are in the order of the manifests; lists of several organizations are read side by
 /// side.
-pub(super) async fn assess(targets: &mut [Target]) -> (Vec<Assessment>, Vec<Row>) {
+pub(super) async fn assess(targets: &mut [Target], approvals: &Approvals) -> (Vec<Assessment>, Vec<Row>) {
     let (mut assessments, mut rows) = (Vec::new(), Vec::new());
     for Target { deployment, world, subjects, .. } in targets {
         let (deployment, world) = (&*deployment, &*world);
         let assessed = stream::iter(subjects).map(async |placed| {
-            let assessment = placed.subject.assess(world, Door::CommandLine).await;
+            let assessment = approvals.grant(placed.subject.assess(world, Door::CommandLine).await);
             (Row::assessed(placed, deployment, &assessment), assessment)
         });
         let assessed: Vec<_> = assessed.buffered(READ_AT_ONCE).collect().await;
