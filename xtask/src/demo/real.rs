@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         say(&format!(
-            "\nDone in {} s, of which the start of the bed took {} s. `cargo xtask bed exec -- sh` starts the same bed around a shell; docs/quickstart.md goes on with a Coder of your own.",
+            "\nDone in {} s, of which the start of the bed took {} s. `cargo xtask bed exec -- sh` starts the same bed around a shell; docs/in-a-cluster.md goes on with a Coder of your own.",
             begun.elapsed().as_secs(),
             bed_ready.as_secs()
         ));

@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
             signal = &mut interrupted => return Ok(ExitCode::from(128 + signal)),
         };
         say(&format!(
-            "\nDone in {:.1} s, after {:.1} s of building. `cargo xtask demo --real` shows the controllers, key rotation and deletion on a real Kubernetes and a real Coder; docs/quickstart.md goes on with a Coder of your own.",
+            "\nDone in {:.1} s, after {:.1} s of building. `cargo xtask demo --real` shows the controllers, key rotation and deletion on a real Kubernetes and a real Coder; docs/quickstart.md has the same commands to type.",
             begun.elapsed().as_secs_f64(),
             built.as_secs_f64()
         ));

@@ -1,5 +1,7 @@
 //! `sandbox`, and the other verbs against it.
 
+mod docs;
+
 use std::{
     io::{BufRead as _, BufReader, Read as _},
     process::{Child, Output, Stdio},
