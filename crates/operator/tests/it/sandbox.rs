@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::support::{Folder, bare, coder_operator, named, said};
 
 /// A sandbox that is killed when the test is over.
-struct Sandbox {
+pub(crate) struct Sandbox {
     process: Child,
-    url: String,
-    token: String,
+    pub(crate) url: String,
+    pub(crate) token: String,
 }
 
 impl Drop for Sandbox {
@@ -27,7 +27,7 @@ impl Drop for Sandbox {
 
 impl Sandbox {
     /// Starts a sandbox and reads the two lines that it prints.
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let mut command = bare(&["sandbox"]);
         command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -39,7 +39,7 @@ impl Sandbox {
         Self { process, url, token }
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         coder_operator(&self.url, &self.token, args)
     }
 
@@ -74,11 +74,11 @@ impl Sandbox {
     }
 }
 
-fn examples() -> String {
+pub(crate) fn examples() -> String {
     format!("{}/../../examples/demo/state", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn assert_code(output: &Output, code: i32) {
+pub(crate) fn assert_code(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
 }
 

@@ -31,7 +31,7 @@ const LONGEST_BODY: usize = 1024 * 1024;
 const PAGE_HEADERS: [(&str, &str); 6] = [
     (
         "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'",
     ),
     ("x-content-type-options", "nosniff"),
