@@ -54,15 +54,14 @@ pub(super) async fn sandbox(args: &Sandbox, quiet: bool) -> Result<Exit, Failure
     if !quiet {
         announce(&url, args);
     }
-    let mut command = match args.command.split_first() {
-        Some((program, rest)) => Some(start(program, rest, &url, &token)?),
-        None => {
-            let token = token.expose_secret();
-            print(&format!("export CODER_URL={url}\nexport CODER_SESSION_TOKEN={token}\n"))
-                .context("print the address and the token of the sandbox")?;
-            None
-        }
-    };
+    let mut command = None;
+    if let Some((program, rest)) = args.command.split_first() {
+        command = Some(start(program, rest, &url, &token)?);
+    } else {
+        let token = token.expose_secret();
+        print(&format!("export CODER_URL={url}\nexport CODER_SESSION_TOKEN={token}\n"))
+            .context("print the address and the token of the sandbox")?;
+    }
     let exit = tokio::select! {
         () = signals.stop() => Exit::Success,
         ended = ended(command.as_mut()) => ended?,

@@ -187,12 +187,12 @@ fn state_is_saved_before_the_end() {
     let file = folder.0.join("state.json").display().to_string();
     let mut sandbox = Sandbox::start(&["--state", &file, "--save"]);
     assert_code(&sandbox.run(&["apply", "--yes", "-f", &examples()]), 0);
-    // The last write is on its way when its answer is: the next sandbox waits for no other.
+    // The file is written after the answer of the last change.
     let is_saved = || std::fs::read_to_string(&file).is_ok_and(|it| it.contains("/alpha/org-admins"));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !is_saved() {
         assert!(std::time::Instant::now() < deadline, "the last change is not in the file");
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
     sandbox.process.kill().unwrap();
     let next = Sandbox::start(&["--state", &file]);

@@ -101,7 +101,8 @@ fn unpack(folder: &Path, say: Say<'_>) -> Result<()> {
     fs::remove_dir_all(&unfinished).ok();
     let downloads = unfinished.join("packages");
     fs::create_dir_all(&downloads).with_context(|| format!("create {}", downloads.display()))?;
-    let names: Vec<&str> = ["download", "-qq"].into_iter().chain(packages.iter().map(String::as_str)).collect();
+    let names: Vec<&str> =
+        ["download", "-qq"].into_iter().chain(packages.iter().map(String::as_str)).collect();
     output("apt-get", &names, &downloads)?;
     let root = unfinished.join("root");
     for entry in fs::read_dir(&downloads).context("read the downloaded packages")? {

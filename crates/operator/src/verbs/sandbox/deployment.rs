@@ -40,7 +40,7 @@ pub(super) async fn open(
     if coder.read(owner).is_none() {
         create_owner(&coder).await.context("create the owner of the sandbox")?;
     }
-    match license.or(is_new.then_some(SandboxLicense::Premium)) {
+    match license.or_else(|| is_new.then_some(SandboxLicense::Premium)) {
         Some(SandboxLicense::Premium) => ensure_license(&coder).await.context("add a licence")?,
         Some(SandboxLicense::None) => remove_licenses(&coder).await.context("remove the licences")?,
         None => {}

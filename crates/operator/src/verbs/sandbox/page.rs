@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sim::{
     Coder,
-    state::{AuditEntry, State},
+    state::{AuditEntry, Group, State},
 };
 use uuid::Uuid;
 
@@ -126,8 +126,10 @@ fn organization_name(state: &State, id: Uuid) -> &str {
 }
 
 fn groups(state: &State) -> Value {
-    let shown = state.groups.values().map(|it| {
-        let organization = organization_name(state, it.organization_id);
+    let mut groups: Vec<(&str, &Group)> =
+        state.groups.values().map(|it| (organization_name(state, it.organization_id), it)).collect();
+    groups.sort_by_key(|(organization, group)| (*organization, &group.name));
+    let shown = groups.iter().map(|(organization, it)| {
         json!({"id": it.id, "organization": organization, "name": it.name, "quota": it.quota_allowance})
     });
     shown.collect()
@@ -138,12 +140,33 @@ fn sync(state: &State) -> Value {
     let named = |what: &str, documents: &std::collections::BTreeMap<Uuid, Value>| -> Vec<Value> {
         let shown = documents.iter().map(|(id, document)| {
             let title = format!("{what} of {}", organization_name(state, *id));
-            json!({"name": title, "document": document})
+            json!({"name": title, "field": document["field"], "mapping": mapping(state, document)})
         });
         shown.collect()
     };
-    let whole = state.organization_sync.iter().map(|it| json!({"name": "organizations", "document": it}));
+    let whole = state
+        .organization_sync
+        .iter()
+        .map(|it| json!({"name": "organizations", "field": it["field"], "mapping": mapping(state, it)}));
     whole.chain(named("groups", &state.group_sync)).chain(named("roles", &state.role_sync)).collect()
+}
+
+/// The mapping of a document in lines such as `/alpha: developers`, with names in place of ids.
+fn mapping(state: &State, document: &Value) -> Vec<String> {
+    let name = |target: &Value| {
+        let text = target.as_str().unwrap_or_default();
+        let found = text.parse().ok().and_then(|id: Uuid| {
+            let organization = state.organizations.get(&id).map(|it| it.name.clone());
+            organization.or_else(|| state.groups.get(&id).map(|it| it.name.clone()))
+        });
+        found.unwrap_or_else(|| text.to_owned())
+    };
+    let entries = document["mapping"].as_object().into_iter().flatten();
+    let lines = entries.map(|(claim, targets)| {
+        let names: Vec<String> = targets.as_array().into_iter().flatten().map(name).collect();
+        format!("{claim}: {}", names.join(", "))
+    });
+    lines.collect()
 }
 
 fn keys(state: &State) -> Value {

@@ -80,9 +80,9 @@ impl Served {
 
 pub(super) fn router(served: Served) -> Router {
     let page = Router::new()
-        .route("/", get(|| page_part("text/html; charset=utf-8", page::HTML)))
-        .route("/sandbox/page.js", get(|| page_part("text/javascript; charset=utf-8", page::SCRIPT)))
-        .route("/sandbox/page.css", get(|| page_part("text/css; charset=utf-8", page::STYLE)))
+        .route("/", get(async || page_part("text/html; charset=utf-8", page::HTML)))
+        .route("/sandbox/page.js", get(async || page_part("text/javascript; charset=utf-8", page::SCRIPT)))
+        .route("/sandbox/page.css", get(async || page_part("text/css; charset=utf-8", page::STYLE)))
         .route("/sandbox/state", get(state))
         .route("/sandbox/change", post(change))
         .layer(middleware::map_response(with_page_headers));
@@ -97,7 +97,7 @@ async fn check_host(State(served): State<Served>, request: Request, next: Next) 
     }
 }
 
-async fn page_part(kind: &'static str, text: &'static str) -> Response {
+fn page_part(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 

@@ -1,4 +1,4 @@
-//! The page of the sandbox in a real browser, steered over WebDriver.
+//! The page of the sandbox in a real browser, steered over `WebDriver`.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_mins(1);
 /// How often the page is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// The key of an element's id in the answers of WebDriver.
+/// The key of an element's id in the answers of `WebDriver`.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A driver that is killed when the test is over.
@@ -128,10 +128,8 @@ impl<'a> Page<'a> {
     async fn choose(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.post(&format!("{element}/value"), json!({"text": text})).await;
-        let script = format!(
-            "return document.querySelector({}).selectedOptions[0].textContent",
-            json!(selector)
-        );
+        let script =
+            format!("return document.querySelector({}).selectedOptions[0].textContent", json!(selector));
         assert_eq!(self.script(&script).await, text);
     }
 

@@ -36,7 +36,10 @@ fn blocks(page: &str) -> Vec<(String, String)> {
                 blocks.push((before.clone(), std::mem::take(text)));
                 block = None;
             }
-            Some(text) => *text += &format!("{line}\n"),
+            Some(text) => {
+                text.push_str(line);
+                text.push('\n');
+            }
             None if line == "```sh" => block = Some(String::new()),
             None if !line.is_empty() => line.clone_into(&mut before),
             None => {}

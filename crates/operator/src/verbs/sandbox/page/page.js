@@ -34,8 +34,7 @@ function fieldsText(change) {
 }
 
 function whoText(change) {
-  const account = change.account ? `, account ${change.account}` : "";
-  return `${change.who} (${change.program || "unnamed program"}${account})`;
+  return `${change.who} (${change.program || "unnamed program"})`;
 }
 
 function choices(groups) {
@@ -59,7 +58,7 @@ function show(state) {
   ]), changes.map((change) => (change.who.startsWith("a person") ? "person" : "")));
   fill("organizations", state.organizations.map((it) => [it.name, it.display_name, it.members]));
   fill("groups", groups.map((it) => [it.organization, it.name, it.quota]));
-  fill("sync", state.sync.map((it) => [it.name, it.document.field, it.document.mapping]));
+  fill("sync", state.sync.map((it) => [it.name, it.field, it.mapping.join("\n")]));
   const banners = appearance.announcement_banners.map((it) => ["banner", `${it.message || ""}${it.enabled ? "" : " (off)"}`]);
   fill("appearance", [["application name", appearance.application_name], ["logo", appearance.logo_url], ...banners]);
   fill("keys", state.keys.map((it) => [it.organization, it.name, it.tags, it.daemons]));

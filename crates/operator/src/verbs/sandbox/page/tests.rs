@@ -59,6 +59,19 @@ async fn banner_is_set_replaced_and_removed() {
 }
 
 #[tokio::test]
+async fn mapping_of_a_sync_document_has_names() {
+    let (coder, _) = deployment().await;
+    let owner = owner(&coder, "curl/8");
+    let id = group(&owner, "developers").await;
+    let path = "/api/v2/organizations/default/settings/idpsync/groups";
+    let document = json!({"field": "groups", "mapping": {"/dev": [id, Uuid::nil()]}});
+    owner.send(Method::PATCH, path, &document).await.unwrap();
+    let expected = format!("/dev: developers, {}", Uuid::nil());
+    let shown = json!([{"name": "groups of coder", "field": "groups", "mapping": [expected]}]);
+    assert_eq!(coder.read(view)["sync"], shown);
+}
+
+#[tokio::test]
 async fn refused_change_has_the_words_of_the_deployment() {
     let (coder, _) = deployment().await;
     let error = Change::Quota { group: Uuid::nil(), quota: 1 }.carry_out(&coder).await.unwrap_err();
