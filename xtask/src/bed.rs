@@ -136,9 +136,19 @@ fn exec(command: &[String]) -> Result<ExitCode> {
 
 /// Builds the workspace's binaries and returns where they are: beside this one.
 pub(crate) fn build_own_binaries() -> Result<PathBuf> {
+    build_binaries(&["--workspace", "--bins"])
+}
+
+/// The same for the product's binary alone.
+pub(crate) fn build_operator() -> Result<PathBuf> {
+    build_binaries(&["--package", "operator", "--bin", "coder-operator"])
+}
+
+fn build_binaries(which: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--workspace", "--bins"])
+        .arg("build")
+        .args(which)
         .current_dir(root())
         .stdout(Stdio::null())
         .status()

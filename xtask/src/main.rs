@@ -42,7 +42,7 @@ enum Verb {
     /// Build, start, list and remove beds: the real programs that tests run on
     #[command(subcommand)]
     Bed(bed::Verb),
-    /// Show the product on a bed: install, connect a Coder, drift, approval, key rotation, deletion
+    /// Show the product in seconds on the sandbox: plan, apply, drift, approval
     Demo(demo::Args),
     /// Run every test, on a bed that is started once
     Test(test::Args),

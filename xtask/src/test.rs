@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::{
     bed::{exit_code, root, with_bed_of},
     rbac_usage,
+    terminal::say,
 };
 
 /// Tests that need the bed are in a module of this name, in every crate.
@@ -39,6 +40,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let built = cargo().args(["test", "--workspace", "--no-run"]).status().context("build the tests")?;
     if !built.success() {
         return Ok(exit_code(built));
+    }
+    if let Err(error) = testbed::parts::Browser::ensure(&say) {
+        say(&format!("the test of the sandbox's page will fail: {error:#}"));
     }
     with_bed_of(args.coder.as_deref(), async |info| {
         let mut command = tokio::process::Command::from(cargo());

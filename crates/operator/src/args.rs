@@ -4,7 +4,7 @@
 #[path = "args/help.rs"]
 mod help;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
     ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -45,6 +45,9 @@ pub(crate) enum Verb {
         /// Apply without asking
         #[arg(long)]
         yes: bool,
+        /// Approve the plan with this hash, for manifests with `approval: Manual` and for destructive plans
+        #[arg(long, value_name = "HASH")]
+        approve: Vec<String>,
         /// Wait for dependencies: a licence, an organization, a Secret in the cluster, a deployment that does not answer
         #[arg(long)]
         wait: bool,
@@ -61,6 +64,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         input: Input,
     },
+    /// Run a Coder in memory on a loopback address until stopped, to try manifests on
+    #[command(after_help = help::SANDBOX)]
+    Sandbox(Sandbox),
     /// Run the controllers: reconcile the manifests in a cluster until stopped
     #[command(after_help = help::RUN)]
     Run(Run),
@@ -82,6 +88,32 @@ pub(crate) enum Verb {
     /// List the objects whose deletion needs the operator; exit with 4 if there are any
     #[command(after_help = help::UNINSTALL_CHECK)]
     UninstallCheck(UninstallCheck),
+}
+
+/// Arguments of `sandbox`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sandbox {
+    /// Licence of the deployment; without it, premium for a new state, and for one of --state the licences that it has
+    #[arg(long, value_name = "LICENCE")]
+    pub(crate) license: Option<SandboxLicense>,
+    /// File with a state to start from; without it, a deployment that was never used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+    /// Save the state in the file of --state after every change; a file that does not exist is created
+    #[arg(long, requires = "state")]
+    pub(crate) save: bool,
+    /// Port on loopback; 0 is a free one
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Command to run with CODER_URL and CODER_SESSION_TOKEN set; the sandbox stops when the command ends, with its exit code
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxLicense {
+    Premium,
+    None,
 }
 
 /// Arguments of `uninstall-check`.
@@ -213,7 +245,8 @@ impl Verb {
     fn input_mut(&mut self) -> Option<&mut Input> {
         match self {
             Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input } => Some(input),
-            Self::Run(_)
+            Self::Sandbox(_)
+            | Self::Run(_)
             | Self::UninstallCheck(_)
             | Self::Crds
             | Self::Completion { .. }

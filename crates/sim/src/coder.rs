@@ -8,13 +8,14 @@ use std::{
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
 use http::{HeaderMap, Method, Request, Response, header};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
     answer::Answer,
-    call::Call,
+    call::{Call, user_named},
     features,
     ids::Ids,
     licenses, provisioner_keys,
@@ -27,6 +28,8 @@ use crate::{
 
 /// How many changes are remembered.
 const LONGEST_AUDIT_LOG: usize = 10_000;
+/// How much of the name of a program is remembered.
+const LONGEST_USER_AGENT: usize = 100;
 
 /// Tells a deployment the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -116,6 +119,20 @@ impl Coder {
         self.memory().state.clone()
     }
 
+    /// Reads the state in place.
+    pub fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.memory().state)
+    }
+
+    /// Starts a session of an account and returns its token. `None` where no active account has that name.
+    pub fn sign_in(&self, username: &str, lifetime: SignedDuration) -> Option<SecretString> {
+        let now = (self.0.clock)();
+        let mut memory = self.memory();
+        let user = user_named(&memory.state, username).filter(|it| it.status == "active")?.id;
+        let session = sessions::session(user, lifetime, now);
+        Some(sessions::store(&mut memory.state, self.0.settings.seed, session).into())
+    }
+
     /// Signs a licence that only this deployment accepts. The claims are added to those of a premium licence for 60 days,
     /// or replace them.
     pub fn sign_license(&self, claims: &Map<String, Value>) -> String {
@@ -200,6 +217,7 @@ impl Coder {
                 request_id,
                 user_id: user.map(|it| it.id),
                 username: user.map_or_else(String::new, |it| it.username.clone()),
+                user_agent: user_agent(request.headers()),
                 method: request.method().to_string(),
                 path: path.to_owned(),
                 status: answer.status,
@@ -220,6 +238,12 @@ impl Transport for Coder {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
         Box::pin(async move { Ok(self.serve(&request)) })
     }
+}
+
+/// The program that sent a request, as it names itself; empty without a name.
+fn user_agent(headers: &HeaderMap) -> String {
+    let name = headers.get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    name.chars().take(LONGEST_USER_AGENT).collect()
 }
 
 /// Checks token and licence in the order of the route.

@@ -9,7 +9,7 @@ use crate::{
     answer::{Answer, Handled, signed_out},
     body::Validations,
     call::Call,
-    ids::hashed,
+    ids::{Ids, hashed},
     names,
     state::{ApiKey, State},
 };
@@ -101,11 +101,34 @@ fn valid_key<'a>(state: &'a State, headers: &HeaderMap, now: Timestamp) -> Resul
 
 /// Stores a session or a token of an account and returns its text, which is shown once.
 pub(crate) fn issue(call: &mut Call<'_>, template: ApiKey) -> String {
-    let id = call.ids().letters(ID_LENGTH);
-    let secret = call.ids().letters(SECRET_LENGTH);
+    store(call.state, call.settings.seed, template)
+}
+
+/// The same outside of a request.
+pub(crate) fn store(state: &mut State, seed: u64, template: ApiKey) -> String {
+    let mut ids = Ids { seed, issued: &mut state.issued };
+    let id = ids.letters(ID_LENGTH);
+    let secret = ids.letters(SECRET_LENGTH);
     let key = ApiKey { id: id.clone(), secret: hashed(&secret), ..template };
-    call.state.api_keys.insert(id.clone(), key);
+    state.api_keys.insert(id.clone(), key);
     format!("{id}-{secret}")
+}
+
+/// A session of an account, before it has an id and a secret.
+pub(crate) fn session(user_id: Uuid, lifetime: SignedDuration, now: Timestamp) -> ApiKey {
+    ApiKey {
+        id: String::new(),
+        secret: String::new(),
+        user_id,
+        login_type: "password".to_owned(),
+        token_name: String::new(),
+        scopes: vec!["coder:all".to_owned()],
+        lifetime_seconds: lifetime.as_secs(),
+        created_at: now,
+        updated_at: now,
+        expires_at: now.checked_add(lifetime).unwrap_or(Timestamp::MAX),
+        last_used: Some(now),
+    }
 }
 
 pub(crate) fn login(call: &mut Call<'_>) -> Handled {
@@ -134,20 +157,7 @@ pub(crate) fn login(call: &mut Call<'_>) -> Handled {
         "active".clone_into(&mut user.status);
         user.last_seen_at = Some(now);
     }
-    let session = ApiKey {
-        id: String::new(),
-        secret: String::new(),
-        user_id,
-        login_type: "password".to_owned(),
-        token_name: String::new(),
-        scopes: vec!["coder:all".to_owned()],
-        lifetime_seconds: SESSION.as_secs(),
-        created_at: now,
-        updated_at: now,
-        expires_at: now + SESSION,
-        last_used: Some(now),
-    };
-    let token = issue(call, session);
+    let token = issue(call, session(user_id, SESSION, now));
     call.changed("api_key", (user_id, &username), Value::Null, json!({"login_type": "password"}));
     Ok(Answer::created(json!({"session_token": token})))
 }

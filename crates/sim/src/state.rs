@@ -207,6 +207,9 @@ pub struct AuditEntry {
     /// `None` for the first user and for a login.
     pub user_id: Option<Uuid>,
     pub username: String,
+    /// The program that sent the request, as it names itself.
+    #[serde(default)]
+    pub user_agent: String,
     pub method: String,
     pub path: String,
     pub status: u16,

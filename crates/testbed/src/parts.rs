@@ -3,6 +3,7 @@
 //! Go parts are pinned by the modules under `parts/` and built once; PostgreSQL and Terraform are the machine's own
 //! where they fit.
 
+mod browser;
 mod build;
 mod derived;
 mod go;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+pub use browser::Browser;
 pub use build::{GoPart, Kind};
 pub use postgres::PostgresTools;
 

@@ -25,14 +25,16 @@ const LIMIT: Duration = Duration::from_mins(5);
 pub(super) struct Runner {
     /// How long a command may take.
     limit: Duration,
+    /// Where commands run.
+    folder: PathBuf,
     variables: Vec<(String, String)>,
-    /// The run's mark, by which nothing that is started outlives the bed.
-    mark: String,
+    /// The mark of a bed, by which nothing that is started outlives it.
+    mark: Option<String>,
 }
 
 impl Runner {
     /// Prepares what a platform engineer has on their machine: a kubeconfig, the tools, an address, a token, a licence.
-    pub(super) async fn new(bed: &BedInfo, binaries: PathBuf, manifests: &Path) -> Result<Self> {
+    pub(super) async fn on_bed(bed: &BedInfo, binaries: PathBuf, manifests: &Path) -> Result<Self> {
         let licensed = bed.licensed.as_ref().context("the bed has a licensed Coder")?;
         let license = sign_license(&licensed.licenses, &json!({"feature_set": "premium"})).await?;
         bed.add_image(OPERATOR_IMAGE, &binaries.join("coder-operator"))?;
@@ -40,30 +42,44 @@ impl Runner {
         // A copy: the demo chooses a namespace in it.
         let kubeconfig = tools.join("kubeconfig");
         fs::copy(&bed.kubeconfig, &kubeconfig).context("copy the kubeconfig")?;
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = [tools, binaries].into_iter().chain(std::env::split_paths(&path));
-        let path = std::env::join_paths(path).context("put the tools on PATH")?;
         let variables = [
-            ("PATH", path.to_string_lossy().into_owned()),
+            ("PATH", with_path([tools, binaries])?),
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("DEMO", manifests.display().to_string()),
             ("CODER_URL", licensed.url.clone()),
             ("CODER_SESSION_TOKEN", licensed.token.clone()),
             ("CODER_LICENSE", license),
         ];
-        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(Self { limit: LIMIT, variables, mark: bed.run.clone() })
+        let variables = variables.map(|(name, value)| (name.to_owned(), value)).into();
+        Ok(Self { limit: LIMIT, folder: root().to_owned(), variables, mark: Some(bed.run.clone()) })
+    }
+
+    /// Prepares the two variables that a sandbox prints.
+    pub(super) fn on_sandbox(binaries: &Path, folder: &Path, url: &str, token: &str) -> Result<Self> {
+        let variables = [
+            ("PATH", with_path([binaries.to_owned()])?),
+            ("NO_PROXY", "127.0.0.1".to_owned()),
+            ("CODER_URL", url.to_owned()),
+            ("CODER_SESSION_TOKEN", token.to_owned()),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value)).into();
+        Ok(Self { limit: LIMIT, folder: folder.to_owned(), variables, mark: None })
     }
 
     /// Runs a command as a person would: shown before, its answer after, and checked.
     pub(super) async fn run(&self, command: &steps::Command) -> Result<()> {
-        say(&format!("\n$ {}", command.line));
+        self.run_line(command.line, command).await.map(drop)
+    }
+
+    /// The same with another line, for what is known only by then. Returns the answer.
+    pub(super) async fn run_line(&self, line: &str, command: &steps::Command) -> Result<String> {
+        say(&format!("\n$ {line}"));
         let mut shell = Command::new("sh");
         shell
-            .args(["-euc", &format!("{} 2>&1", grouped(command.line))])
-            .current_dir(root())
+            .args(["-euc", &format!("{} 2>&1", grouped(line))])
+            .current_dir(&self.folder)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .env(run::MARKER, &self.mark)
+            .envs(self.mark.iter().map(|it| (run::MARKER, it)))
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let output = timeout(self.limit, shell.output())
@@ -92,8 +108,16 @@ impl Runner {
                 Check::Lacks(words) => ensure!(!answer.contains(words), "the answer still says {words:?}"),
             }
         }
-        Ok(())
+        Ok(answer.to_owned())
     }
+}
+
+/// The search path with these folders in front.
+fn with_path(folders: impl IntoIterator<Item = PathBuf>) -> Result<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = folders.into_iter().chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(path).context("put the tools on PATH")?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 /// A whole line as one command, so that its errors are shown with its output.
@@ -127,7 +151,8 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
-        Runner { limit: LIMIT, variables: vec![("PATH".to_owned(), path)], mark: "test".to_owned() }
+        let variables = vec![("PATH".to_owned(), path)];
+        Runner { limit: LIMIT, folder: root().to_owned(), variables, mark: None }
     }
 
     async fn run(runner: &Runner, line: &'static str) -> Result<()> {

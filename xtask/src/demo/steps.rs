@@ -7,6 +7,13 @@ pub(super) struct Step {
     pub(super) commands: &'static [Command],
 }
 
+impl Step {
+    /// What is told before the commands of the step.
+    pub(super) fn heading(&self, number: usize) -> String {
+        format!("\n{number}. {}\n{}", self.title, self.story)
+    }
+}
+
 /// A command line, and what it must lead to.
 pub(super) struct Command {
     pub(super) line: &'static str,
@@ -24,12 +31,12 @@ pub(super) enum Check {
 
 use Check::{Has, Lacks};
 
-const fn command(line: &'static str, checks: &'static [Check]) -> Command {
+pub(super) const fn command(line: &'static str, checks: &'static [Check]) -> Command {
     Command { line, exit: 0, shows_exit: false, checks }
 }
 
 /// A command that is to end with that exit code, which is shown.
-const fn exits(exit: i32, line: &'static str, checks: &'static [Check]) -> Command {
+pub(super) const fn exits(exit: i32, line: &'static str, checks: &'static [Check]) -> Command {
     Command { line, exit, shows_exit: true, checks }
 }
 

@@ -13,7 +13,7 @@ const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("api", &[]),
     ("client", &[]),
     ("engine", &["api", "client"]),
-    ("operator", &["api", "client", "engine"]),
+    ("operator", &["api", "client", "engine", "sim"]),
     ("sim", &["api", "client"]),
     ("testbed", &[]),
     ("xtask", &["api", "client", "engine", "operator", "sim", "testbed"]),

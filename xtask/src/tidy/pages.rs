@@ -11,8 +11,8 @@ const SHELLS: [&str; 4] = ["sh", "bash", "shell", "console"];
 const BOOK: &str = "docs/";
 const CONTENTS: &str = "docs/SUMMARY.md";
 
-/// The one test that runs blocks. Another name in a mark would keep the block from being run.
-const RUNNER: &str = "shell_blocks_of_the_docs_run";
+/// The tests that run blocks, on the bed and on the sandbox. Another name in a mark would keep the block from being run.
+const RUNNERS: [&str; 2] = ["shell_blocks_of_the_docs_run", "shell_blocks_of_the_sandbox_run"];
 
 const UNMARKED: &str = "a shell block needs `<!-- runs: shell_blocks_of_the_docs_run -->` or `<!-- not run: REASON -->` before it";
 
@@ -75,8 +75,9 @@ fn complaint_about(mark: &str) -> Option<String> {
     let note = mark.strip_prefix("<!--").and_then(|it| it.strip_suffix("-->")).map(str::trim);
     let Some(note) = note else { return Some(UNMARKED.to_owned()) };
     if let Some(test) = note.strip_prefix("runs:").map(str::trim) {
-        return (test != RUNNER)
-            .then(|| format!("names {test}, which does not run the block: write {RUNNER}"));
+        let expected = RUNNERS.join(" or ");
+        return (!RUNNERS.contains(&test))
+            .then(|| format!("names {test}, which does not run the block: write {expected}"));
     }
     let reason = note.strip_prefix("not run:").map(str::trim).unwrap_or_default();
     reason.is_empty().then(|| UNMARKED.to_owned())
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn shell_block_needs_a_test_or_a_reason() {
-        let fine = "<!-- runs: shell_blocks_of_the_docs_run -->\n\n```sh\nls\n```\n\n<!-- not run: needs a registry -->\n```bash\nls\n```\n\n```yaml\na: b\n```\n";
+        let fine = "<!-- runs: shell_blocks_of_the_docs_run -->\n\n```sh\nls\n```\n\n<!-- runs: shell_blocks_of_the_sandbox_run -->\n```sh\nls\n```\n\n<!-- not run: needs a registry -->\n```bash\nls\n```\n\n```yaml\na: b\n```\n";
         assert_eq!(found(fine), []);
         for (mark, words) in [
             ("Some text.", "needs `<!-- runs"),

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 mod bed;
+mod demo;
 mod image;
 mod refusals;

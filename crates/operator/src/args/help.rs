@@ -56,6 +56,7 @@ Examples:
   coder-operator plan -f manifests/ --url https://coder.example.com
   coder-operator apply -f manifests/ --url https://coder.example.com
   coder-operator verify -f manifests/ --secret coder-automation/token=env:CODER_TOKEN
+  coder-operator sandbox
   coder-operator crds | kubectl apply --server-side -f -
   coder-operator run --leader-elect --namespace coder
 
@@ -87,6 +88,7 @@ Examples:
   coder-operator apply -f manifests/ --url https://coder.example.com
   coder-operator apply -f manifests/ --yes --wait --timeout 10m     # in a Job: no questions
   coder-operator apply -f manifests/ --secret coder-automation/token=file:/run/secrets/token
+  coder-operator apply -f manifests/ --url https://coder.example.com --approve HASH
 
 `apply` shows the plan and asks; it never deletes objects that are missing from the files. An
 address that came only from CODER_URL is confirmed by typing its host name; with --yes or without
@@ -113,6 +115,25 @@ Examples:
     "\n\n",
     environment!()
 );
+
+pub(super) const SANDBOX: &str = "\
+Examples:
+  coder-operator sandbox
+  coder-operator sandbox --license none --port 7080
+  coder-operator sandbox --state sandbox.json --save
+  coder-operator sandbox -- sh -c 'coder-operator apply -f manifests/ --yes --url \"$CODER_URL\"'
+
+`sandbox` prints the address and the token as two lines for a shell, on standard output; a COMMAND
+finds them in its environment instead. It imitates Coder's API for the routes that this program uses,
+and is for trials and tests only. It listens on loopback. A page at its address shows the state and
+lets a person change it by hand; whoever can connect to the port can use that page. Signatures of
+licences are not checked.
+
+Exit codes:
+  0  stopped by SIGTERM or SIGINT
+  1  failure, such as a port that is in use
+  2  usage error, or a file that holds no state
+  With a COMMAND: its exit code; 128 and the number of the signal that ended it.";
 
 pub(super) const RUN: &str = "\
 Examples:

@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     Failure,
     /// Usage error or invalid manifest; nothing was changed.
     Usage,
+    /// The exit code of a command that the verb ran.
+    OfCommand(u8),
 }
 
 /// An error with its exit code.
@@ -51,6 +53,7 @@ impl From<Exit> for ExitCode {
             Exit::Drift => 3,
             Exit::Refused => 4,
             Exit::Blocked => 5,
+            Exit::OfCommand(code) => code,
         })
     }
 }

@@ -1,8 +1,10 @@
 //! The verbs, and what they share.
 
 mod apply;
+mod approvals;
 mod pages;
 mod plan;
+mod sandbox;
 mod session;
 mod targets;
 mod uninstall_check;
@@ -16,6 +18,7 @@ use crate::{
         terminal::print,
     },
 };
+use approvals::Approvals;
 use session::Session;
 
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
@@ -27,11 +30,13 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Verify { input } => {
             Session::run(input, quiet, verbose, async |it| plan::plan(it, true).await).await
         }
-        Verb::Apply { input, yes, wait, timeout, parallelism } => {
+        Verb::Apply { input, yes, approve, wait, timeout, parallelism } => {
             let wait = timeout.or_else(|| wait.then_some(apply::DEFAULT_TIMEOUT));
-            Session::run(input, quiet, verbose, async |it| apply::apply(it, yes, wait, parallelism).await)
-                .await
+            let approvals = Approvals(approve);
+            let apply = async |it: &Session| apply::apply(it, yes, &approvals, wait, parallelism).await;
+            Session::run(input, quiet, verbose, apply).await
         }
+        Verb::Sandbox(args) => sandbox::sandbox(&args, quiet).await,
         Verb::Run(args) => {
             let is_success = crate::controller::run(args).await;
             Ok(if is_success { Exit::Success } else { Exit::Failure })

@@ -29,6 +29,7 @@ mod rbac;
 mod references;
 mod roles;
 mod run;
+mod sandbox_page;
 mod secrecy;
 mod service_account;
 mod stage;

@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, bare, said};
 
-const VERBS: [&str; 7] = ["plan", "apply", "verify", "run", "crds", "completion", "man"];
+const VERBS: [&str; 8] = ["plan", "apply", "verify", "sandbox", "run", "crds", "completion", "man"];
 
 fn printed(args: &[&str]) -> String {
     let output = bare(args).output().unwrap();

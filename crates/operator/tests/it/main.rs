@@ -13,6 +13,7 @@ mod coder_k8s;
 mod examples;
 mod help;
 mod refusals;
+mod sandbox;
 mod silent;
 mod support;
 mod terminal;

@@ -19,7 +19,7 @@ use client::{
     transport::BoxFuture,
     users::{CreateFirstUser, CreateToken, CreateUser, ME},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use sim::{Clock, Coder, LicenseCheck, Options, state::State};
@@ -260,6 +260,41 @@ async fn audit_log_has_who_changed_what() {
     assert_eq!((quota(&update.before), quota(&update.after)), (json!(0), json!(3)));
     assert!(of_groups[2].change.after.is_null());
     assert!(!serde_json::to_string(&log).unwrap().contains(PASSWORD));
+}
+
+#[tokio::test]
+async fn audit_log_has_the_program_that_asked() {
+    let coder = unlimited();
+    owner(&coder).await;
+    let token = coder.sign_in("owner", SignedDuration::from_hours(1)).unwrap();
+    let request = http::Request::put("http://memory.test/api/v2/appearance")
+        .header("coder-session-token", token.expose_secret())
+        .header("user-agent", "curl/8".to_owned() + &"x".repeat(200))
+        .body(r#"{"application_name":"Sim","announcement_banners":[]}"#.into())
+        .unwrap();
+    assert_eq!(coder.transport().send(request).await.unwrap().status(), 200);
+    let state = coder.state();
+    let last = state.audit_log.back().unwrap();
+    assert_eq!((last.user_agent.len(), last.username.as_str()), (100, "owner"));
+    assert!(last.user_agent.starts_with("curl/8x"));
+    assert_eq!(coder.read(|it| it.audit_log.len()), state.audit_log.len());
+}
+
+#[tokio::test]
+async fn only_an_active_account_is_signed_in() {
+    let coder = unlimited();
+    let hour = SignedDuration::from_hours(1);
+    assert!(coder.sign_in("owner", hour).is_none(), "there is no account yet");
+    let by_password = owner(&coder).await;
+    let by_session = by_password.with_token(coder.sign_in("owner", hour).unwrap()).unwrap();
+    assert_eq!(by_session.current_user().await.unwrap().username, "owner");
+    let expired = by_password.with_token(coder.sign_in("owner", SignedDuration::ZERO).unwrap()).unwrap();
+    assert_eq!(expired.current_user().await.unwrap_err().class(), Class::SignedOut);
+    let mut state = coder.state();
+    for user in state.users.values_mut() {
+        "suspended".clone_into(&mut user.status);
+    }
+    assert!(Coder::with_state(options(), state).sign_in("owner", hour).is_none());
 }
 
 #[tokio::test]

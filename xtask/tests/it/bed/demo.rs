@@ -1,4 +1,4 @@
-//! The demo, as a person runs it.
+//! The demo on the bed, as a person runs it.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ fn demo(manifests: &Path) -> Output {
     // The test binary is in `deps`, our own binaries beside that folder.
     let binaries = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(["demo", "--manifests"]).arg(manifests).arg("--binaries").arg(binaries);
+    command.args(["demo", "--real", "--manifests"]).arg(manifests).arg("--binaries").arg(binaries);
     // A bed of its own: the operator of the chart acts on every namespace.
     command.output().unwrap()
 }

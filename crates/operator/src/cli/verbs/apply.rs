@@ -11,6 +11,7 @@ use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    approvals::Approvals,
     exit_of_outcome,
     session::{Access, LOOK_AGAIN, Opened, Session, assess, view},
     targets::Target,
@@ -28,19 +29,26 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
 pub(super) async fn apply(
     session: &Session,
     yes: bool,
+    approvals: &Approvals,
     wait: Option<Duration>,
     parallelism: NonZeroUsize,
 ) -> Result<Exit, Failure> {
     let deadline = Instant::now() + wait.unwrap_or_default();
     let Opened { mut targets, skipped } = session.open(Access::Write { yes }, deadline).await?;
-    let (shown, mut rows) = assess(&mut targets).await;
+    let (shown, mut rows) = assess(&mut targets, approvals).await;
     let question = question(&targets, &shown);
     session.announce(&view(&targets, &rows, &skipped), question.is_some() && !yes)?;
+    let subjects = targets.iter().flat_map(|it| &it.subjects);
+    for (placed, assessment) in subjects.zip(&shown) {
+        if let Some(advice) = Approvals::advice(assessment) {
+            session.note(&format!("{}: {advice}", placed.subject.reference()));
+        }
+    }
     let left = deadline.saturating_duration_since(Instant::now());
     let exit = match agreed(question.as_ref(), yes).await {
         Ok(true) => {
             // The time of the answer does not count.
-            let terms = Terms { yes, deadline: Instant::now() + left, parallelism };
+            let terms = Terms { yes, approvals, deadline: Instant::now() + left, parallelism };
             let exit = carry_out_all(session, &mut targets, &shown, &mut rows, terms).await;
             identify_again(&mut targets, &mut rows).await;
             if question.is_some() || wait.is_some() {
@@ -62,9 +70,10 @@ pub(super) async fn apply(
 
 /// What was agreed to.
 #[derive(Clone, Copy)]
-struct Terms {
+struct Terms<'a> {
     /// Changes that could not be shown, too.
     yes: bool,
+    approvals: &'a Approvals,
     /// How long to wait for dependencies.
     deadline: Instant,
     /// How many objects are applied side by side.
@@ -87,7 +96,7 @@ async fn carry_out_all(
     targets: &mut [Target],
     shown: &[Assessment],
     rows: &mut [Row],
-    terms: Terms,
+    terms: Terms<'_>,
 ) -> Exit {
     let total = shown.len();
     let mut all = shown.iter().zip(rows).enumerate();
@@ -124,13 +133,13 @@ async fn carry_out_in_time(
     placed: &mut Placed,
     shown: &Assessment,
     coder: &Coder,
-    terms: Terms,
+    terms: Terms<'_>,
     progress: &Progress,
 ) -> End {
     let mut coder = coder.clone();
     let mut was_stale = false;
     loop {
-        let end = carry_out(placed, shown, &coder, terms.yes, progress).await;
+        let end = carry_out(placed, shown, &coder, terms, progress).await;
         if end.is_stale && !was_stale {
             was_stale = true;
         } else if !end.may_come || Instant::now() >= terms.deadline {
@@ -225,11 +234,11 @@ async fn carry_out(
     placed: &mut Placed,
     shown: &Assessment,
     coder: &Coder,
-    yes: bool,
+    terms: Terms<'_>,
     progress: &Progress,
 ) -> End {
     progress.now("comparing");
-    let now = placed.subject.assess(coder, Door::CommandLine).await;
+    let now = terms.approvals.grant(placed.subject.assess(coder, Door::CommandLine).await);
     let end =
         |exit, state| End { exit, state, reason: None, message: None, may_come: false, is_stale: false };
     match &now.verdict {
@@ -243,7 +252,7 @@ async fn carry_out(
     }
     // An object that waited or could not be read was shown without a plan. Only `--yes` agrees to a plan that was not shown.
     let was_shown = now.plan.hash == shown.plan.hash
-        || yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)));
+        || terms.yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)));
     if !was_shown {
         let message = "the plan has changed since it was shown, and was not applied: run the command again";
         let end = end(Exit::Failure, Ended::Skipped);

@@ -9,7 +9,10 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
-use super::targets::{Planes, Sessions, Target};
+use super::{
+    approvals::Approvals,
+    targets::{Planes, Sessions, Target},
+};
 use crate::{
     args::{GivenUrl, Input, Output, UrlSource},
     cli::{
@@ -242,12 +245,12 @@ pub(super) struct Opened {
 
 /// Assesses every manifest. The results are in the order of the manifests; lists of several organizations are read side by
 /// side.
-pub(super) async fn assess(targets: &mut [Target]) -> (Vec<Assessment>, Vec<Row>) {
+pub(super) async fn assess(targets: &mut [Target], approvals: &Approvals) -> (Vec<Assessment>, Vec<Row>) {
     let (mut assessments, mut rows) = (Vec::new(), Vec::new());
     for Target { deployment, coder, subjects, .. } in targets {
         let (deployment, coder) = (&*deployment, &*coder);
         let assessed = stream::iter(subjects).map(async |placed| {
-            let assessment = placed.subject.assess(coder, Door::CommandLine).await;
+            let assessment = approvals.grant(placed.subject.assess(coder, Door::CommandLine).await);
             (Row::assessed(placed, deployment, &assessment), assessment)
         });
         let assessed: Vec<_> = assessed.buffered(READ_AT_ONCE).collect().await;
