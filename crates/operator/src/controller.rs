@@ -9,7 +9,7 @@ mod app_state;
 mod backoff;
 mod control_plane;
 mod controllers;
-mod letting_go;
+mod driver;
 mod memory;
 mod predicate;
 mod provisioner;
@@ -37,22 +37,15 @@ use engine::{
     secrets::{KeyMemory, KeyStore, referenced::Unreadable},
 };
 use k8s_openapi::api::{core::v1::ObjectReference, rbac::v1::PolicyRule};
-use kube::{
-    Client,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
+use kube::runtime::{
+    controller::Action,
+    reflector::{ObjectRef, Store},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    controllers::{Controllers, drive},
-    memory::Memory,
-    reconcile::Passes,
-    references::References,
-    rounds::Rounds,
+    controllers::Controllers, memory::Memory, reconcile::Passes, references::References, rounds::Rounds,
 };
 use crate::{
     args::Run,
@@ -80,8 +73,6 @@ const EVENTS_END_WITHIN: Duration = Duration::from_secs(3);
 
 /// What controllers share.
 pub(crate) struct Shared {
-    /// For requests, each with an end.
-    client: Client,
     /// For watches.
     watching: Watching,
     /// Whether writes may be sent.
@@ -139,11 +130,10 @@ impl Shared {
             left: Left::default(),
         };
         Arc::new(Self {
-            cluster: Arc::new(KubeCluster::new(acting.clone(), watches)),
+            cluster: Arc::new(KubeCluster::new(acting, watches)),
             events,
             keys: Arc::default(),
             secrets,
-            client: acting,
             watching: Watching { client: watching, namespace, metrics: Arc::clone(&metrics) },
             fence,
             planes: Planes::default(),

@@ -10,7 +10,6 @@
 pub mod access;
 pub mod account;
 pub mod children;
-pub mod cleanup;
 pub mod entitlements;
 pub mod facts;
 pub mod identity;

@@ -11,6 +11,7 @@ pub mod gate;
 mod keeper;
 pub mod keys;
 pub mod names;
+pub mod patience;
 pub mod reach;
 pub mod reconcile;
 pub mod status;

@@ -358,14 +358,6 @@ fn live(object: DynamicObject, resource: &ApiResource, key: &Key) -> Result<Live
         .ok_or_else(|| ClusterError::NoAnswer(format!("{key} cannot be read as an object")))
 }
 
-/// The error of kube for those who do not use the port yet.
-pub(crate) fn error_of(error: ClusterError) -> kube::Error {
-    match error {
-        ClusterError::Refused(status) => kube::Error::Api(status),
-        ClusterError::NoAnswer(why) => kube::Error::Service(why.into()),
-    }
-}
-
 fn failure(error: kube::Error) -> ClusterError {
     match error {
         kube::Error::Api(status) => ClusterError::Refused(status),

@@ -4,23 +4,20 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{CoderControlPlane, CoderProvisioner};
 use engine::{Kind, kinds};
-use futures::{Stream, StreamExt as _, future::BoxFuture};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Resource,
-    runtime::{controller, watcher},
-};
+use kube::Resource as _;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, control_plane, provisioner};
+use super::{Shared, app_state::OfKind, control_plane::ControlPlanes, driver, provisioner::Provisioners};
 use crate::{
-    cluster::{complaints::Complaints, owned, secret_cache},
-    controller::{app_state, reconcile::Passes},
+    cluster::{owned, secret_cache},
+    controller::reconcile::Passes,
     telemetry::metrics::KindName,
 };
 
@@ -37,8 +34,8 @@ pub(super) struct Controllers {
 
 impl Controllers {
     pub(super) fn start(shared: &Arc<Shared>) -> Self {
-        let planes = Box::pin(control_plane::run(Arc::clone(shared)));
-        let provisioners = Box::pin(provisioner::run(Arc::clone(shared)));
+        let planes = Box::pin(driver::run::<ControlPlanes>(Arc::clone(shared)));
+        let provisioners = Box::pin(driver::run::<Provisioners>(Arc::clone(shared)));
         let controllers: Vec<(KindName, Controller)> =
             vec![(CoderControlPlane::kind(&()), planes), (CoderProvisioner::kind(&()), provisioners)];
         let mut start = Start { shared, controllers };
@@ -97,24 +94,7 @@ struct Start<'a> {
 
 impl kinds::Visitor for Start<'_> {
     fn visit<K: Kind>(&mut self) {
-        let controller = Box::pin(app_state::run::<K>(Arc::clone(self.shared)));
+        let controller = Box::pin(driver::run::<OfKind<K>>(Arc::clone(self.shared)));
         self.controllers.push((K::Manifest::kind(&()), controller));
-    }
-}
-
-/// Drives a controller to its end. What comes out of it are the watch's errors, from which it recovers by itself; passes have
-/// told of their own.
-pub(super) async fn drive<K, T>(
-    shared: &Shared,
-    controller: impl Stream<Item = Result<T, controller::Error<Infallible, watcher::Error>>> + Send,
-) where
-    K: Resource<DynamicType = ()>,
-{
-    let mut complaints = Complaints::default();
-    let mut controller = std::pin::pin!(controller);
-    while let Some(pass) = controller.next().await {
-        if let Err(controller::Error::QueueError(error)) = pass {
-            complaints.report(&K::kind(&()), &error, &shared.metrics);
-        }
     }
 }

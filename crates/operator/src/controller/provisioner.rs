@@ -7,7 +7,7 @@ mod elsewhere;
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use api::{CoderControlPlane, CoderProvisioner, Mode, Reason, finalizer};
@@ -15,139 +15,151 @@ use engine::{
     Freshness, RemoteName, Trouble,
     kinds::provisioner::{
         keys::recorded,
-        reconcile::{Reconciled, conclude, reconcile as reconcile_provisioner, write_status},
+        reconcile::{Reconciled, conclude, reconcile, write_status},
         refers_to_secret,
         status::{self, Findings, Readiness},
     },
+    pipeline::cleanup::Cleanup,
+    ports::ClusterError,
     secrets::{Names, Retiring, Revoked},
 };
-use futures::{StreamExt as _, future::BoxFuture};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Resource as _, ResourceExt as _,
-    runtime::{
-        PredicateConfig, WatchStreamExt as _,
-        controller::{self, Action, Controller},
-        reflector::{self, ObjectRef, Store},
-    },
+    ResourceExt as _,
+    runtime::{PredicateConfig, WatchStreamExt as _, controller::Controller},
 };
-
-pub(super) use self::deletion::patience;
 
 use self::{access::Bootstraps, elsewhere::revoke_elsewhere};
 use super::{
-    Shared, drive,
-    memory::Memory,
-    no_error,
-    record::{has_finalizer, set_finalizer},
+    backoff::spread,
+    driver::{Done, Driven, Driver, Next, SAFETY_NET},
+    predicate::is_ready,
+    reconcile::Ending,
     wake::{Wake, requested},
     watch,
 };
 use crate::{
-    cluster::{owned, port::error_of, secret_cache},
-    controller::{
-        about::About,
-        backoff::{spread, until},
-        predicate::{self, is_ready},
-        reconcile::{self, Ending, Target},
-    },
+    controller::driver::deletion::{Deletion, Taken, Waiting},
     planes::PlaneName,
 };
 
-/// How soon something that waits is looked at again, should no watch have told.
-const SAFETY_NET: Duration = Duration::from_mins(2);
-/// How soon an old key is looked at again.
+/// How soon an old key is reconciled again.
 const SOON: Duration = Duration::from_secs(5);
 
-struct Context {
-    shared: Arc<Shared>,
-    provisioners: Store<CoderProvisioner>,
+/// Provisioners, with the credentials that they bring.
+#[derive(Default)]
+pub(super) struct Provisioners {
     bootstraps: Bootstraps,
 }
 
-pub(super) async fn run(shared: Arc<Shared>) {
-    let (known, writer) = reflector::store();
-    let changes = watch::decoded::<CoderProvisioner>(&shared, Some(known.clone()))
-        .reflect(writer)
-        .applied_objects()
-        .predicate_filter(predicate::of::<CoderProvisioner>(), PredicateConfig::default());
-    shared.metrics.show(known.clone(), conditions);
-    let context = Arc::new(Context {
-        shared: Arc::clone(&shared),
-        provisioners: known.clone(),
-        bootstraps: Bootstraps::default(),
-    });
-    let [of_planes, of_statuses, of_secrets, of_references, of_objects] =
-        std::array::from_fn(|_| known.clone());
-    let [by_planes, by_statuses, by_references] = std::array::from_fn(|_| Arc::clone(&shared.memory));
-    let statuses = watch::decoded::<CoderControlPlane>(&shared, None)
-        .applied_objects()
-        .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
-    let controller = Controller::for_stream(changes, known)
-        .reconcile_on(shared.planes.changes().flat_map(move |changed| {
-            let belongs =
-                move |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| *name == plane_of(it));
-            futures::stream::iter(woken(&of_planes, &by_planes, belongs))
-        }))
-        // What a control plane says of itself is written after it has been told to everybody, and is read from there.
-        .watches_stream(statuses, move |it| {
+impl Driven for Provisioners {
+    type Manifest = CoderProvisioner;
+
+    const FINALIZER: &'static str = finalizer::PROVISIONER;
+    const OWNS_OBJECTS: bool = true;
+
+    fn conditions(provisioner: &CoderProvisioner) -> &[Condition] {
+        provisioner.status.as_ref().map_or(&[], |it| it.conditions.as_slice())
+    }
+
+    fn plane(provisioner: &CoderProvisioner) -> Option<PlaneName> {
+        Some(plane_of(provisioner))
+    }
+
+    fn refs(provisioner: &CoderProvisioner) -> Vec<RemoteName> {
+        vec![RemoteName::Organization(provisioner.spec.organization().to_owned())]
+    }
+
+    fn refers_to_secret(provisioner: &CoderProvisioner, secret: &str) -> bool {
+        refers_to_secret(provisioner, secret)
+    }
+
+    fn is_suspended(provisioner: &CoderProvisioner) -> bool {
+        provisioner.spec.is_suspended()
+    }
+
+    fn interval(provisioner: &CoderProvisioner) -> Duration {
+        provisioner.spec.interval()
+    }
+
+    /// A provisioner that is only observed, and has no key of ours, has nothing that its deletion takes back.
+    fn needs_finalizer(provisioner: &CoderProvisioner) -> bool {
+        let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
+        !is_observed || recorded(provisioner).keys().next().is_some()
+    }
+
+    fn watch(
+        driver: &Arc<Driver<Self>>,
+        controller: Controller<CoderProvisioner>,
+    ) -> Controller<CoderProvisioner> {
+        // What a control plane reports in its status is written after its dependents were woken, and is read from there.
+        let statuses = watch::decoded::<CoderControlPlane>(&driver.shared, None)
+            .applied_objects()
+            .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
+        let driver = Arc::clone(driver);
+        controller.watches_stream(statuses, move |it| {
             let name = (it.namespace().unwrap_or_default(), it.name_any());
-            woken(&of_statuses, &by_statuses, |it| plane_of(it) == name)
+            driver.referring(|it| plane_of(it) == name)
         })
-        .reconcile_on(shared.references.changes().flat_map(move |changed| {
-            let refers = move |it: &CoderProvisioner| {
-                let organization = RemoteName::Organization(it.spec.organization().to_owned());
-                changed.as_ref().is_none_or(|changed| changed.concerns(&plane_of(it), &[organization]))
+    }
+
+    async fn suspend(driver: &Driver<Self>, provisioner: &CoderProvisioner) -> Result<(), ClusterError> {
+        conclude(provisioner, &Findings::suspended(), &*driver.shared.cluster).await.map(drop)
+    }
+
+    async fn reconcile(
+        driver: &Driver<Self>,
+        provisioner: CoderProvisioner,
+        wake: &Wake,
+    ) -> Result<Option<Done<CoderProvisioner>>, ClusterError> {
+        let was_ready = is_ready(Self::conditions(&provisioner));
+        let Some(mut done) = Box::pin(stages(provisioner, wake.need(), driver)).await? else {
+            return Ok(None);
+        };
+        if wake.is_too_old_for(was_ready, done.findings.readiness().is_ready) {
+            let written = CoderProvisioner { status: done.written, ..done.provisioner };
+            let Some(again) = Box::pin(stages(written, wake.need_to_write(), driver)).await? else {
+                return Ok(None);
             };
-            futures::stream::iter(woken(&of_references, &by_references, refers))
-        }))
-        // Secrets and objects of the cluster are read by every reconcile: no event that lists have to be read again for.
-        .reconcile_on(secret_cache::changed(&shared.secrets, of_secrets, refers_to_secret))
-        .reconcile_on(owned::changed(&shared.owned, of_objects))
-        .graceful_shutdown_on(shared.stop.clone().cancelled_owned())
-        .run(
-            |object, context: Arc<Context>| {
-                let (plane, objects) = (Some(plane_of(&object)), context.provisioners.clone());
-                let target = Target { object, objects, plane };
-                reconcile::over(Arc::clone(&context.shared), target, |it, wake| reconcile(it, wake, context))
-            },
-            no_error,
-            Arc::clone(&context),
-        );
-    let passes = controller.inspect(|pass| {
-        if let Err(controller::Error::ObjectNotFound(gone)) = pass {
-            let namespace = gone.namespace.as_deref().unwrap_or_default();
-            shared.forget(CoderProvisioner::kind(&()), namespace, &gone.name);
+            done = again;
         }
-    });
-    drive::<CoderProvisioner, _>(&shared, passes).await;
-}
+        let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating } = done;
+        let known = provisioner.status.clone().unwrap_or_default();
+        let next = status::status(&provisioner, known, &findings, Timestamp::now());
+        let cluster = &*driver.shared.cluster;
+        let provisioner = write_status(&provisioner, written.as_ref(), next, cluster).await?;
+        let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
+        let is_awaited = reason == Reason::DaemonsNotSeen || reason == Reason::Progressing;
+        let next = if trouble.is_some() || is_awaited {
+            let interval = spread(provisioner.spec.interval(), &provisioner.uid().unwrap_or_default());
+            Next::Retry { wanted: trouble.as_ref().and_then(retry_after), at_most: Some(interval) }
+        } else {
+            let within = if is_ready { None } else { Some(SAFETY_NET) };
+            Next::Periodic { within: if is_rotating { Some(SOON) } else { within }, at: again_at }
+        };
+        let is_trouble = trouble.is_some() || is_stalled;
+        let ending = Ending { reason, message, is_ready, is_trouble };
+        Ok(Some(Done { manifest: provisioner, ending, next, is_answered: trouble.is_none() }))
+    }
 
-fn those(
-    known: &Store<CoderProvisioner>,
-    are: impl Fn(&CoderProvisioner) -> bool,
-) -> Vec<ObjectRef<CoderProvisioner>> {
-    known.state().into_iter().filter(|it| are(it)).map(|it| ObjectRef::from_obj(&*it)).collect()
-}
+    async fn take_back(
+        driver: &Driver<Self>,
+        provisioner: &CoderProvisioner,
+        deletion: &Deletion<'_>,
+        cleanup: &mut Cleanup,
+    ) -> Result<Taken, ClusterError> {
+        Ok(deletion::take_back(driver, provisioner, deletion, cleanup).await)
+    }
 
-/// The same, of which something that they refer to has changed.
-fn woken(
-    known: &Store<CoderProvisioner>,
-    memory: &Memory,
-    are: impl Fn(&CoderProvisioner) -> bool,
-) -> Vec<ObjectRef<CoderProvisioner>> {
-    those(known, |it| {
-        let is_one = are(it);
-        if is_one {
-            memory.reference_changed(&About::of(it));
-        }
-        is_one
-    })
-}
-
-fn conditions(provisioner: &CoderProvisioner) -> &[Condition] {
-    provisioner.status.as_ref().map_or(&[], |it| it.conditions.as_slice())
+    async fn report_deletion(
+        driver: &Driver<Self>,
+        provisioner: &CoderProvisioner,
+        waiting: &Waiting,
+    ) -> Result<(), ClusterError> {
+        deletion::report(provisioner, waiting, &driver.shared).await
+    }
 }
 
 /// Tells two versions of a control plane apart if they are not the same to its daemons.
@@ -167,68 +179,13 @@ fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {
     (provisioner.namespace().unwrap_or_default(), name)
 }
 
-async fn reconcile(
-    provisioner: Arc<CoderProvisioner>,
-    mut wake: Wake,
-    context: Arc<Context>,
-) -> Result<Action, kube::Error> {
-    let (shared, started, about) = (&context.shared, Instant::now(), About::of(&*provisioner));
-    if provisioner.metadata.deletion_timestamp.is_some() {
-        return deletion::depart(&provisioner, &context).await;
-    }
-    let mut provisioner = (*provisioner).clone();
-    if provisioner.spec.is_suspended() {
-        conclude(&provisioner, &Findings::suspended(), &*shared.cluster).await.map_err(error_of)?;
-        return Ok(Action::await_change());
-    }
-    // A provisioner that is only observed, and has no key of ours, has nothing that its deletion takes back.
-    let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
-    let has_keys = recorded(&provisioner).keys().next().is_some();
-    if !has_finalizer(&provisioner, finalizer::PROVISIONER) && (!is_observed || has_keys) {
-        let written = set_finalizer(&provisioner, finalizer::PROVISIONER, true, shared).await?;
-        wake = wake.of_written(&provisioner, &written);
-        provisioner = written;
-    }
-    let was_ready = is_ready(conditions(&provisioner));
-    let Some(mut done) = Box::pin(stages(provisioner, wake.need(), &context)).await? else {
-        return Ok(Action::requeue(SAFETY_NET));
-    };
-    if wake.is_too_old_for(was_ready, done.findings.readiness().is_ready) {
-        let written = CoderProvisioner { status: done.written, ..done.provisioner };
-        let Some(again) = Box::pin(stages(written, wake.need_to_write(), &context)).await? else {
-            return Ok(Action::requeue(SAFETY_NET));
-        };
-        done = again;
-    }
-    let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating } = done;
-    let known = provisioner.status.clone().unwrap_or_default();
-    let next = status::status(&provisioner, known, &findings, Timestamp::now());
-    write_status(&provisioner, written.as_ref(), next, &*shared.cluster).await.map_err(error_of)?;
-    if trouble.is_none() {
-        shared.memory.answered(&about, &wake);
-    }
-    let Readiness { is_ready, reason, message, is_stalled } = findings.readiness();
-    let ending = Ending { reason, message: &message, is_ready, is_trouble: trouble.is_some() || is_stalled };
-    shared.passes.ended(&about, ending, started.elapsed());
-    let interval = spread(provisioner.spec.interval(), &about.uid);
-    let is_awaited = reason == Reason::DaemonsNotSeen || reason == Reason::Progressing;
-    if trouble.is_some() || is_awaited {
-        let wanted = trouble.as_ref().and_then(retry_after);
-        return Ok(Action::requeue(shared.memory.after_failure(&about, wanted).min(interval)));
-    }
-    shared.memory.succeeded(&about);
-    let interval = if is_ready { interval } else { interval.min(SAFETY_NET) };
-    let interval = if is_rotating { interval.min(SOON) } else { interval };
-    Ok(Action::requeue(again_at.map_or(interval, |it| interval.min(until(it, Timestamp::now())))))
-}
-
 /// The stages of a reconcile. `None` until the control plane has been reconciled once, which wakes the provisioner.
 async fn stages(
     provisioner: CoderProvisioner,
     need: Freshness,
-    context: &Context,
-) -> Result<Option<Reconciled>, kube::Error> {
-    let shared = &context.shared;
+    driver: &Driver<Provisioners>,
+) -> Result<Option<Reconciled>, ClusterError> {
+    let shared = &driver.shared;
     if access::is_early(&provisioner, shared).await {
         return Ok(None);
     }
@@ -239,9 +196,8 @@ async fn stages(
         Box::pin(async move { revoke_elsewhere(&retiring, namespace, names, None, shared).await })
     };
     let manifest = provisioner.clone();
-    let (reaching, beside) = (access::reach(&manifest, need, context), shared.beside());
-    let done = Box::pin(reconcile_provisioner(provisioner, reaching, &elsewhere, &beside)).await;
-    let mut done = done.map_err(error_of)?;
+    let (reaching, beside) = (access::reach(&manifest, need, driver), shared.beside());
+    let mut done = Box::pin(reconcile(provisioner, reaching, &elsewhere, &beside)).await?;
     done.findings.requested = requested;
     Ok(Some(done))
 }

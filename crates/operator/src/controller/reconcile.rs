@@ -20,6 +20,7 @@ use std::{
 };
 
 use api::Reason;
+use engine::ports::ClusterError;
 use futures::FutureExt as _;
 use kube::runtime::{
     controller::Action,
@@ -45,11 +46,11 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const WATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// How a pass ended, for those who count and those who read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ending<'a> {
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
     /// The reason of the condition `Ready`.
     pub(super) reason: Reason,
-    pub(super) message: &'a str,
+    pub(super) message: String,
     /// Whether it is as it should be.
     pub(super) is_ready: bool,
     /// Whether something went wrong, or somebody has to do something.
@@ -89,7 +90,7 @@ impl Passes {
     /// Does a pass, unless it is too late to begin one.
     pub(super) async fn over<W>(&self, about: &About, work: W) -> Action
     where
-        W: Future<Output = Result<Action, kube::Error>> + Send,
+        W: Future<Output = Result<Action, ClusterError>> + Send,
     {
         // First counted, then asked: who waits for the last one to end sees this one, or this one sees the end.
         let _waited_for = self.under_way.token();
@@ -102,7 +103,7 @@ impl Passes {
 
     async fn attempt<W>(&self, about: &About, work: W) -> Action
     where
-        W: Future<Output = Result<Action, kube::Error>> + Send,
+        W: Future<Output = Result<Action, ClusterError>> + Send,
     {
         let started = Instant::now();
         let (reason, message) = match within(DEADLINE, work).await {
@@ -111,30 +112,31 @@ impl Passes {
                 return action;
             }
             // Of two writers one is refused and looks again: that is how it should be.
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
+            Ok(Err(error)) if error.is_conflict() => {
                 tracing::debug!("the object changed meanwhile");
                 self.metrics.reconciled(about.kind.clone(), Reason::ClusterError, started.elapsed());
                 return Action::requeue(self.memory.after_cut(about));
             }
-            Ok(Err(error)) => (Reason::ClusterError, words(&error)),
+            Ok(Err(error)) => (Reason::ClusterError, error.to_string()),
             Err(Cut::Late) => {
                 (Reason::Deadline, format!("cut off after {DEADLINE:?}, before anything was changed"))
             }
             Err(Cut::Panicked) => (Reason::Panic, "a mistake in the operator: please report it".to_owned()),
         };
-        let ending = Ending { reason, message: &message, is_ready: false, is_trouble: true };
-        self.ended(about, ending, started.elapsed());
+        let ending = Ending { reason, message, is_ready: false, is_trouble: true };
+        self.ended(about, &ending, started.elapsed());
         Action::requeue(self.memory.after_cut(about))
     }
 
     /// Counts a pass, and tells of it if it ended in another way than the one before.
-    pub(super) fn ended(&self, about: &About, ending: Ending<'_>, took: Duration) {
+    pub(super) fn ended(&self, about: &About, ending: &Ending, took: Duration) {
         let Ending { reason, message, is_ready, is_trouble } = ending;
+        let (reason, is_ready) = (*reason, *is_ready);
         self.metrics.reconciled(about.kind.clone(), reason, took);
         if !self.news.is_new(&about.uid, is_ready, &[reason.as_str(), message]) {
             return;
         }
-        if is_trouble {
+        if *is_trouble {
             tracing::warn!(%reason, "{message}");
         } else {
             tracing::info!(%reason, "{message}");
@@ -181,7 +183,7 @@ pub(super) async fn over<K, F, W>(
 where
     K: kube::Resource<DynamicType = ()> + Clone,
     F: FnOnce(Arc<K>, Wake) -> W,
-    W: Future<Output = Result<Action, kube::Error>> + Send,
+    W: Future<Output = Result<Action, ClusterError>> + Send,
 {
     let Target { object, objects, plane } = target;
     // The change or request that this version of the object carries happened before now.
@@ -234,18 +236,4 @@ async fn within<W: Future + Send>(limit: Duration, work: W) -> Result<W::Output,
         }
     };
     ended.map_err(|_| Cut::Panicked)
-}
-
-/// An error of the cluster, with its causes.
-fn words(error: &kube::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_words = cause.to_string();
-        if !words.contains(&cause_words) {
-            words = format!("{words}: {cause_words}");
-        }
-        source = cause.source();
-    }
-    words
 }

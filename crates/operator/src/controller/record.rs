@@ -1,13 +1,44 @@
-//! What a pass leaves behind in the cluster: events, finalizers, and marks in a status that must not be lost.
+//! What a reconcile leaves behind in the cluster: Events, finalizers, and marks in a status that must not be lost.
+
+use std::fmt::Debug;
 
 use api::Reason;
-use engine::{Action, Cluster as _, objects::Key, ports::Write};
+use engine::{
+    Action, Cluster as _,
+    objects::Key,
+    ports::{ClusterError, Write},
+};
+use k8s_openapi::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _, runtime::events::EventType};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::Shared;
-use crate::{cluster::port::error_of, controller::about::About};
+use super::{Shared, about::About};
+
+/// A manifest of one of our kinds.
+pub(super) trait Manifest:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<M> Manifest for M where
+    M: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
 
 /// The reason and the action of the Event for a step that was carried out.
 pub(super) fn words_of(action: Action) -> (Reason, &'static str) {
@@ -30,29 +61,13 @@ pub(super) fn publish(
     shared.events.send(about.object_ref(&()), type_, (reason, action), note.to_owned());
 }
 
-/// Reports something that could not be taken back: in a log line, in a metric, and in an Event.
-pub(super) async fn leave_behind(
-    object: &impl Resource<DynamicType = ()>,
-    reason: Reason,
-    note: &str,
-    shared: &Shared,
-) {
-    shared.cluster.left_behind(&object.object_ref(&()), reason, note).await;
-}
-
 /// Adds or removes a finalizer on the version of the object that was read, and returns the object as it is then.
-pub(super) async fn set_finalizer<K>(
-    object: &K,
+pub(super) async fn set_finalizer<M: Manifest>(
+    object: &M,
     finalizer: &str,
     on: bool,
     shared: &Shared,
-) -> Result<K, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+) -> Result<M, ClusterError> {
     let mut finalizers = object.finalizers().to_vec();
     finalizers.retain(|it| it != finalizer);
     if on {
@@ -60,23 +75,20 @@ where
     }
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let key = Key::new(&K::api_version(&()), &K::kind(&()), &namespace, &name);
-    let written =
-        shared.cluster.write(Write::Merge { key: &key, patch: &patch }, "").await.map_err(error_of)?;
-    serde_json::from_value(written.object).map_err(kube::Error::SerdeError)
+    let key = Key::new(&M::api_version(&()), &M::kind(&()), &namespace, &name);
+    let written = shared.cluster.write(Write::Merge { key: &key, patch: &patch }, "").await?;
+    serde_json::from_value(written.object).map_err(|error| ClusterError::NoAnswer(error.to_string()))
 }
 
 /// Removes the finalizer of an object whose deletion is done, so that the object goes. One that is gone already is no error.
-pub(super) async fn release<K>(object: &K, finalizer: &str, shared: &Shared) -> Result<(), kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+pub(super) async fn release<M: Manifest>(
+    object: &M,
+    finalizer: &str,
+    shared: &Shared,
+) -> Result<(), ClusterError> {
     let about = About::of(object);
     match set_finalizer(object, finalizer, false, shared).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) if error.is_missing() => {}
         done => drop(done?),
     }
     shared.memory.released(&about);
@@ -96,20 +108,13 @@ pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) ->
 /// Puts a few fields into the status of this very object, on whichever version of it that `may` accepts: they must stand there
 /// whatever else happens to the manifest meanwhile, its deletion included. Returns the version that has them. Fails with a
 /// conflict where `may` refuses.
-pub(super) async fn mark_where<K>(
-    object: &K,
+pub(super) async fn mark_where<M: Manifest>(
+    object: &M,
     fields: &Value,
     shared: &Shared,
-    may: impl Fn(&K) -> bool + Send + Sync,
-) -> Result<K, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Send
-        + Sync,
-{
+    may: impl Fn(&M) -> bool + Send + Sync,
+) -> Result<M, ClusterError> {
     let fields = fields.as_object().cloned().unwrap_or_default();
     let cluster: &dyn engine::Cluster = &*shared.cluster;
-    cluster.mark(object, |now| may(now).then(|| fields.clone())).await.map_err(error_of)
+    cluster.mark(object, |now| may(now).then(|| fields.clone())).await
 }

@@ -7,10 +7,10 @@ use api::{CoderControlPlane, Reason};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{KINDS, cleanup::Cleanup, names::workspace_selector};
+use super::{KINDS, names::workspace_selector};
 use crate::{
     objects::{ChildEffect, ObjectsSituation, WORKSPACES_ROLE, plan},
-    pipeline::outcome::Blocked,
+    pipeline::{cleanup::Cleanup, outcome::Blocked},
     ports::{
         Cluster, ClusterError, Only,
         object::{Key, Live},

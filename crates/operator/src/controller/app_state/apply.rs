@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use api::{AppState, Mode, Status, finalizer};
 use engine::{
     Assessment, Blocked, Coder, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict,
-    pipeline::status,
+    pipeline::status, ports::ClusterError,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 use tokio::time::sleep;
 
 use super::{
-    Context,
+    OfKind,
     claims::Claims,
     record_status::{with_status_as_it_is, write_status},
     waits,
@@ -22,6 +22,7 @@ use crate::{
     controller::{
         Shared,
         about::About,
+        driver::Driver,
         predicate,
         record::{has_finalizer, mark_where, set_finalizer},
         wake::{PERIODIC, Wake},
@@ -38,15 +39,15 @@ pub(super) async fn compare_and_apply<K: Kind>(
     object: &mut Object<K>,
     plane: &Plane,
     wake: &Wake,
-    context: &Context<K>,
-) -> Result<(Option<Assessment>, Report), kube::Error> {
-    let claims = Claims::new::<K>(&object.manifest, Some(plane.deployment()), context);
+    driver: &Driver<OfKind<K>>,
+) -> Result<(Option<Assessment>, Report), ClusterError> {
+    let claims = Claims::new::<K>(&object.manifest, Some(plane.deployment()), driver);
     if let Some(kept) = claims.kept_by_name() {
         return Ok((None, kept));
     }
     let intent = intent(&object.manifest).cloned();
-    let (coder, assessment) = compare(object, plane, wake, context).await?;
-    let done = attempt(object, assessment, &coder, &claims, context).await?;
+    let (coder, assessment) = compare(object, plane, wake, driver).await?;
+    let done = attempt(object, assessment, &coder, &claims, driver).await?;
     if !done.1.outcome.is_stale() {
         return Ok(done);
     }
@@ -56,7 +57,7 @@ pub(super) async fn compare_and_apply<K: Kind>(
     }
     let coder = coder.anew();
     let assessment = object.assess(&coder, Door::Controller).await;
-    attempt(object, assessment, &coder, &claims, context).await
+    attempt(object, assessment, &coder, &claims, driver).await
 }
 
 /// Compares on reads that are recent enough for what comes of it. A plan may be made from an older list, since every write
@@ -65,18 +66,18 @@ async fn compare<K: Kind>(
     object: &mut Object<K>,
     plane: &Plane,
     wake: &Wake,
-    context: &Context<K>,
-) -> Result<(Coder, Assessment), kube::Error> {
+    driver: &Driver<OfKind<K>>,
+) -> Result<(Coder, Assessment), ClusterError> {
     let is_new = object.manifest.status().is_none_or(|it| it.id.is_none());
     let need = if is_new && !K::HAS_SECRETS { PERIODIC } else { wake.need() };
     let coder = plane.coder(need);
-    let assessment = assess(object, &coder, &context.shared).await?;
+    let assessment = assess(object, &coder, &driver.shared).await?;
     let need = match needed::<K>(&object.manifest, &assessment, wake) {
         Some(need) if !coder.rests_on(need) => need,
         _ => return Ok((coder, assessment)),
     };
     let coder = plane.coder(need);
-    let assessment = assess(object, &coder, &context.shared).await?;
+    let assessment = assess(object, &coder, &driver.shared).await?;
     Ok((coder, assessment))
 }
 
@@ -97,7 +98,7 @@ async fn assess<K: Kind>(
     object: &mut Object<K>,
     coder: &Coder,
     shared: &Shared,
-) -> Result<Assessment, kube::Error> {
+) -> Result<Assessment, ClusterError> {
     let manifest = object.manifest.clone();
     let Some(first) = first_status(&manifest) else {
         return Ok(object.assess(coder, Door::Controller).await);
@@ -123,33 +124,33 @@ async fn attempt<K: Kind>(
     mut assessment: Assessment,
     coder: &Coder,
     claims: &Claims,
-    context: &Context<K>,
-) -> Result<(Option<Assessment>, Report), kube::Error> {
+    driver: &Driver<OfKind<K>>,
+) -> Result<(Option<Assessment>, Report), ClusterError> {
     let id = assessment.id.map(|it| it.to_string());
     if let Some(kept) = id.and_then(|id| claims.kept_by_id(&id)) {
         return Ok((None, kept));
     }
     if is_to_apply(&assessment) {
-        if let Some(contended) = contended::<K>(object, &assessment, context) {
+        if let Some(contended) = contended::<K>(object, &assessment, driver) {
             return Ok((Some(assessment), waits(contended)));
         }
         if object.is_owing() && !has_finalizer(&object.manifest, finalizer::FINALIZER) {
-            let held = set_finalizer(&object.manifest, finalizer::FINALIZER, true, &context.shared).await?;
+            let held = set_finalizer(&object.manifest, finalizer::FINALIZER, true, &driver.shared).await?;
             *object.manifest.meta_mut() = held.meta().clone();
         }
-        begin(object, &assessment, &context.shared).await?;
+        begin(object, &assessment, &driver.shared).await?;
     }
     let report = object.carry_out(&assessment, coder).await;
     if K::HAS_SECRETS && is_to_apply(&assessment) {
         // It has written into the status itself, and knows more of itself by now.
-        object.manifest = with_status_as_it_is(&object.manifest, &context.shared).await?;
+        object.manifest = with_status_as_it_is(&object.manifest, &driver.shared).await?;
         assessment.aside = object.assess(coder, Door::Controller).await.aside;
     }
     if report.done > 0 {
         let mut done = assessment.plan.clone();
         done.steps.truncate(report.done);
         let (manifest, now) = (&object.manifest, Timestamp::now());
-        context.shared.memory.with(&About::of(manifest), |it| {
+        driver.shared.memory.with(&About::of(manifest), |it| {
             it.mended.record(manifest.meta().generation, &done, now);
         });
     }
@@ -162,7 +163,7 @@ async fn begin<K: Kind>(
     object: &mut Object<K>,
     assessment: &Assessment,
     shared: &Shared,
-) -> Result<(), kube::Error> {
+) -> Result<(), ClusterError> {
     let is_recorded = assessment.rest.is_none() || assessment.rest.as_ref() == intent(&object.manifest);
     let written = match first_status(&object.manifest) {
         Some(first) => {
@@ -215,9 +216,13 @@ fn is_ready(manifest: &impl AppState) -> bool {
 }
 
 /// Whether another writer keeps reverting what this plan would change.
-fn contended<K: Kind>(object: &Object<K>, assessment: &Assessment, context: &Context<K>) -> Option<Blocked> {
+fn contended<K: Kind>(
+    object: &Object<K>,
+    assessment: &Assessment,
+    driver: &Driver<OfKind<K>>,
+) -> Option<Blocked> {
     let (manifest, now) = (&object.manifest, Timestamp::now());
-    context.shared.memory.with(&About::of(manifest), |it| {
+    driver.shared.memory.with(&About::of(manifest), |it| {
         it.mended.contended(manifest.meta().generation, &assessment.plan, now)
     })
 }

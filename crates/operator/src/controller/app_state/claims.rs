@@ -8,7 +8,8 @@ use engine::{
 use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;
 
-use super::{Context, plane_of, waits};
+use super::{OfKind, plane_of, waits};
+use crate::controller::driver::Driver;
 
 /// The claim of a manifest, and those of the other manifests for its deployment.
 pub(super) struct Claims {
@@ -26,16 +27,16 @@ impl Claims {
     pub(super) fn new<K: Kind>(
         manifest: &K::Manifest,
         deployment: Option<Uuid>,
-        context: &Context<K>,
+        driver: &Driver<OfKind<K>>,
     ) -> Self {
-        let mut mine = claim::<K>(manifest, context);
+        let mut mine = claim::<K>(manifest, driver);
         if let Some(deployment) = deployment {
             mine.deployments = vec![deployment];
         }
         let words = K::target(manifest).to_lowercase();
         let (mut same_words, mut others, mut staying) = (Vec::new(), Vec::new(), Vec::new());
-        for manifest in context.manifests.state() {
-            let other = claim::<K>(&manifest, context);
+        for manifest in driver.manifests.state() {
+            let other = claim::<K>(&manifest, driver);
             if other.uid == mine.uid || !other.shares_deployment_with(&mine) {
                 continue;
             }
@@ -73,18 +74,18 @@ impl Claims {
     }
 }
 
-fn claim<K: Kind>(manifest: &K::Manifest, context: &Context<K>) -> Claim {
+fn claim<K: Kind>(manifest: &K::Manifest, driver: &Driver<OfKind<K>>) -> Claim {
     let status = manifest.status();
     let control_plane = plane_of::<K>(manifest);
     let recorded = status.and_then(|it| it.remote_deployment_id.as_ref()?.parse().ok());
-    let of_plane = context.shared.planes.deployment(&control_plane);
+    let of_plane = driver.shared.planes.deployment(&control_plane);
     Claim {
         name: manifest.name_any(),
         uid: manifest.uid().unwrap_or_default(),
         created: manifest.creation_timestamp().map_or(0, |it| it.0.as_second()),
         held: status.and_then(|it| it.id.clone()),
         deployments: recorded.into_iter().chain(of_plane).collect(),
-        url: context.shared.known_url(&control_plane),
+        url: driver.shared.known_url(&control_plane),
         control_plane,
     }
 }

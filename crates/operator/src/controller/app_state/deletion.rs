@@ -1,70 +1,52 @@
-//! Lets an object go, and takes the remote one away where that is the policy.
+//! The deletion of an app-state object: the remote one goes with it where that is the policy.
 
-use std::time::Instant;
-
-use api::{AppState as _, DeletionPolicy, Mode, Reason, annotation, finalizer};
-use engine::{Blocked, Freshness, Kind, Object, Outcome, Report, pipeline::status};
-use kube::{Resource as _, runtime::controller::Action};
-
-use super::{
-    Context, announce, claims::Claims, ended, next_status, plane_of, record_status::write_status, tell,
+use api::{AppState as _, DeletionPolicy, Mode, Reason, annotation};
+use engine::{
+    Blocked, Freshness, Kind, Object, Outcome,
+    pipeline::{
+        cleanup::{Cleanup, DEADLINE},
+        status,
+    },
 };
+use kube::Resource as _;
+
+use super::{OfKind, announce, claims::Claims, plane_of, tell};
 use crate::controller::{
-    about::About,
-    control_plane::departure::{DEADLINE, leaving},
-    letting_go::{Obstacle, is_terminating, plane},
-    record::{is_held, leave_behind, release},
+    control_plane::reach::{Obstacle, for_deletion},
+    driver::{
+        Driver,
+        deletion::{Deletion, Taken, Waiting},
+    },
 };
 
-pub(super) async fn delete<K: Kind>(
-    manifest: K::Manifest,
-    context: &Context<K>,
-) -> Result<Action, kube::Error> {
-    let (shared, started, about) = (&context.shared, Instant::now(), About::of(&manifest));
-    if !is_held(&manifest, finalizer::FINALIZER, shared) {
-        shared.passes.forget(&about);
-        return Ok(Action::await_change());
-    }
-    let (age, is_forced) = leaving(&manifest);
-    let mut object = Object::<K>::new(manifest);
-    let taken = take_away(&mut object, context).await;
+/// Takes the remote object away, and names it where that is not possible in time.
+pub(super) async fn take_back<K: Kind>(
+    driver: &Driver<OfKind<K>>,
+    manifest: &K::Manifest,
+    deletion: &Deletion<'_>,
+    cleanup: &mut Cleanup,
+) -> Taken {
+    let mut object = Object::<K>::new(manifest.clone());
+    let Err(obstacle) = take_away(&mut object, driver).await else { return Taken::Back };
     let remains = match object.left() {
         Some(left) => left,
-        None => K::remains(&object.manifest, shared.key_store()).await,
+        None => K::remains(manifest, driver.shared.key_store()).await,
     };
-    let left = match taken {
-        Ok(outcome) => {
-            shared.metrics.reconciled(about.kind.clone(), outcome.reason(), started.elapsed());
-            None
-        }
-        Err(Obstacle::Gone(why)) => Some(why),
-        Err(Obstacle::NotNow(outcome)) => {
-            let words = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+    match obstacle {
+        Obstacle::Gone(why) => cleanup.fail(remains, why),
+        Obstacle::NotNow(outcome) => {
+            let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let reason = outcome.reason();
             // What does not answer is waited for, for a while, unless there is nowhere to come back to.
-            if !(is_forced || age > DEADLINE || is_terminating(&about.namespace, shared).await) {
-                let message = format!("{remains} is not taken away yet: {words}");
-                let plane = plane_of::<K>(&object.manifest).1;
-                let waiting = Blocked {
-                    reason: outcome.reason(),
-                    message: not_yet(&remains, &plane, &outcome, &words),
-                };
-                let report = Report { outcome: Outcome::Blocked(waiting), id: None, done: 0 };
-                let next = next_status(&object, None, None, &report);
-                write_status(&object.manifest, next, &serde_json::Map::new(), shared).await?;
-                ended(&about, &outcome, &message, started.elapsed(), shared);
-                return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+            if deletion.waits(DEADLINE).await {
+                let plane = plane_of::<K>(manifest).1;
+                let message = not_yet(&remains, &plane, &outcome, &message);
+                return Taken::Waits(Waiting::failed(Blocked { reason, message }));
             }
-            Some(Blocked { reason: outcome.reason(), message: words })
+            cleanup.fail(remains, Blocked { reason, message });
         }
-    };
-    if let Some(Blocked { reason, message }) = left {
-        shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
-        leave_behind(&object.manifest, reason, &format!("{remains} is left behind: {message}"), shared).await;
     }
-    release(&object.manifest, finalizer::FINALIZER, shared).await?;
-    // The control plane may be waiting for just this.
-    shared.planes.release(&plane_of::<K>(&object.manifest));
-    Ok(Action::await_change())
+    Taken::Back
 }
 
 /// Why a deletion waits, for the status: which remote objects are left, what Coder's answer means, and what to do.
@@ -89,8 +71,8 @@ fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String
 }
 
 /// Takes the remote object away, where there is one of ours and the policy says so.
-async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Result<Outcome, Obstacle> {
-    let (manifest, shared) = (&object.manifest, &context.shared);
+async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) -> Result<Outcome, Obstacle> {
+    let (manifest, shared) = (&object.manifest, &driver.shared);
     let (policy, status) = (manifest.policy(), manifest.status().cloned().unwrap_or_default());
     let deletes = policy.deletion_policy() == DeletionPolicy::Delete;
     if !deletes && !K::owes(manifest) {
@@ -104,7 +86,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
         return Err(Obstacle::Gone(Blocked { reason: Reason::Observed, message }));
     }
     match status.id {
-        Some(id) if deletes && Claims::new::<K>(manifest, None, context).is_left_to_another(&id) => {
+        Some(id) if deletes && Claims::new::<K>(manifest, None, driver).is_left_to_another(&id) => {
             return Ok(Outcome::Equal);
         }
         Some(_) => {}
@@ -117,7 +99,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, context: &Context<K>) -> Res
         }
     }
     let name = plane_of::<K>(manifest);
-    let plane = plane(&name, shared).await?;
+    let plane = for_deletion(&name, shared).await?;
     let coder = plane.coder(Freshness::BegunAfter(tokio::time::Instant::now()));
     let assessment = object.assess_deletion(&coder).await;
     let report = object.carry_out(&assessment, &coder).await;

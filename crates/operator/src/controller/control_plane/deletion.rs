@@ -10,84 +10,83 @@ use engine::{
     Blocked, Outcome,
     kinds::control_plane::{
         access::{admin_job, revoke_all},
-        cleanup::{Cleanup, CleanupFailure, Remainder},
-        license, status,
+        license,
         token_secret::{Contents, TokenSecret, release_all},
         workspace_roles,
     },
-    pipeline::{conditions::Truth, status::message as outcome_message},
+    pipeline::{
+        cleanup::{Cleanup, CleanupFailure, DEADLINE, LAST_TRIES, Remainder},
+        status::message as outcome_message,
+    },
+    ports::{ClusterError, Reading},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::{
-    departure::{self, DEADLINE, Departure, LAST_TRIES, leaving},
-    forget, name_of, write_status,
+    dependents::{self, Departure},
+    name_of,
+    reach::{Obstacle, for_deletion},
 };
 use crate::{
     controller::{
         Shared,
         about::About,
-        letting_go::{Obstacle, answer, is_terminating, plane as reach},
-        reconcile::Ending,
-        record::{has_finalizer, set_finalizer},
+        driver::deletion::{Deletion, Taken, Waiting},
+        record::has_finalizer,
     },
     planes::Plane,
 };
 
-pub(super) async fn delete(plane: &CoderControlPlane, shared: &Shared) -> Result<Action, kube::Error> {
-    let (name, about) = (name_of(plane), About::of(plane));
-    if !has_finalizer(plane, finalizer::CONTROL_PLANE) {
-        shared.passes.forget(&about);
-        forget(&name, shared);
-        return Ok(Action::await_change());
-    }
+/// Takes back what the operator made in the deployment and in other namespaces, after everything that needs the control plane.
+pub(super) async fn take_back(
+    plane: &CoderControlPlane,
+    deletion: &Deletion<'_>,
+    cleanup: &mut Cleanup,
+    shared: &Shared,
+) -> Result<Taken, ClusterError> {
+    let (name, about, cluster) = (name_of(plane), About::of(plane), &shared.cluster);
     // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
-    let planes = Api::<CoderControlPlane>::namespaced(shared.client.clone(), &name.0);
-    let now = planes.get_opt(&name.1).await?;
+    let port: &dyn engine::Cluster = &**cluster;
+    let now: Option<CoderControlPlane> = port.read(&name.0, &name.1, Reading::Now).await?;
     let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
     else {
-        return Ok(Action::await_change());
+        return Ok(Taken::Gone);
     };
     let plane = &plane;
     shared.planes.block(&name, Reason::Deleting, true);
-    let (age, is_forced) = leaving(plane);
-    let mut cleanup = Cleanup::default();
-    let dependents = match departure::dependents(&shared.client, &name).await {
+    let Deletion { age, is_forced, .. } = *deletion;
+    let waits = |message| {
+        let why = Blocked { reason: Reason::Deleting, message };
+        Ok(Taken::Waits(Waiting { is_trouble: false, ..Waiting::failed(why) }))
+    };
+    let dependents = match dependents::dependents(cluster, &name).await {
         Ok(dependents) => dependents,
         // A forced deletion, and one past its deadline, does not wait for the list.
         Err(error) if is_forced || age >= DEADLINE => {
-            cleanup.stays(format!("nobody knows what still belongs to it: {}", answer(&error)));
+            cleanup.stays(format!("nobody knows what still belongs to it: {error}"));
             Vec::new()
         }
-        Err(error) => {
-            let message = format!("what still belongs to it cannot be listed: {}", answer(&error));
-            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
-        }
+        Err(error) => return waits(format!("what still belongs to it cannot be listed: {error}")),
     };
-    match departure::decide(&dependents, age, is_forced) {
+    match dependents::decide(&dependents, age, is_forced) {
+        // Each of them wakes the control plane when it is gone; a retry is for those that do not.
         Departure::Wait(awaited) => {
-            let message = format!("waits until these are deleted: {}", shortened(&awaited));
-            // Each of them tells when it is gone; to look again is for those that do not.
-            return stay(plane, &Blocked { reason: Reason::Deleting, message }, shared).await;
+            return waits(format!("waits until these are deleted: {}", shortened(&awaited)));
         }
         Departure::Go(left) if left.is_empty() => {}
         Departure::Go(left) => {
             cleanup.stays(format!("it goes before what belongs to it: {}", shortened(&left)));
         }
     }
-    let is_last = is_forced || is_over(&about, age, shared) || is_terminating(&name.0, shared).await;
-    clean_up(plane, &mut cleanup, is_last, shared).await;
-    if let Some(pending) = cleanup.pending().filter(|_| !is_last) {
-        return retry(plane, pending, shared).await;
+    let is_last = is_forced || is_over(&about, age, shared) || deletion.is_terminating().await;
+    clean_up(plane, cleanup, is_last, shared).await;
+    match cleanup.pending().filter(|_| !is_last) {
+        Some(pending) => Ok(Taken::Waits(not_yet(plane, pending, shared))),
+        None => Ok(Taken::Back),
     }
-    cleanup.name(plane, &*shared.cluster).await;
-    set_finalizer(plane, finalizer::CONTROL_PLANE, false, shared).await?;
-    shared.passes.forget(&about);
-    forget(&name, shared);
-    Ok(Action::await_change())
 }
 
 /// Whether the cleanup has had its time. One that began late, after its dependents, is retried for a while all the same.
@@ -151,7 +150,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
 
 /// The deployment, with credentials that it takes.
 async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Plane>, CleanupFailure> {
-    match reach(&name_of(plane), shared).await {
+    match for_deletion(&name_of(plane), shared).await {
         Ok(reached) => Ok(reached),
         Err(Obstacle::Gone(waiting)) => Err(CleanupFailure { blocked: waiting, is_final: true }),
         Err(Obstacle::NotNow(outcome)) => {
@@ -170,28 +169,24 @@ async fn has_pods(plane: &CoderControlPlane, shared: &Shared) -> bool {
     if plane.spec.external.is_some() {
         return true;
     }
-    let deployments =
-        Api::<Deployment>::namespaced(shared.client.clone(), &plane.namespace().unwrap_or_default());
-    match deployments.get_opt(&plane.name_any()).await {
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    let (namespace, name) = (plane.namespace().unwrap_or_default(), plane.name_any());
+    match cluster.read::<Deployment>(&namespace, &name, Reading::Now).await {
         Ok(Some(found)) => {
             let replicas = found.spec.and_then(|it| it.replicas);
             found.metadata.deletion_timestamp.is_none() && replicas != Some(0)
         }
         Ok(None) => false,
         Err(error) => {
-            tracing::warn!("cannot determine whether the Deployment has pods: {}", answer(&error));
+            tracing::warn!("cannot determine whether the Deployment has pods: {error}");
             true
         }
     }
 }
 
-/// Reports what is not taken back yet, and tries again later.
-async fn retry(
-    plane: &CoderControlPlane,
-    pending: &Remainder,
-    shared: &Shared,
-) -> Result<Action, kube::Error> {
-    let (about, Blocked { reason, message }) = (About::of(plane), &pending.failure.blocked);
+/// Why the deletion waits for something that is not taken back yet.
+fn not_yet(plane: &CoderControlPlane, pending: &Remainder, shared: &Shared) -> Waiting {
+    let Blocked { reason, message } = &pending.failure.blocked;
     if *reason == Reason::Unauthorized {
         // What is declared may have other credentials by now.
         shared.planes.drop_client(&name_of(plane));
@@ -203,16 +198,7 @@ async fn retry(
         DEADLINE.as_secs() / 60,
         annotation::FORCE_FINALIZE
     );
-    let ending = Ending { reason: *reason, message: &message, is_ready: false, is_trouble: true };
-    shared.passes.ended(&about, ending, Duration::ZERO);
-    stay(plane, &Blocked { reason: *reason, message }, shared).await
-}
-
-/// Says why a control plane that is being deleted is still there, and looks again later.
-async fn stay(plane: &CoderControlPlane, why: &Blocked, shared: &Shared) -> Result<Action, kube::Error> {
-    let next = status::unlooked(plane, Truth::False, why, Timestamp::now());
-    write_status(plane, next, shared).await?;
-    Ok(Action::requeue(shared.memory.after_failure(&About::of(plane), None)))
+    Waiting::failed(Blocked { reason: *reason, message })
 }
 
 /// A list as far as a person reads it.

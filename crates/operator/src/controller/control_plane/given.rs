@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use secrecy::SecretString;
 
-use super::{Proved, name_of};
+use super::{name_of, proof::Proved};
 use crate::{
     controller::{Shared, record::publish},
     planes::Heard,

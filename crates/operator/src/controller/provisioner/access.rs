@@ -15,10 +15,10 @@ use engine::{
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 
-use super::{Context, plane_of};
+use super::{Provisioners, plane_of};
 use crate::{
     connect,
-    controller::{Shared, control_plane::check_address},
+    controller::{Shared, control_plane::proof::check_address, driver::Driver},
     planes::{Origin, Plane, PlaneName, Sources, Standing},
 };
 
@@ -70,10 +70,10 @@ pub(super) async fn control_plane(
 pub(super) async fn reach(
     provisioner: &CoderProvisioner,
     need: Freshness,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Reached, Unreached> {
-    let declared = control_plane(provisioner, &context.shared).await.map_err(Unreached::ControlPlane)?;
-    let plane = access(provisioner, &declared, context).await.map_err(Unreached::Access)?;
+    let declared = control_plane(provisioner, &driver.shared).await.map_err(Unreached::ControlPlane)?;
+    let plane = access(provisioner, &declared, driver).await.map_err(Unreached::Access)?;
     Ok(Reached::new(declared, plane.client().url().as_str(), plane.coder(need), plane.deployment()))
 }
 
@@ -89,11 +89,11 @@ pub(super) async fn is_early(provisioner: &CoderProvisioner, shared: &Shared) ->
 pub(super) async fn access(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Arc<Plane>, Trouble> {
-    let (shared, name) = (&context.shared, plane_of(provisioner));
+    let (shared, name) = (&driver.shared, plane_of(provisioner));
     if provisioner.spec.bootstrap.is_some() {
-        return bootstrap(provisioner, plane, context).await;
+        return bootstrap(provisioner, plane, driver).await;
     }
     let not_ready =
         |message: String| Trouble::from(Blocked { reason: Reason::OperatorAccessNotReady, message });
@@ -112,9 +112,9 @@ pub(super) async fn access(
 async fn bootstrap(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Result<Arc<Plane>, Trouble> {
-    let (shared, name) = (&context.shared, plane_of(provisioner));
+    let (shared, name) = (&driver.shared, plane_of(provisioner));
     let Some((secret, key)) = provisioner.spec.bootstrap.as_ref().map(api::Bootstrap::token) else {
         return Err(referenced::no_value("", "").into());
     };
@@ -130,7 +130,7 @@ async fn bootstrap(
     let token = values.text(key).ok_or_else(|| referenced::no_value(secret, key))?;
     let declared = declared_place(plane, cluster).await;
     let origin_now = declared.origin().with_token(&token);
-    let known = context.bootstraps.known(&name, secret, &origin_now);
+    let known = driver.kind.bootstraps.known(&name, secret, &origin_now);
     let endpoint = declared.endpoint()?;
     check_address(&endpoint.url, shared)?;
     let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
@@ -159,7 +159,7 @@ async fn bootstrap(
     let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let made_from = Sources { declared: origin_now, place, origin };
     let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, shared.beside()));
-    context.bootstraps.put(&name, secret, &made);
+    driver.kind.bootstraps.put(&name, secret, &made);
     Ok(made)
 }
 
@@ -168,10 +168,10 @@ async fn bootstrap(
 pub(super) async fn remembered(
     provisioner: &CoderProvisioner,
     plane: &CoderControlPlane,
-    context: &Context,
+    driver: &Driver<Provisioners>,
 ) -> Option<Arc<Plane>> {
     let (secret, key) = provisioner.spec.bootstrap.as_ref()?.token();
-    let cluster = &*context.shared.cluster;
+    let cluster = &*driver.shared.cluster;
     let now = declared_place(plane, cluster).await.origin();
     let values = referenced::values(cluster, &plane.namespace().unwrap_or_default(), secret).await;
     let values = values.ok().flatten();
@@ -180,5 +180,5 @@ pub(super) async fn remembered(
         Some(token) => now.with_token(&token),
         None => now.without_credentials(),
     };
-    context.bootstraps.known(&plane_of(provisioner), secret, &now)
+    driver.kind.bootstraps.known(&plane_of(provisioner), secret, &now)
 }

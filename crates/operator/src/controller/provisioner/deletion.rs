@@ -1,22 +1,24 @@
-//! Lets a provisioner go: the daemons first, so that they finish what they do, then every key that is ours.
+//! The deletion of a provisioner: the daemons first, so that they finish what they do, then every key that is ours.
 //!
 //! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
 //! long as that is there.
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
 
-use api::{CoderProvisioner, Mode, Reason, annotation, finalizer};
+use api::{CoderProvisioner, Mode, Reason, annotation};
 use engine::{
     Blocked, Cluster as _, Freshness, Trouble,
     kinds::provisioner::{
         holder,
         keys::{pods, recorded},
         names,
+        patience::{Patience, longest_grace},
         reconcile::write_status,
         secret,
         status::{self, Findings},
     },
     objects::{Key, Live},
+    pipeline::cleanup::Cleanup,
     ports::{ClusterError, List, Only, Reading},
     secrets::{
         Around, Coderd as _, Held, HeldKeys, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
@@ -25,101 +27,80 @@ use engine::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt as _, core::SelectorExt as _, runtime::controller::Action};
+use kube::{ResourceExt as _, core::SelectorExt as _};
 use tokio::time::Instant;
 
 use super::{
-    Context, access,
+    Provisioners, access,
     elsewhere::{revoke_at, revoke_elsewhere},
-    plane_of,
 };
 use crate::{
-    cluster::port::error_of,
     controller::{
         Shared,
-        about::About,
-        control_plane::departure::{DEADLINE, LAST_TRIES, leaving},
-        letting_go::{is_terminating, plane},
-        reconcile::Ending as PassEnding,
-        record::{is_held, leave_behind, release},
+        control_plane::reach::for_deletion,
+        driver::{
+            Driver,
+            deletion::{Deletion, Taken, Waiting},
+        },
     },
     planes::Plane,
 };
 
 /// How soon pods that are on their way out are looked at again.
 const SOON: Duration = Duration::from_secs(2);
-/// Beyond their grace period pods are not waited for.
-const BEYOND_GRACE: Duration = Duration::from_mins(1);
 
-pub(super) async fn depart(provisioner: &CoderProvisioner, context: &Context) -> Result<Action, kube::Error> {
-    let (shared, started, about) = (&context.shared, Instant::now(), About::of(provisioner));
-    if !is_held(provisioner, finalizer::PROVISIONER, shared) {
-        shared.passes.forget(&about);
-        return Ok(Action::await_change());
-    }
+/// Deletes the daemons, waits for their pods, and revokes the keys.
+pub(super) async fn take_back(
+    driver: &Driver<Provisioners>,
+    provisioner: &CoderProvisioner,
+    deletion: &Deletion<'_>,
+    cleanup: &mut Cleanup,
+) -> Taken {
+    let shared = &driver.shared;
     if provisioner.spec.changes.policy().mode() == Mode::Observe {
-        return leave_all(provisioner, shared).await;
+        leave_all(provisioner, cleanup, shared).await;
+        return Taken::Back;
     }
-    let (age, is_forced) = leaving(provisioner);
-    let is_urgent = async || is_forced || is_terminating(&about.namespace, shared).await;
     let Daemons { pods, refusals, since } = delete_daemons(provisioner, shared).await;
     let grace = longest_grace(provisioner, &pods);
-    let patience = Patience::of(grace);
+    let (patience, grace) = (Patience::of(grace), Some(grace));
     if let Some(refusal) = refusals.first()
-        && age < patience.cluster
-        && !is_urgent().await
+        && deletion.waits(patience.cluster).await
     {
-        let waiting = refusal.waiting(patience.cluster);
-        let ending = PassEnding {
-            reason: waiting.reason,
-            message: &waiting.message,
-            is_ready: false,
-            is_trouble: true,
-        };
-        shared.passes.ended(&about, ending, started.elapsed());
-        say(provisioner, waiting, grace, context).await?;
-        return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+        let why = refusal.waiting(patience.cluster);
+        return Taken::Waits(Waiting { grace, ..Waiting::failed(why) });
     }
-    if let Some(waiting) = waits_for(&pods)
-        && age < patience.pods
-        && !is_urgent().await
+    if let Some(why) = waits_for(&pods)
+        && deletion.waits(patience.pods).await
     {
-        say(provisioner, waiting, grace, context).await?;
-        return Ok(Action::requeue(SOON));
+        return Taken::Waits(Waiting { why, is_trouble: false, again: Some(SOON), grace });
     }
-    let names = Names::new(provisioner.key_name(), &about.uid);
     let holder = holder(provisioner);
+    let names = Names::new(provisioner.key_name(), &holder.uid);
     let around = Around::new(shared.key_store(), &holder, None);
     let keys = Keys { provisioner, names: &names, holder: &holder, around: &around, since };
-    let mut is_last = is_forced || age > patience.coderd;
-    let mut done = keys.revoke_all(is_last, context).await;
-    if done.is_err() && !is_last && is_urgent().await {
+    let mut is_last = deletion.is_forced || deletion.age > patience.coderd;
+    let mut done = keys.revoke_all(is_last, driver).await;
+    if done.is_err() && !is_last && !deletion.waits(patience.coderd).await {
         is_last = true;
-        done = keys.revoke_all(is_last, context).await;
+        done = keys.revoke_all(is_last, driver).await;
     }
-    if let Err((waiting, keys)) = done {
+    if let Err((why, keys)) = done {
         if !is_last {
-            let message = format!("{keys} not revoked yet: {}", waiting.message);
-            let ending =
-                PassEnding { reason: waiting.reason, message: &message, is_ready: false, is_trouble: true };
-            shared.passes.ended(&about, ending, started.elapsed());
-            say(provisioner, Blocked { message, ..waiting }, grace, context).await?;
-            return Ok(Action::requeue(shared.memory.after_failure(&about, None)));
+            let message = format!("{keys} not revoked yet: {}", why.message);
+            let why = Blocked { message, ..why };
+            return Taken::Waits(Waiting { grace, ..Waiting::failed(why) });
         }
-        let note = format!("{keys} left behind: {}", waiting.message);
-        leave_behind(provisioner, waiting.reason, &note, shared).await;
+        cleanup.stays_because(why.reason, format!("{keys} left behind: {}", why.message));
     }
-    for Refusal { reason, left, .. } in &refusals {
-        leave_behind(provisioner, *reason, left, shared).await;
+    for Refusal { reason, left, .. } in refusals {
+        cleanup.stays_because(reason, left);
     }
-    release(provisioner, finalizer::PROVISIONER, shared).await?;
-    // Control planes may be waiting for just this.
-    shared.planes.release(&plane_of(provisioner));
-    Ok(Action::await_change())
+    Taken::Back
 }
 
-/// Lets a provisioner go that is only observed: its keys stay, and are named. Its objects go with their owner.
-async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Action, kube::Error> {
+/// Names the keys of a provisioner that is only observed: they stay. Its objects go with their owner.
+async fn leave_all(provisioner: &CoderProvisioner, cleanup: &mut Cleanup, shared: &Shared) {
     let holder = holder(provisioner);
     let secrets = KeySecrets::new(shared.key_store(), &holder);
     let mut records = vec![recorded(provisioner)];
@@ -133,55 +114,22 @@ async fn leave_all(provisioner: &CoderProvisioner, shared: &Shared) -> Result<Ac
         let note = format!(
             "provisioner key {key} is left behind: mode is Observe, which changes nothing in Coder: delete it there"
         );
-        leave_behind(provisioner, Reason::Observed, &note, shared).await;
-    }
-    release(provisioner, finalizer::PROVISIONER, shared).await?;
-    shared.planes.release(&plane_of(provisioner));
-    Ok(Action::await_change())
-}
-
-/// How long the deletion of a provisioner may take.
-pub(in crate::controller) fn patience(provisioner: &CoderProvisioner) -> Duration {
-    Patience::of(longest_grace(provisioner, &[])).coderd + BEYOND_GRACE
-}
-
-/// How many seconds the pods have to end: what is declared, what those have that are there, and what those had that are gone.
-fn longest_grace(provisioner: &CoderProvisioner, pods: &[Pod]) -> i64 {
-    let of_pods = pods.iter().filter_map(|it| it.spec.as_ref()?.termination_grace_period_seconds);
-    let known = provisioner.status.as_ref().and_then(|it| it.termination_grace_period_seconds);
-    of_pods.chain(known).fold(provisioner.spec.termination_grace_period(), i64::max)
-}
-
-/// How long what is being deleted is waited for, from the beginning.
-struct Patience {
-    pods: Duration,
-    /// An API server that does not delete the daemons.
-    cluster: Duration,
-    coderd: Duration,
-}
-
-impl Patience {
-    fn of(grace: i64) -> Self {
-        let pods = Duration::from_secs(u64::try_from(grace).unwrap_or_default()) + BEYOND_GRACE;
-        let cluster = pods.max(DEADLINE.saturating_sub(LAST_TRIES));
-        Self { pods, cluster, coderd: cluster + LAST_TRIES }
+        cleanup.stays_because(Reason::Observed, note);
     }
 }
 
-/// Says why it is still there, and how much time the pods had: that is not known from anywhere else when they are gone.
-async fn say(
+/// Reports why a provisioner is still there, and records how much time its pods had: that is not known from anywhere else when
+/// they are gone.
+pub(super) async fn report(
     provisioner: &CoderProvisioner,
-    waiting: Blocked,
-    grace: i64,
-    context: &Context,
-) -> Result<(), kube::Error> {
-    let findings = Findings { stopped: Some(waiting), ..Findings::default() };
+    waiting: &Waiting,
+    shared: &Shared,
+) -> Result<(), ClusterError> {
+    let findings = Findings { stopped: Some(waiting.why.clone()), ..Findings::default() };
     let mut before = provisioner.status.clone().unwrap_or_default();
-    before.termination_grace_period_seconds = Some(grace);
+    before.termination_grace_period_seconds = waiting.grace.or(before.termination_grace_period_seconds);
     let next = status::status(provisioner, before, &findings, Timestamp::now());
-    let written =
-        write_status(provisioner, provisioner.status.as_ref(), next, &*context.shared.cluster).await;
-    written.map(drop).map_err(error_of)
+    write_status(provisioner, provisioner.status.as_ref(), next, &*shared.cluster).await.map(drop)
 }
 
 /// What is left of the daemons of a provisioner that is being deleted.
@@ -327,19 +275,23 @@ struct Keys<'a> {
 impl Keys<'_> {
     /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot
     /// be read does not hold up what is known without it.
-    async fn revoke_all(&self, is_last: bool, context: &Context) -> Result<(), (Blocked, String)> {
+    async fn revoke_all(
+        &self,
+        is_last: bool,
+        driver: &Driver<Provisioners>,
+    ) -> Result<(), (Blocked, String)> {
         let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
         let mirror = recorded(self.provisioner);
-        let mut records = match self.stored(&mirror, context).await {
+        let mut records = match self.stored(&mirror, driver).await {
             Err(trouble) if !is_last => return Err(unreadable(trouble)),
             read => read.unwrap_or_default(),
         };
-        records.extend(context.shared.keys.record(self.holder));
+        records.extend(driver.shared.keys.record(self.holder));
         records.push(mirror);
         records.sort_by_key(|it| Reverse(it.rank()));
         let current = records.iter().find_map(|it| it.current.as_ref());
         let listed = match current {
-            Some(held) => self.listed(held, context).await,
+            Some(held) => self.listed(held, driver).await,
             None => Ok(Vec::new()),
         };
         let listed = match listed {
@@ -350,7 +302,7 @@ impl Keys<'_> {
         let listed = Some((listed.as_slice(), &place));
         let (mut left, mut why) = (Vec::new(), None);
         for retiring in &keys_to_revoke(&HeldKeys { names: self.names, records: &records, listed }) {
-            match self.revoke_one(retiring, context).await {
+            match self.revoke_one(retiring, driver).await {
                 Ok(Revoked::OutOfReach) => self.around.leave(&retiring.held).await,
                 Ok(how) => self.around.revoked(&retiring.held, how, &Why::Deleted).await,
                 Err(trouble) => {
@@ -370,8 +322,8 @@ impl Keys<'_> {
 
     /// What Secrets say of our keys: the declared one, and the one that the value was written into last. One that has not
     /// changed since it was last read is not read again.
-    async fn stored(&self, mirror: &Record, context: &Context) -> Result<Vec<Record>, Trouble> {
-        let secrets = KeySecrets::new(context.shared.key_store(), self.holder);
+    async fn stored(&self, mirror: &Record, driver: &Driver<Provisioners>) -> Result<Vec<Record>, Trouble> {
+        let secrets = KeySecrets::new(driver.shared.key_store(), self.holder);
         let mut places = vec![secret(self.provisioner)];
         places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
         let mut found = Vec::new();
@@ -387,13 +339,13 @@ impl Keys<'_> {
     }
 
     /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
-    async fn listed(&self, held: &Held, context: &Context) -> Result<Vec<LiveKey>, Trouble> {
+    async fn listed(&self, held: &Held, driver: &Driver<Provisioners>) -> Result<Vec<LiveKey>, Trouble> {
         let Some(organization) = held.organization_id else { return Ok(Vec::new()) };
         let namespace = self.provisioner.namespace().unwrap_or_default();
         let name = (namespace, held.place.control_plane.clone());
-        let plane = match own(self.provisioner, held, context).await {
+        let plane = match own(self.provisioner, held, driver).await {
             Some(plane) => Some(plane),
-            None => plane(&name, &context.shared).await.ok(),
+            None => for_deletion(&name, &driver.shared).await.ok(),
         };
         let Some(plane) = plane.filter(|it| held.place.deployment_id.is_none_or(|id| id == it.deployment()))
         else {
@@ -403,16 +355,20 @@ impl Keys<'_> {
         Ok(coder.list(organization, false, Timestamp::now()).await?.keys)
     }
 
-    async fn revoke_one(&self, retiring: &Retiring, context: &Context) -> Result<Revoked, Trouble> {
+    async fn revoke_one(
+        &self,
+        retiring: &Retiring,
+        driver: &Driver<Provisioners>,
+    ) -> Result<Revoked, Trouble> {
         let held = &retiring.held;
         if is_anothers(self.around, retiring, self.names.is_ours(&held.name)).await? {
             return Ok(Revoked::NotOurs);
         }
-        let own = own(self.provisioner, held, context).await;
+        let own = own(self.provisioner, held, driver).await;
         let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
         let Some(plane) = own.filter(is_its) else {
             let namespace = self.provisioner.namespace().unwrap_or_default();
-            return revoke_elsewhere(retiring, &namespace, self.names, Some(self.since), &context.shared)
+            return revoke_elsewhere(retiring, &namespace, self.names, Some(self.since), &driver.shared)
                 .await;
         };
         revoke_at(&plane, retiring, self.names, Some(self.since)).await
@@ -420,52 +376,17 @@ impl Keys<'_> {
 }
 
 /// The deployment of a key with the credentials that the provisioner brings, if it brings any for it.
-async fn own(provisioner: &CoderProvisioner, held: &Held, context: &Context) -> Option<Arc<Plane>> {
+async fn own(
+    provisioner: &CoderProvisioner,
+    held: &Held,
+    driver: &Driver<Provisioners>,
+) -> Option<Arc<Plane>> {
     let is_there = held.place.control_plane == provisioner.spec.control_plane_ref.name;
     provisioner.spec.bootstrap.as_ref().filter(|_| is_there)?;
-    let declared = access::control_plane(provisioner, &context.shared).await.ok()?;
-    let now = access::access(provisioner, &declared, context).await;
+    let declared = access::control_plane(provisioner, &driver.shared).await.ok()?;
+    let now = access::access(provisioner, &declared, driver).await;
     match now {
         Ok(plane) => Some(plane),
-        Err(_) => access::remembered(provisioner, &declared, context).await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn provisioner(declared: i64, status: &Value) -> CoderProvisioner {
-        let spec = json!({"controlPlaneRef": {"name": "main"}, "terminationGracePeriodSeconds": declared});
-        let object = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
-            "metadata": {"name": "alpha"}, "spec": spec, "status": status});
-        serde_json::from_value(object).unwrap()
-    }
-
-    #[test]
-    fn pods_are_waited_for_as_long_as_they_were_given_whatever_is_declared_by_now() {
-        let pod = |grace: i64| -> Pod {
-            let spec = json!({"containers": [], "terminationGracePeriodSeconds": grace});
-            serde_json::from_value(json!({"metadata": {"name": "pod"}, "spec": spec})).unwrap()
-        };
-        let none = json!({});
-        assert_eq!(longest_grace(&provisioner(5, &none), &[pod(30), pod(3600), pod(60)]), 3600);
-        assert_eq!(longest_grace(&provisioner(600, &none), &[pod(5)]), 600);
-        // They are gone, and coderd does not answer.
-        let known = json!({"terminationGracePeriodSeconds": 3600});
-        assert_eq!(longest_grace(&provisioner(5, &known), &[]), 3600);
-        let hour = Duration::from_hours(1);
-        assert_eq!(Patience::of(3600).pods, hour + BEYOND_GRACE);
-        assert_eq!(Patience::of(3600).cluster, hour + BEYOND_GRACE);
-        assert_eq!(Patience::of(3600).coderd, hour + BEYOND_GRACE + LAST_TRIES);
-        assert_eq!(Patience::of(5).coderd, DEADLINE);
-        assert_eq!(
-            Patience::of(5).cluster,
-            DEADLINE.saturating_sub(LAST_TRIES),
-            "time is left to revoke the key"
-        );
-        assert!(patience(&provisioner(5, &known)) > Patience::of(3600).coderd);
+        Err(_) => access::remembered(provisioner, &declared, driver).await,
     }
 }

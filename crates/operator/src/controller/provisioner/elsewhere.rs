@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     controller::{
         Shared,
-        letting_go::{Obstacle, plane},
+        control_plane::reach::{Obstacle, for_deletion},
         wake::PERIODIC,
     },
     planes::Plane,
@@ -30,7 +30,7 @@ pub(super) async fn revoke_elsewhere(
 ) -> Result<Revoked, Trouble> {
     let place = &retiring.held.place;
     let name = (namespace.to_owned(), place.control_plane.clone());
-    let plane = match plane(&name, shared).await {
+    let plane = match for_deletion(&name, shared).await {
         Ok(plane) => plane,
         Err(Obstacle::Gone(_)) => return Ok(Revoked::OutOfReach),
         Err(Obstacle::NotNow(Outcome::Failed(trouble))) => return Err(trouble),

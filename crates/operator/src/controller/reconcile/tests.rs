@@ -107,7 +107,7 @@ async fn a_panic_ends_one_pass_and_is_retried() {
 #[tokio::test]
 async fn errors_of_the_cluster_are_retried_with_back_off_until_a_pass_ends_well() {
     let passes = passes();
-    let fails = || async { Err(kube::Error::TlsRequired) };
+    let fails = || async { Err(ClusterError::NoAnswer("refused".to_owned())) };
     let first = passes.over(&about(), fails()).await;
     assert_ne!(passes.over(&about(), fails()).await, first);
     counted(&passes, "ClusterError", 2);

@@ -132,7 +132,7 @@ async fn a_coderd_that_does_not_answer_is_waited_for_unless_somebody_says_otherw
     proxy.set(Mood::Down);
     for name in ["patient", "forced"] {
         stage.delete("CoderGroup", name).await;
-        stage.operator.says(&[name, "not taken away yet"]).await;
+        stage.operator.says(&[name, "not deleted in Coder yet"]).await;
     }
     stage.annotate("CoderGroup", "forced", api::annotation::FORCE_FINALIZE, Some("true")).await;
     stage.gone(&forced).await;

@@ -149,7 +149,7 @@ async fn an_object_of_a_control_plane_that_is_gone_is_let_go_and_one_of_a_silent
         .await;
     stage.delete("CoderOrganization", "alpha").await;
     // It goes only with its plane, or when that answers again: here the plane goes.
-    stage.operator.says(&["organization alpha", "not taken away yet"]).await;
+    stage.operator.says(&["organization alpha", "not deleted in Coder yet"]).await;
     let organizations = stage.api::<CoderOrganization>();
     assert!(organizations.get_opt("alpha").await.unwrap().is_some());
     stage.delete("CoderControlPlane", "main").await;

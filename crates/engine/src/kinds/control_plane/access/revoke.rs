@@ -9,12 +9,14 @@ use secrecy::SecretString;
 use super::{AccountTokens, TokenNames, TokenStep, supplied_account::with, tokens};
 use crate::{
     kinds::control_plane::{
-        cleanup::{Cleanup, CleanupFailure},
         identity::ReachedDeployment,
         token_record::{TokenRecord, id_of},
         token_secret::Contents,
     },
-    pipeline::outcome::{Blocked, Trouble},
+    pipeline::{
+        cleanup::{Cleanup, CleanupFailure},
+        outcome::{Blocked, Trouble},
+    },
 };
 
 /// Revokes every token that was minted for a control plane that is deleted, with the last of them. The accounts stay.

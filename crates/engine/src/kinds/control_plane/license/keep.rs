@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     kinds::control_plane::{
-        cleanup::{Cleanup, CleanupFailure},
         entitlements::Summary,
         identity::ReachedDeployment,
         plan::{check, target},
     },
     pipeline::{
+        cleanup::{Cleanup, CleanupFailure},
         held_back::Changes,
         outcome::{Blocked, Trouble},
         plan::{Plan, Step},

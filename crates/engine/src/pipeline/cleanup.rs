@@ -1,12 +1,15 @@
-//! What the deletion of a control plane did not take back, and why.
+//! A deletion: how long it may take, what it did not take back, and why. Pure.
 
-use api::{CoderControlPlane, Reason};
-use kube::Resource as _;
+use std::time::Duration;
 
-use crate::{
-    pipeline::outcome::{Blocked, Trouble},
-    ports::Cluster,
-};
+use api::Reason;
+
+use crate::pipeline::outcome::{Blocked, Trouble};
+
+/// How long a deletion may wait for somebody else.
+pub const DEADLINE: Duration = Duration::from_mins(15);
+/// However long others were waited for, a deployment that does not answer is asked again for this long.
+pub const LAST_TRIES: Duration = Duration::from_mins(4);
 
 /// Why something was not taken back.
 #[derive(Debug, Clone)]
@@ -40,8 +43,8 @@ pub struct Remainder {
 #[derive(Debug, Default)]
 pub struct Cleanup {
     remainders: Vec<Remainder>,
-    /// What stays on purpose and has to be named.
-    stays: Vec<String>,
+    /// What stays on purpose, or for good, and has to be named.
+    stays: Vec<(Reason, String)>,
 }
 
 impl Cleanup {
@@ -51,8 +54,13 @@ impl Cleanup {
     }
 
     /// Adds what stays on purpose, as a sentence.
-    pub fn stays(&mut self, note: String) {
-        self.stays.push(note);
+    pub fn stays(&mut self, note: impl Into<String>) {
+        self.stays_because(Reason::Deleting, note);
+    }
+
+    /// Adds what stays for this reason, as a sentence.
+    pub fn stays_because(&mut self, reason: Reason, note: impl Into<String>) {
+        self.stays.push((reason, note.into()));
     }
 
     /// How much was not taken back so far.
@@ -72,15 +80,12 @@ impl Cleanup {
         self.remainders.iter().find(|it| !it.failure.is_final)
     }
 
-    /// Names everything that is left behind.
-    pub async fn name(&self, plane: &CoderControlPlane, cluster: &dyn Cluster) {
-        let about = plane.object_ref(&());
-        for note in &self.stays {
-            cluster.left_behind(&about, Reason::Deleting, note).await;
-        }
-        for Remainder { name, failure: CleanupFailure { blocked, .. } } in &self.remainders {
-            let note = format!("{name} is left behind: {}", blocked.message);
-            cluster.left_behind(&about, blocked.reason, &note).await;
-        }
+    /// What is left behind, each with the reason and a sentence.
+    pub fn notes(&self) -> Vec<(Reason, String)> {
+        let stays = self.stays.iter().cloned();
+        let left = self.remainders.iter().map(|Remainder { name, failure }| {
+            (failure.blocked.reason, format!("{name} is left behind: {}", failure.blocked.message))
+        });
+        stays.chain(left).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What every deletion needs: the control plane, whatever state that is in, and when to stop waiting for it.
+//! The control plane for a deletion, whatever state it is in.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use api::Reason;
 use engine::{Blocked, Outcome};
 use kube::Resource as _;
 
-use super::{
-    Shared,
-    control_plane::{known, prove},
+use super::proof::{known, prove};
+use crate::{
+    controller::Shared,
+    planes::{Plane, PlaneName},
 };
-use crate::planes::{Plane, PlaneName};
 
 /// Why nothing can be taken away.
-pub(super) enum Obstacle {
+pub(in crate::controller) enum Obstacle {
     /// What it would take is gone, and will not come back.
     Gone(Blocked),
     /// It may work later.
@@ -22,7 +22,10 @@ pub(super) enum Obstacle {
 
 /// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
 /// is good enough for a deletion.
-pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
+pub(in crate::controller) async fn for_deletion(
+    name: &PlaneName,
+    shared: &Shared,
+) -> Result<Arc<Plane>, Obstacle> {
     let not_now = |waiting| Obstacle::NotNow(Outcome::Blocked(waiting));
     if let Some(watched) = shared.known_control_plane(name)
         && let Some(known) = known(&watched, shared).await
@@ -53,25 +56,5 @@ pub(super) async fn plane(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane
             Err(Obstacle::Gone(refused))
         }
         Err(waiting) => Err(not_now(waiting)),
-    }
-}
-
-/// Whether the namespace itself is going: nothing may hold it up.
-pub(super) async fn is_terminating(namespace: &str, shared: &Shared) -> bool {
-    let cluster: &dyn engine::Cluster = &*shared.cluster;
-    match cluster.is_terminating(namespace).await {
-        Ok(is_terminating) => is_terminating,
-        Err(error) => {
-            tracing::warn!("cannot determine whether namespace {namespace} is being deleted: {error}");
-            false
-        }
-    }
-}
-
-/// The API server's own words, or why there are none.
-pub(super) fn answer(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => error.to_string(),
     }
 }

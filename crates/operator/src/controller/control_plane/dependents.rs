@@ -1,24 +1,24 @@
 //! A control plane goes last: what belongs to it and is being deleted too still needs its address and its credentials.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use api::{AppState as _, CoderProvisioner, annotation, finalizer};
-use engine::{Kind, kinds};
+use api::{AppState as _, CoderProvisioner, finalizer};
+use engine::{
+    Cluster as _, Kind,
+    kinds::{self, provisioner::patience::Patience},
+    objects::Live,
+    pipeline::cleanup::DEADLINE,
+    ports::{ClusterError, List, Reading},
+};
 use futures::future::BoxFuture;
-use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::DeserializeGuard};
-use serde::de::DeserializeOwned;
+use kube::core::Selector;
 
 use crate::{
-    controller::{provisioner::patience, record::has_finalizer},
+    cluster::port::KubeCluster,
+    controller::record::{Manifest, has_finalizer},
     planes::PlaneName,
 };
 
-/// How long a deletion may wait for somebody else.
-pub(in crate::controller) const DEADLINE: Duration = Duration::from_mins(15);
-/// However long others were waited for, a deployment that does not answer is asked again for this long.
-pub(in crate::controller) const LAST_TRIES: Duration = Duration::from_mins(4);
 /// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
@@ -54,31 +54,26 @@ pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced:
     if leaving.is_empty() { Departure::Go(Vec::new()) } else { Departure::Wait(leaving) }
 }
 
-/// How long an object has been leaving, and whether somebody says that it should go at once.
-pub(in crate::controller) fn leaving(object: &impl kube::ResourceExt) -> (Duration, bool) {
-    let since = object.meta().deletion_timestamp.as_ref().map(|it| it.0);
-    let age = since.map(|it| Timestamp::now().duration_since(it)).and_then(|it| Duration::try_from(it).ok());
-    let is_forced = object.annotations().get(annotation::FORCE_FINALIZE).is_some_and(|it| it == "true");
-    (age.unwrap_or_default(), is_forced)
-}
-
 /// Everything that belongs to a control plane and holds on to something in it, as the API server has it now.
-pub(super) async fn dependents(client: &Client, plane: &PlaneName) -> Result<Vec<Dependent>, kube::Error> {
-    let mut lists = Lists { client, plane: Arc::new(plane.clone()), found: Vec::new() };
+pub(super) async fn dependents(
+    cluster: &Arc<KubeCluster>,
+    plane: &PlaneName,
+) -> Result<Vec<Dependent>, ClusterError> {
+    let mut lists = Lists { cluster, plane: Arc::new(plane.clone()), found: Vec::new() };
     kinds::visit(&mut lists);
     lists.add(|it: &CoderProvisioner, plane| {
         let keys = it.status.iter().flat_map(|it| it.key.control_planes());
         let is_its = it.spec.control_plane_ref.name == plane || keys.into_iter().any(|it| it == plane);
-        (is_its && has_finalizer(it, finalizer::PROVISIONER)).then(|| patience(it))
+        (is_its && has_finalizer(it, finalizer::PROVISIONER)).then(|| Patience::in_all(it))
     });
     Ok(futures::future::try_join_all(lists.found).await?.into_iter().flatten().collect())
 }
 
 /// Lists every kind that it is shown.
 struct Lists<'a> {
-    client: &'a Client,
+    cluster: &'a Arc<KubeCluster>,
     plane: Arc<PlaneName>,
-    found: Vec<BoxFuture<'static, Result<Vec<Dependent>, kube::Error>>>,
+    found: Vec<BoxFuture<'static, Result<Vec<Dependent>, ClusterError>>>,
 }
 
 impl kinds::Visitor for Lists<'_> {
@@ -91,35 +86,27 @@ impl kinds::Visitor for Lists<'_> {
 
 impl Lists<'_> {
     /// Lists a kind, as far as it holds on to something in the control plane of that name, and how long it may do so.
-    fn add<K>(&mut self, holds: impl Fn(&K, &str) -> Option<Duration> + Send + 'static)
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
-        let objects = Api::<DeserializeGuard<K>>::namespaced(self.client.clone(), &self.plane.0);
-        let plane = Arc::clone(&self.plane);
+    fn add<M: Manifest>(&mut self, holds: impl Fn(&M, &str) -> Option<Duration> + Send + 'static) {
+        let (cluster, plane) = (Arc::clone(self.cluster), Arc::clone(&self.plane));
         self.found.push(Box::pin(async move {
-            let found = match objects.list(&ListParams::default()).await {
-                Ok(found) => found.items,
+            let (api_version, kind) = (M::api_version(&()), M::kind(&()));
+            let labels = Selector::default();
+            let list = List { api_version: &api_version, kind: &kind, namespace: Some(&plane.0), labels };
+            let found = match cluster.list(&list, Reading::Now).await {
+                Ok(found) => found,
                 // The cluster does not know the kind, so there is none of it.
-                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(error) if error.is_missing() => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let dependent = |it: DeserializeGuard<K>| {
-                let patience = match &it.0 {
-                    Ok(object) => holds(object, &plane.1)?,
+            let dependent = |it: Live| {
+                let metadata = it.metadata();
+                let patience = match serde_json::from_value::<M>(it.object.clone()) {
+                    Ok(object) => holds(&object, &plane.1)?,
                     // Nobody can say to which control plane it belongs: it is waited for as if it were this one.
-                    Err(_) => (!it.finalizers().is_empty()).then_some(DEADLINE)?,
+                    Err(_) => metadata.finalizers.iter().flatten().next().map(|_| DEADLINE)?,
                 };
-                Some(Dependent {
-                    patience,
-                    name: format!("{} {}", K::kind(&()), it.name_any()),
-                    is_leaving: it.meta().deletion_timestamp.is_some(),
-                })
+                let name = format!("{kind} {}", it.key.name);
+                Some(Dependent { patience, name, is_leaving: metadata.deletion_timestamp.is_some() })
             };
             Ok(found.into_iter().filter_map(dependent).collect())
         }));
@@ -155,10 +142,10 @@ mod tests {
     }
 
     /// A cluster that has one organization, does not know of groups, and has nothing else.
-    async fn cluster() -> Client {
+    async fn cluster() -> Arc<KubeCluster> {
         let answer = |uri: Uri| async move {
             let finalizers = [finalizer::FINALIZER];
-            let alpha = json!({"metadata": {"name": "alpha", "finalizers": finalizers},
+            let alpha = json!({"metadata": {"name": "alpha", "namespace": "platform", "finalizers": finalizers},
                 "spec": {"controlPlaneRef": {"name": "main"}}});
             let unknown = "the server could not find the requested resource";
             let (status, body) = match uri.path().rsplit('/').next() {
@@ -174,7 +161,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
-        Client::try_from(kube::Config::new(url)).unwrap()
+        let client = kube::Client::try_from(kube::Config::new(url)).unwrap();
+        Arc::new(KubeCluster::unwatched(client, |_| {}))
     }
 
     #[tokio::test]

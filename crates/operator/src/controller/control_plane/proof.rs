@@ -1,0 +1,204 @@
+//! Whether a control plane can be used: its address answers, is the known deployment, and accepts the credentials.
+
+use std::sync::Arc;
+
+use api::{CoderControlPlane, External, Reason};
+use client::{Class, Client, Share, deployment::BuildInfo};
+use engine::{
+    Blocked, Credentials,
+    coder::{
+        address,
+        endpoint::{DeclaredOrigin, declared, origin_secrets},
+    },
+    kinds::control_plane::{
+        access::{Account, Acquired, account_token, own_token},
+        identity::{ReachedDeployment, check_identity, recorded_deployment},
+        operator_token_secret,
+    },
+};
+use kube::ResourceExt as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
+
+use super::name_of;
+use crate::{
+    connect::reach,
+    controller::Shared,
+    planes::{Origin, Plane, Sources, Versions},
+};
+
+/// The client that is known of a control plane, if its whole origin is what is declared now.
+pub(in crate::controller) async fn known(plane: &CoderControlPlane, shared: &Shared) -> Option<Arc<Plane>> {
+    let name = name_of(plane);
+    let known = shared.planes.last_known(&name)?;
+    // Read before the values are: a value that changes meanwhile has another version.
+    let versions = versions_of(plane, shared);
+    if versions.is_some() && known.compared_with() == versions {
+        return Some(known);
+    }
+    let declared = declared(plane, &*shared.cluster).await;
+    let origin = declared.origin();
+    shared.planes.declare(&name, &origin);
+    let known = shared.planes.last_known(&name)?;
+    if let Some(versions) = versions.filter(|_| known.is_declared_as(&origin) && declared.endpoint().is_ok())
+    {
+        known.set_compared_with(versions);
+    }
+    Some(known)
+}
+
+/// The versions of a manifest and of the Secrets that declare its origin. `None` where one of them is not known.
+fn versions_of(plane: &CoderControlPlane, shared: &Shared) -> Option<Versions> {
+    let namespace = plane.namespace().unwrap_or_default();
+    let mut secrets = Vec::new();
+    for name in origin_secrets(plane) {
+        let found = shared.secrets.watched(&namespace, name)?;
+        secrets.push((found.uid.clone()?, found.resource_version.clone()?));
+    }
+    Some(Versions { manifest: (plane.uid()?, plane.metadata.generation?), secrets })
+}
+
+/// A control plane that can be used.
+pub(in crate::controller) struct Proved {
+    declared: DeclaredOrigin,
+    /// The versions of what was declared, or earlier ones.
+    versions: Option<Versions>,
+    /// Where it is, without the credentials.
+    place: Origin,
+    pub(super) origin: Origin,
+    pub(super) client: Client,
+    pub(super) build: BuildInfo,
+    /// The token, where a Secret held it ready-made.
+    pub(super) given: Option<SecretString>,
+    /// The Secret with a token of our own.
+    pub(super) token_secret: Option<String>,
+    /// The account that we made for ourselves, where it is us who run it.
+    pub(super) account: Option<Uuid>,
+}
+
+impl Proved {
+    pub(super) fn reached(&self) -> ReachedDeployment<'_> {
+        ReachedDeployment { client: &self.client, deployment: self.build.deployment_id }
+    }
+
+    pub(in crate::controller) fn into_plane(self, shared: &Shared) -> Plane {
+        let Self { declared, versions, place, origin, client, build, .. } = self;
+        let made_from = Sources { declared, place, origin };
+        let plane = Plane::new(made_from, &client, build.deployment_id, shared.beside());
+        if let Some(versions) = versions {
+            plane.set_compared_with(versions);
+        }
+        plane
+    }
+}
+
+/// Whether the address answers, is the deployment that we know, and takes the credentials.
+pub(in crate::controller) async fn prove(
+    plane: &CoderControlPlane,
+    shared: &Shared,
+) -> Result<Proved, Blocked> {
+    let versions = versions_of(plane, shared);
+    let declared = declared(plane, &*shared.cluster).await;
+    let (name, origin_now) = (name_of(plane), declared.origin());
+    shared.planes.declare(&name, &origin_now);
+    let endpoint = declared.endpoint()?;
+    check_address(&endpoint.url, shared)?;
+    let place = Origin::new(&[endpoint.url.as_str().as_bytes(), endpoint.authority()]);
+    // Asked without a token: who answers has to be known before anything secret is sent.
+    let anonymous = match shared.planes.client(&name, &place) {
+        Some(client) => client,
+        None => reach(&endpoint, None, shared.addresses)
+            .map_err(|message| Blocked { reason: Reason::Invalid, message })?
+            .observed_by(shared.metrics.observer(&name)),
+    };
+    let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
+    let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
+    shared.planes.answers_as(&name, build.deployment_id);
+    check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
+    let reached = ReachedDeployment { client: &anonymous, deployment: build.deployment_id };
+    let (token, given) = match &endpoint.credentials {
+        Credentials::Ours => {
+            let acquired = Box::pin(own_token(plane, reached, &shared.access_context())).await?;
+            (with_warning(acquired), None)
+        }
+        Credentials::Token(token) => (token.clone(), Some(token.clone())),
+        Credentials::Account { email, password } => {
+            let account = Account { email: email.clone(), password: password.clone() };
+            let acquired = account_token(plane, reached, &account, &shared.access_context()).await?;
+            (with_warning(acquired), None)
+        }
+    };
+    let origin = place.with(token.expose_secret().as_bytes());
+    let client = anonymous
+        .with_token(token)
+        .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
+    let user = client.current_user().await.map_err(|error| {
+        if error.class() == Class::SignedOut {
+            // A token of ours that is not taken any more is replaced at the next reconcile.
+            shared.planes.tokens.set_minted(&name, None);
+        }
+        remote(&error)
+    })?;
+    let is_own_account = matches!(endpoint.credentials, Credentials::Ours);
+    let account = is_own_account.then_some(user.id);
+    let limiter = shared.planes.rate_limiter(build.deployment_id, user.id);
+    let share = if is_own_account { Share::OwnAccount } else { Share::Supplied };
+    let client = client.with_share(share).with_rate_limiter(limiter);
+    let token_secret = given.is_none().then(|| operator_token_secret(plane));
+    Ok(Proved { declared: origin_now, versions, place, origin, client, build, given, token_secret, account })
+}
+
+/// The token, once the log has what did not work.
+fn with_warning(acquired: Acquired) -> SecretString {
+    if let Some(Blocked { reason, message }) = acquired.warning {
+        tracing::warn!(%reason, "{message}");
+    }
+    acquired.token
+}
+
+/// What coderd said, as what has to come first.
+fn remote(error: &client::Error) -> Blocked {
+    Blocked { reason: engine::pipeline::outcome::reason_of(error.class()), message: error.words() }
+}
+
+/// Refuses an address that the operator does not connect to. What a name resolves to is checked when it is connected to.
+pub(in crate::controller) fn check_address(url: &url::Url, shared: &Shared) -> Result<(), Blocked> {
+    shared.addresses.check_url(url).map_err(|why| Blocked {
+        reason: Reason::AddressNotAllowed,
+        message: format!(
+            "the operator does not connect to {}: {why}; use another address, or start the operator with \
+             --allow-local-addresses",
+            url.host_str().unwrap_or_default()
+        ),
+    })
+}
+
+/// Adds what to do about a certificate that no trusted authority has signed.
+fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
+    if !waiting.message.contains("certificate") {
+        return waiting;
+    }
+    let hint = match plane.spec.external.as_ref().map(External::ca) {
+        Some(Some((secret, key))) => format!(
+            "; neither the usual authorities nor those under {key} in Secret {secret} have signed it: put the \
+             certificate of the authority that has into that Secret"
+        ),
+        Some(None) => {
+            "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef"
+                .to_owned()
+        }
+        None if waiting.message.contains("not valid for name") => format!(
+            "; no certificate of spec.tls is for the Service {}, which is where the operator sends its token: add that name \
+             to a certificate, or a Secret with a certificate for that name to spec.tls.secretNames",
+            address::host(plane)
+        ),
+        None => format!(
+            "; put the certificate of the authority that has signed the certificate for {} under ca.crt into the Secret of \
+             that certificate (spec.tls.secretNames: {})",
+            address::host(plane),
+            plane.spec.tls_secrets().join(", ")
+        ),
+    };
+    waiting.message.push_str(&hint);
+    waiting
+}

@@ -1,0 +1,293 @@
+//! One driver for every kind: what wakes its manifests, what is around each reconcile, and when the next one comes.
+
+pub(super) mod deletion;
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use engine::{RemoteName, pipeline::cleanup::Cleanup, ports::ClusterError};
+use futures::{Stream, StreamExt as _, future::BoxFuture, stream::BoxStream};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use kube::runtime::{
+    PredicateConfig, WatchStreamExt as _,
+    controller::{self, Action, Controller},
+    reflector::{self, ObjectRef, Store},
+    watcher::{self, Event},
+};
+
+use self::deletion::{Deletion, Taken, Waiting};
+use super::{
+    Shared,
+    about::About,
+    backoff::{spread, until},
+    no_error, predicate,
+    reconcile::{self, Ending, Target},
+    record::{Manifest, has_finalizer, set_finalizer},
+    wake::Wake,
+    watch,
+};
+use crate::{
+    cluster::{complaints::Complaints, owned, secret_cache},
+    planes::PlaneName,
+};
+
+/// How soon something that waits is reconciled again, should no watch have caused that.
+pub(super) const SAFETY_NET: Duration = Duration::from_mins(2);
+
+/// The events of a watch of manifests.
+pub(super) type Events<M> = BoxStream<'static, watcher::Result<Event<M>>>;
+
+/// A kind, as its controller drives it.
+pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
+    type Manifest: Manifest;
+
+    const FINALIZER: &'static str;
+    /// Whether its manifests own objects of the cluster.
+    const OWNS_OBJECTS: bool;
+
+    fn conditions(manifest: &Self::Manifest) -> &[Condition];
+
+    /// The control plane that a manifest refers to. `None` for a control plane itself.
+    fn plane(manifest: &Self::Manifest) -> Option<PlaneName>;
+
+    /// The objects of the deployment that a manifest refers to.
+    fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
+        Vec::new()
+    }
+
+    fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool;
+
+    fn is_suspended(manifest: &Self::Manifest) -> bool;
+
+    fn interval(manifest: &Self::Manifest) -> Duration;
+
+    /// Whether the deletion of a manifest has something to take back.
+    fn needs_finalizer(manifest: &Self::Manifest) -> bool;
+
+    /// Writes the status of a suspended manifest.
+    fn suspend(
+        driver: &Driver<Self>,
+        manifest: &Self::Manifest,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+
+    /// Reconciles a manifest. `None` where that has to wait for something that wakes the manifest.
+    fn reconcile(
+        driver: &Driver<Self>,
+        manifest: Self::Manifest,
+        wake: &Wake,
+    ) -> impl Future<Output = Result<Option<Done<Self::Manifest>>, ClusterError>> + Send;
+
+    /// Takes back what a manifest made. Whatever stays behind is entered into `cleanup`.
+    fn take_back(
+        driver: &Driver<Self>,
+        manifest: &Self::Manifest,
+        deletion: &Deletion<'_>,
+        cleanup: &mut Cleanup,
+    ) -> impl Future<Output = Result<Taken, ClusterError>> + Send;
+
+    /// Writes the status of a manifest whose deletion waits.
+    fn report_deletion(
+        driver: &Driver<Self>,
+        manifest: &Self::Manifest,
+        waiting: &Waiting,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+
+    /// Forgets a manifest that is gone.
+    fn forget(_driver: &Driver<Self>, _namespace: &str, _name: &str) {}
+
+    /// The watch of the manifests.
+    fn events(driver: &Arc<Driver<Self>>) -> Events<Self::Manifest> {
+        watch::decoded::<Self::Manifest>(&driver.shared, Some(driver.manifests.clone())).boxed()
+    }
+
+    /// Adds watches that only this kind needs.
+    fn watch(
+        _driver: &Arc<Driver<Self>>,
+        controller: Controller<Self::Manifest>,
+    ) -> Controller<Self::Manifest> {
+        controller
+    }
+
+    /// Work beside the reconciles, for as long as the controller runs.
+    fn beside(_driver: &Arc<Driver<Self>>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// The controller of a kind.
+pub(super) struct Driver<D: Driven> {
+    pub(super) shared: Arc<Shared>,
+    /// Every manifest of the kind.
+    pub(super) manifests: Store<D::Manifest>,
+    pub(super) kind: D,
+}
+
+/// The end of a reconcile.
+pub(super) struct Done<M> {
+    /// The manifest as the cluster has it.
+    pub(super) manifest: M,
+    pub(super) ending: Ending,
+    pub(super) next: Next,
+    /// Whether the reconcile has read what its cause needs it to read.
+    pub(super) is_answered: bool,
+}
+
+/// When a manifest is reconciled again, should nothing cause that before.
+pub(super) enum Next {
+    /// After a failure: with a backoff, and not before the time that coderd asks for.
+    Retry { wanted: Option<Duration>, at_most: Option<Duration> },
+    /// At a time of its own.
+    At(Timestamp),
+    /// After the interval, or sooner.
+    Periodic { within: Option<Duration>, at: Option<Timestamp> },
+}
+
+/// Runs the controller of a kind until the operator ends.
+pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
+    let (manifests, writer) = reflector::store();
+    let driver = Arc::new(Driver { shared, manifests, kind: D::default() });
+    let shared = &driver.shared;
+    shared.metrics.show(driver.manifests.clone(), D::conditions);
+    let changes = D::events(&driver)
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default());
+    let controller = Controller::for_stream(changes, driver.manifests.clone());
+    let controller = D::watch(&driver, driver.woken(controller));
+    let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
+        |object, driver: Arc<Driver<D>>| {
+            let (plane, objects) = (D::plane(&object), driver.manifests.clone());
+            let target = Target { object, objects, plane };
+            reconcile::over(Arc::clone(&driver.shared), target, |it, wake| driver.reconcile(it, wake))
+        },
+        no_error,
+        Arc::clone(&driver),
+    );
+    let reconciles = controller.inspect(|it| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = it {
+            let namespace = gone.namespace.as_deref().unwrap_or_default();
+            shared.forget(<D::Manifest as kube::Resource>::kind(&()), namespace, &gone.name);
+            D::forget(&driver, namespace, &gone.name);
+        }
+    });
+    tokio::select! {
+        () = drive::<D::Manifest, _>(shared, reconciles) => {}
+        () = D::beside(&driver) => {}
+    }
+}
+
+impl<D: Driven> Driver<D> {
+    /// Adds what wakes the manifests of every kind: their control plane, objects of the deployment that they refer to, Secrets,
+    /// and objects that they own.
+    fn woken(self: &Arc<Self>, controller: Controller<D::Manifest>) -> Controller<D::Manifest> {
+        let shared = &self.shared;
+        let (of_planes, of_references) = (Arc::clone(self), Arc::clone(self));
+        let planes = shared.planes.changes().flat_map(move |changed| {
+            let belongs = |it: &D::Manifest| {
+                D::plane(it).is_some_and(|plane| changed.as_ref().is_none_or(|changed| *changed == plane))
+            };
+            futures::stream::iter(of_planes.referring(belongs))
+        });
+        let references = shared.references.changes().flat_map(move |changed| {
+            let refers = |it: &D::Manifest| {
+                D::plane(it).is_some_and(|plane| {
+                    changed.as_ref().is_none_or(|changed| changed.concerns(&plane, &D::refs(it)))
+                })
+            };
+            futures::stream::iter(of_references.referring(refers))
+        });
+        // Secrets and owned objects are read by every reconcile: no event that lists have to be read again for.
+        let secrets = secret_cache::changed(&shared.secrets, self.manifests.clone(), D::refers_to_secret);
+        let controller = controller.reconcile_on(planes).reconcile_on(references).reconcile_on(secrets);
+        if D::OWNS_OBJECTS {
+            controller.reconcile_on(owned::changed(&shared.owned, self.manifests.clone()))
+        } else {
+            controller
+        }
+    }
+
+    /// Those manifests, of which something that they refer to has changed.
+    pub(super) fn referring(&self, are: impl Fn(&D::Manifest) -> bool) -> Vec<ObjectRef<D::Manifest>> {
+        let those = self.manifests.state().into_iter().filter(|it| are(it));
+        let changed = those.inspect(|it| self.shared.memory.reference_changed(&About::of(&**it)));
+        changed.map(|it| ObjectRef::from_obj(&*it)).collect()
+    }
+
+    /// Those manifests.
+    pub(super) fn those(&self, are: impl Fn(&D::Manifest) -> bool) -> Vec<ObjectRef<D::Manifest>> {
+        let those = self.manifests.state().into_iter().filter(|it| are(it));
+        those.map(|it| ObjectRef::from_obj(&*it)).collect()
+    }
+
+    async fn reconcile(
+        self: Arc<Self>,
+        manifest: Arc<D::Manifest>,
+        mut wake: Wake,
+    ) -> Result<Action, ClusterError> {
+        let (shared, about, started) = (&self.shared, About::of(&*manifest), Instant::now());
+        if manifest.meta().deletion_timestamp.is_some() {
+            return deletion::delete(&self, &manifest).await;
+        }
+        let mut manifest = (*manifest).clone();
+        if D::is_suspended(&manifest) {
+            D::suspend(&self, &manifest).await?;
+            return Ok(Action::await_change());
+        }
+        if D::needs_finalizer(&manifest) && !has_finalizer(&manifest, D::FINALIZER) {
+            let written = set_finalizer(&manifest, D::FINALIZER, true, shared).await?;
+            wake = wake.of_written(&manifest, &written);
+            manifest = written;
+        }
+        let Some(done) = D::reconcile(&self, manifest, &wake).await? else {
+            return Ok(Action::requeue(SAFETY_NET));
+        };
+        let Done { manifest, ending, next, is_answered } = done;
+        if is_answered {
+            shared.memory.answered(&about, &wake);
+        }
+        if has_finalizer(&manifest, D::FINALIZER) && !D::needs_finalizer(&manifest) {
+            set_finalizer(&manifest, D::FINALIZER, false, shared).await?;
+        }
+        shared.passes.ended(&about, &ending, started.elapsed());
+        Ok(Action::requeue(self.delay(&about, &manifest, &next)))
+    }
+
+    /// How long it is until the next reconcile.
+    fn delay(&self, about: &About, manifest: &D::Manifest, next: &Next) -> Duration {
+        let (memory, now) = (&self.shared.memory, Timestamp::now());
+        match *next {
+            Next::Retry { wanted, at_most } => {
+                memory.after_failure(about, wanted).min(at_most.unwrap_or(Duration::MAX))
+            }
+            Next::At(then) => until(then, now),
+            Next::Periodic { within, at } => {
+                memory.succeeded(about);
+                let interval = spread(D::interval(manifest), &about.uid);
+                let interval = interval.min(within.unwrap_or(Duration::MAX));
+                at.map_or(interval, |it| interval.min(until(it, now)))
+            }
+        }
+    }
+}
+
+/// Drives a controller to its end. What comes out of it are the watch's errors, from which it recovers by itself; passes have
+/// told of their own.
+async fn drive<K, T>(
+    shared: &Shared,
+    controller: impl Stream<Item = Result<T, controller::Error<Infallible, watcher::Error>>> + Send,
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let mut complaints = Complaints::default();
+    let mut controller = std::pin::pin!(controller);
+    while let Some(pass) = controller.next().await {
+        if let Err(controller::Error::QueueError(error)) = pass {
+            complaints.report(&K::kind(&()), &error, &shared.metrics);
+        }
+    }
+}
