@@ -12,7 +12,6 @@
 
 mod bed;
 mod cases;
-mod cluster;
 mod coder_k8s;
 mod examples;
 mod holding;
