@@ -9,7 +9,6 @@ pub mod endpoint;
 mod evidence;
 mod freshness;
 mod keys;
-mod minting;
 mod shared;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -42,7 +41,10 @@ use crate::{
         remote_name::RemoteName,
     },
     ports::Cluster,
-    secrets::{KeyMemory, KeyStore, OwnIntents},
+    secrets::{
+        memory::{KeyMemory, KeyStore},
+        own::OwnIntents,
+    },
 };
 
 /// A deployment, and how recent what is read of it has to be. Clones share everything that was read.

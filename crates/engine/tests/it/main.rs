@@ -17,6 +17,7 @@ mod examples;
 mod holding;
 mod keys;
 mod license;
+mod memory;
 mod own_secrets;
 mod own_token;
 mod plane_objects;
