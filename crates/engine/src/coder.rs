@@ -11,7 +11,6 @@ pub mod endpoint;
 mod evidence;
 mod freshness;
 mod keys;
-mod minting;
 mod shared;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -43,7 +42,10 @@ use crate::{
         remote_name::RemoteName,
     },
     ports::Cluster,
-    secrets::{KeyMemory, KeyStore, OwnIntents},
+    secrets::{
+        memory::{KeyMemory, KeyStore},
+        own::OwnIntents,
+    },
 };
 
 /// A deployment, and how recent what is read of it has to be. Clones share everything that was read.

@@ -14,7 +14,7 @@ pub(crate) struct Ids<'a> {
 }
 
 impl Ids<'_> {
-    fn next(&mut self) -> [u8; 32] {
+    pub(crate) fn bytes(&mut self) -> [u8; 32] {
         *self.issued += 1;
         let mut hash = Sha256::new();
         hash.update(self.seed.to_be_bytes());
@@ -23,7 +23,7 @@ impl Ids<'_> {
     }
 
     pub(crate) fn uuid(&mut self) -> Uuid {
-        let bytes = self.next();
+        let bytes = self.bytes();
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[..16]);
         uuid::Builder::from_random_bytes(id).into_uuid()
@@ -31,14 +31,14 @@ impl Ids<'_> {
 
     /// Letters and digits, at most 32 of them.
     pub(crate) fn letters(&mut self, length: usize) -> String {
-        let bytes = self.next();
+        let bytes = self.bytes();
         let letters = bytes.iter().take(length).map(|it| LETTERS[usize::from(*it) % LETTERS.len()]);
         letters.map(char::from).collect()
     }
 
     /// The value of a provisioner key: 43 characters.
     pub(crate) fn key(&mut self) -> String {
-        URL_SAFE_NO_PAD.encode(self.next())
+        URL_SAFE_NO_PAD.encode(self.bytes())
     }
 }
 

@@ -1,12 +1,12 @@
-//! A Coder deployment in memory, for tests, scale runs and a sandbox.
+//! A Coder deployment and a Kubernetes cluster in memory, for tests, scale runs and a sandbox.
 //!
 //! Owns the behaviour of coderd 2.36 for every route that the client knows: statuses, bodies, and what later reads
 //! show. The suite in `tests/it` sends the same requests to a real coderd and fails on any difference.
 //!
-//! It knows the client's route table and transport and no other crate. It has no clock and no source of randomness:
-//! both are [`Options`], so that a run can be repeated exactly.
+//! The deployment knows the client's route table and transport, the cluster the engine's port. Neither has a clock or a source
+//! of randomness: both are arguments, so that a run can be repeated exactly.
 //!
-//! Entry points: [`Coder::new`], [`Coder::transport`].
+//! Entry points: [`Coder::new`], [`Coder::transport`], [`MemoryCluster::new`].
 
 #![expect(
     clippy::unnecessary_wraps,
@@ -17,6 +17,7 @@ mod answer;
 mod appearance;
 mod body;
 mod call;
+pub mod cluster;
 mod coder;
 mod entitlements;
 mod features;
@@ -40,5 +41,6 @@ mod tokens;
 mod user_view;
 mod users;
 
+pub use cluster::{ManualClock, MemoryCluster};
 pub use coder::{Clock, Coder, Options};
 pub use settings::LicenseCheck;

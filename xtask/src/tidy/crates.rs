@@ -14,7 +14,7 @@ const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("client", &[]),
     ("engine", &["api", "client"]),
     ("operator", &["api", "client", "engine", "sim"]),
-    ("sim", &["api", "client"]),
+    ("sim", &["api", "client", "engine"]),
     ("testbed", &[]),
     ("xtask", &["api", "client", "engine", "operator", "sim", "testbed"]),
 ];

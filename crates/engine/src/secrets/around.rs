@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::{
     coderd::Revoked,
-    drive::{Surroundings, Told, Why},
     holder::Holder,
     holders,
     memory::KeyStore,
@@ -21,6 +20,34 @@ use crate::{
     pipeline::outcome::{Blocked, Trouble},
     ports::{ClusterError, Event, Reading, Write, object::Live},
 };
+
+/// Why a key is revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Its value was never written into the Secret.
+    Lost,
+    /// Another key is in its place, where that is known by name.
+    Replaced(Option<String>),
+    /// The object that it was made for is deleted.
+    Deleted,
+    /// Another key has the name, although the list did not show one.
+    Taken,
+}
+
+impl Why {
+    /// In words, after "was revoked:".
+    pub fn words(&self) -> String {
+        match self {
+            Self::Lost => {
+                "its value was never written into the Secret, because minting it was interrupted".to_owned()
+            }
+            Self::Replaced(Some(by)) => format!("key {by} has replaced it"),
+            Self::Replaced(None) => "another key has replaced it".to_owned(),
+            Self::Deleted => "the object that it was minted for is deleted".to_owned(),
+            Self::Taken => "a key of that name appeared while it was being minted".to_owned(),
+        }
+    }
+}
 
 /// Revokes a key of another deployment.
 pub type Elsewhere<'a> = &'a (dyn Fn(Retiring) -> BoxFuture<'a, Result<Revoked, Trouble>> + Send + Sync);
@@ -143,33 +170,40 @@ impl<'a> Around<'a> {
     }
 }
 
-impl Surroundings for Around<'_> {
-    async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
+impl Around<'_> {
+    /// Writes the record into the object's status, at once.
+    pub async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
         self.settle(record).await.map_err(|error| {
             let message = format!("the name of a key cannot be written into the status: {error}");
             Blocked { reason: Reason::Progressing, message }.into()
         })
     }
 
-    async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`](super::coderd::revoke).
+    pub(super) async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
         match self.elsewhere {
             Some(revoke) => revoke(retiring.clone()).await,
             None => Ok(Revoked::OutOfReach),
         }
     }
 
-    async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
+    /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
+    /// they are: two objects may have set out for the same one.
+    pub(super) async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
         holders::is_of_another(self.store.cluster, &self.holder.uid, held).await
     }
 
-    async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
+    /// The object with that uid, in words, if it is there and keeps its key in that Secret.
+    pub(super) async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
         holders::keeper(self.store.cluster, &self.holder.namespace, secret, uid).await.map_err(|error| {
             let message = format!("cannot determine which object holds Secret {secret}: {error}; retrying");
             Blocked { reason: Reason::Progressing, message }.into()
         })
     }
 
-    async fn leave(&self, held: &Held) {
+    /// Names a key that stays in coderd, to people and at once: what is written next forgets it, and a process may die
+    /// anywhere.
+    pub async fn leave(&self, held: &Held) {
         let note = format!(
             "provisioner key {} is left behind: nobody reaches the deployment of control plane {} any more",
             held.name, held.place.control_plane
@@ -177,7 +211,8 @@ impl Surroundings for Around<'_> {
         self.store.cluster.left_behind(&self.holder.reference(), Reason::Deleting, &note).await;
     }
 
-    async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
+    /// Reports what became of a key that was to be revoked, to people and at once.
+    pub async fn revoked(&self, held: &Held, how: Revoked, why: &Why) {
         let (name, about) = (&held.name, self.holder.reference());
         match how {
             Revoked::Done => {
@@ -199,17 +234,13 @@ impl Surroundings for Around<'_> {
         }
     }
 
-    fn remember(&self, record: &Record) {
+    /// Keeps the newest copy of the record for the reconciles after this one, in this process.
+    pub(super) fn remember(&self, record: &Record) {
         self.store.memory.keep_record(self.holder, record);
     }
 
-    fn told(&self, told: &Told<'_>) {
-        match told {
-            Told::Minted { name } => {
-                self.minted.lock().unwrap_or_else(PoisonError::into_inner).push((*name).to_owned());
-            }
-            Told::Action(_) | Told::NotRevoked { .. } => {}
-        }
+    pub(super) fn note_minted(&self, name: &str) {
+        self.minted.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
     }
 }
 

@@ -1,18 +1,22 @@
 //! Does what the machine decides, one action after the other, until it rests. Values are here and nowhere else.
 
 use jiff::Timestamp;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 
 use super::{
-    coderd::{Coderd, Minting, Revoked, revoke},
+    around::{Around, Why},
+    coderd::{Minting, Revoked, revoke},
     copies,
+    key_secrets::{KeySecrets, Written},
     machine::{self, Next, Rest, SecretWrite, settle},
     names::checksum,
     own::Came,
-    record::{Held, Intent, Record, Retiring, SecretPlace},
-    situation::{AROUND_INTENT, Owner, Pods, Proof, SecretSeen, Seen, Value, Wanted},
+    record::{Held, Intent, Record, Retiring},
+    secret_read::SecretRead,
+    situation::{AROUND_INTENT, Pods, Proof, SecretSeen, Seen, Value, Wanted},
 };
 use crate::{
+    coder::Coder,
     pipeline::outcome::{Blocked, Trouble},
     secrets::preview::{KeyPreview, preview},
 };
@@ -20,132 +24,13 @@ use crate::{
 /// More than the longest way from nothing to a key in the Secret, with a lost one before.
 const MOST_ACTIONS: usize = 24;
 
-/// A Secret with its value.
-#[derive(Debug, Clone)]
-pub struct SecretRead {
-    pub owner: Owner,
-    /// `None` also for a Secret that has not changed since its last read: the value is not kept.
-    pub value: Option<SecretString>,
-    /// Of the value, if the Secret has one.
-    pub checksum: Option<String>,
-    pub record: Option<Record>,
-    /// Why this object must not use the Secret; value and record are then `None`.
-    pub withheld: Option<Blocked>,
-    /// What a write gives back: uid and version.
-    pub version: String,
-    /// Whether its values are as they are for ever.
-    pub is_immutable: bool,
-}
-
-/// What came of a write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
-    /// The version from now on.
-    Done(String),
-    /// It is no longer as it was read.
-    Conflict,
-}
-
-/// The Secrets of one object.
-pub trait KeySecret: Sync {
-    /// Reads a Secret as it is now.
-    fn read(&self, place: &SecretPlace) -> impl Future<Output = Result<Option<SecretRead>, Trouble>> + Send;
-
-    /// What is known of a Secret without reading it, and without its value. `None` where it has to be read.
-    fn last_read(&self, _: &SecretPlace) -> impl Future<Output = Option<SecretRead>> + Send {
-        std::future::ready(None)
-    }
-
-    /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
-    /// one, if there is no such Secret.
-    fn write(
-        &self,
-        place: &SecretPlace,
-        record: &Record,
-        value: Option<&SecretString>,
-        version: Option<&str>,
-    ) -> impl Future<Output = Result<Written, Trouble>> + Send;
-
-    /// Removes the entry, and the Secret where nothing else is in it. What is gone or not ours is left as it is.
-    fn remove(&self, place: &SecretPlace) -> impl Future<Output = Result<(), Trouble>> + Send;
-}
-
-/// Why a key is revoked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
-    /// Its value was never written into the Secret.
-    Lost,
-    /// Another key is in its place, where that is known by name.
-    Replaced(Option<String>),
-    /// The object that it was made for is deleted.
-    Deleted,
-    /// Another key has the name, although the list did not show one.
-    Taken,
-}
-
-impl Why {
-    /// In words, after "was revoked:".
-    pub fn words(&self) -> String {
-        match self {
-            Self::Lost => {
-                "its value was never written into the Secret, because minting it was interrupted".to_owned()
-            }
-            Self::Replaced(Some(by)) => format!("key {by} has replaced it"),
-            Self::Replaced(None) => "another key has replaced it".to_owned(),
-            Self::Deleted => "the object that it was minted for is deleted".to_owned(),
-            Self::Taken => "a key of that name appeared while it was being minted".to_owned(),
-        }
-    }
-}
-
-/// What is around the keys of one object.
-pub trait Surroundings: Sync {
-    /// Writes the record into the object's status, at once.
-    fn mirror(&self, record: &Record) -> impl Future<Output = Result<(), Trouble>> + Send;
-
-    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`].
-    fn revoke_elsewhere(&self, retiring: &Retiring) -> impl Future<Output = Result<Revoked, Trouble>> + Send;
-
-    /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
-    /// they are: two objects may have set out for the same one.
-    fn is_of_another(&self, held: &Held) -> impl Future<Output = Result<bool, Trouble>> + Send;
-
-    /// The object with that uid, in words, if it is there and keeps its key in that Secret.
-    fn keeper(&self, secret: &str, uid: &str)
-    -> impl Future<Output = Result<Option<String>, Trouble>> + Send;
-
-    /// Names a key that stays in coderd, to people and at once: what is written next forgets it, and a process may die
-    /// anywhere.
-    fn leave(&self, held: &Held) -> impl Future<Output = ()> + Send;
-
-    /// Reports what became of a key that was to be revoked, to people and at once.
-    fn revoked(&self, held: &Held, how: Revoked, why: &Why) -> impl Future<Output = ()> + Send;
-
-    /// Keeps the newest copy of the record for the passes after this one, in this process.
-    fn remember(&self, record: &Record);
-
-    /// Told before each action and after some. There is no secret in it.
-    fn told(&self, told: &Told<'_>);
-}
-
-/// What is worth a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told<'a> {
-    /// About to be done.
-    Action(&'a Next),
-    /// A key was minted.
-    Minted { name: &'a str },
-    /// It is tried again in a later pass.
-    NotRevoked { held: &'a Held },
-}
-
 /// One pass over the keys of one object.
 #[derive(Debug)]
-pub struct Drive<'a, C, S, A> {
+pub struct Drive<'a, 'k> {
     pub wanted: &'a Wanted,
-    pub coderd: &'a C,
-    pub secret: &'a S,
-    pub around: &'a A,
+    pub coder: &'a Coder,
+    pub secret: &'a KeySecrets<'k>,
+    pub around: &'a Around<'k>,
     /// What the status says.
     pub mirror: Record,
     /// The newest copy of the record that this process knows.
@@ -186,7 +71,7 @@ struct State {
     was_unclear: bool,
 }
 
-impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
+impl Drive<'_, '_> {
     /// Goes on until there is nothing to do, or something fails.
     pub async fn run(&self) -> Result<Driven, Trouble> {
         self.run_revoking(|_| true).await
@@ -201,7 +86,6 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         }
         for _ in 0..MOST_ACTIONS {
             let next = machine::next(self.wanted, &state.seen, self.now);
-            self.around.told(&Told::Action(&next));
             match next {
                 Next::Rest(rest) => return Ok(Driven { rest: *rest, trouble: state.trouble }),
                 Next::Write(write) => self.write(&mut state, *write).await?,
@@ -224,7 +108,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 Next::Mint(intent) => self.mint(&mut state, &intent).await?,
                 Next::Prove => {
                     let Some(value) = &state.value else { break };
-                    let key = self.coderd.prove(value).await?;
+                    let key = self.coder.prove_key(value).await?;
                     state.seen.proved(key);
                 }
                 Next::Revoke(retiring) if !retiring.lost && !goes(&retiring.held) => {
@@ -249,7 +133,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         if machine::next(self.wanted, &state.seen, self.now) == Next::Prove
             && let Some(value) = &state.value
         {
-            let key = self.coderd.prove(value).await?;
+            let key = self.coder.prove_key(value).await?;
             state.seen.proved(key);
         }
         let known = settle::known(self.wanted, &state.seen);
@@ -262,7 +146,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     /// Reads the list, and then the Secret, anew.
     async fn look_anew(&self, state: &mut State) -> Result<(), Trouble> {
-        let listing = self.coderd.list(self.wanted.organization_id, true, self.now).await?;
+        let listing = self.coder.list_keys(self.wanted.organization_id, true, self.now).await?;
         let secret = self.read(state).await?;
         state.seen.looked(listing.keys, secret, listing.at);
         Ok(())
@@ -297,9 +181,9 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
             Some(known) => self.with_keeper(state.take(Some(known))).await?,
             None => self.read(&mut state).await?,
         };
-        let listing = self.coderd.list(self.wanted.organization_id, false, self.now).await?;
+        let listing = self.coder.list_keys(self.wanted.organization_id, false, self.now).await?;
         (state.seen.listed, state.seen.listed_at) = (listing.keys, listing.at);
-        state.seen.own_intent = self.coderd.own_intents().get(&self.wanted.names.uid);
+        state.seen.own_intent = self.coder.own_intents().get(&self.wanted.names.uid);
         state.seen.secret = secret;
         state.seen.remembered.clone_from(&self.remembered);
         let newest = copies::newest(self.wanted, &state.seen);
@@ -373,13 +257,13 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         // A pass may be given up while coderd is asked.
         state.seen.unclear();
         self.remember(state);
-        match self.coderd.mint(*organization_id, &intent.name, tags).await {
+        match self.coder.mint_key(*organization_id, &intent.name, tags).await {
             Minting::Minted(value) => {
                 // Its id is written down together with its value. Without the answer the value is written all the same.
-                let key = self.coderd.prove(&value).await.ok().flatten();
+                let key = self.coder.prove_key(&value).await.ok().flatten();
                 state.seen.minted(intent, checksum(&value), key);
                 state.minted = Some(value);
-                self.around.told(&Told::Minted { name: &intent.name });
+                self.around.note_minted(&intent.name);
             }
             // What became of it is seen when it is looked; if that fails too, in the next pass.
             Minting::Taken if was_asked => {}
@@ -421,7 +305,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
 
     /// For the passes after this one.
     fn remember(&self, state: &State) {
-        self.coderd.own_intents().set(&self.wanted.names.uid, state.seen.own_intent.clone());
+        self.coder.own_intents().set(&self.wanted.names.uid, state.seen.own_intent.clone());
     }
 
     /// One that cannot be revoked now is in nobody's way.
@@ -431,7 +315,7 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
         let done = match is_anothers(self.around, retiring, is_ours_by_name).await {
             Ok(true) => Ok(Revoked::NotOurs),
             Ok(false) if held.place.is_same(&self.wanted.place) => {
-                revoke(self.coderd, retiring, is_ours_by_name, self.now).await
+                revoke(self.coder, retiring, is_ours_by_name, self.now).await
             }
             Ok(false) => self.around.revoke_elsewhere(retiring).await,
             Err(trouble) => Err(trouble),
@@ -452,7 +336,6 @@ impl<C: Coderd, S: KeySecret, A: Surroundings> Drive<'_, C, S, A> {
                 }
             }
             Err(trouble) => {
-                self.around.told(&Told::NotRevoked { held });
                 state.seen.failed(held);
                 state.trouble = Some(trouble);
             }
@@ -491,27 +374,9 @@ impl State {
     }
 }
 
-impl SecretRead {
-    /// The checksum of a value; `None` for an empty one.
-    pub fn checksum_of(value: Option<&SecretString>) -> Option<String> {
-        value.filter(|it| !it.expose_secret().is_empty()).map(checksum)
-    }
-
-    fn seen(&self) -> SecretSeen {
-        SecretSeen {
-            owner: Some(self.owner),
-            checksum: self.checksum.clone(),
-            record: self.record.clone(),
-            keeper: None,
-            withheld: self.withheld.clone(),
-            is_immutable: self.is_immutable,
-        }
-    }
-}
-
 /// Whether a key that we may have made, and whose value nobody has, is somebody else's: then it was there before we asked.
 pub async fn is_anothers(
-    around: &impl Surroundings,
+    around: &Around<'_>,
     retiring: &Retiring,
     is_ours_by_name: bool,
 ) -> Result<bool, Trouble> {

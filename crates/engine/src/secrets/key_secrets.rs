@@ -11,10 +11,10 @@ use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    drive::{KeySecret, SecretRead, Written},
     holder::Holder,
     memory::KeyStore,
     record::{Record, SecretPlace},
+    secret_read::SecretRead,
     situation::Owner,
 };
 use crate::{
@@ -22,6 +22,15 @@ use crate::{
     ports::{ClusterError, Only, object::Key},
     secrets::own_secrets,
 };
+
+/// What came of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// The version from now on.
+    Done(String),
+    /// It is no longer as it was read.
+    Conflict,
+}
 
 /// The Secrets of one object.
 #[derive(Debug)]
@@ -92,8 +101,9 @@ impl<'a> KeySecrets<'a> {
     }
 }
 
-impl KeySecret for KeySecrets<'_> {
-    async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
+impl KeySecrets<'_> {
+    /// Reads a Secret as it is now.
+    pub async fn read(&self, place: &SecretPlace) -> Result<Option<SecretRead>, Trouble> {
         let Some(secret) = self.find(&place.name).await? else {
             self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.name);
             self.store.memory.keep_read(self.holder, place, None);
@@ -102,13 +112,16 @@ impl KeySecret for KeySecrets<'_> {
         Ok(Some(self.keep(place, secret)))
     }
 
-    async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
+    /// Returns what is known of a Secret without reading it, and without its value. `None` where it has to be read.
+    pub async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
         let known = self.store.memory.last_read(self.holder, place)?;
         let now = self.store.cluster.secret_metadata(&self.holder.namespace, &place.name).await.ok()??;
         (known.version == version(&now)).then_some(known)
     }
 
-    async fn write(
+    /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
+    /// one, if there is no such Secret.
+    pub(super) async fn write(
         &self,
         place: &SecretPlace,
         record: &Record,
@@ -141,7 +154,8 @@ impl KeySecret for KeySecrets<'_> {
         }
     }
 
-    async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
+    /// Removes the entry, and the Secret where nothing else is in it. What is gone or not ours is left as it is.
+    pub async fn remove(&self, place: &SecretPlace) -> Result<(), Trouble> {
         let Holder { namespace, uid, owner, .. } = self.holder;
         let found = self.find(&place.name).await?;
         let Some(mut secret) = found.filter(|it| self.is_ours_to_remove(it)) else { return Ok(()) };

@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    drive::SecretRead,
     holder::Holder,
     record::{Record, SecretPlace},
+    secret_read::SecretRead,
 };
 use crate::ports::Cluster;
 

@@ -12,12 +12,12 @@
 
 mod bed;
 mod cases;
-mod cluster;
 mod coder_k8s;
 mod examples;
 mod holding;
 mod keys;
 mod license;
+mod memory;
 mod own_secrets;
 mod own_token;
 mod plane_objects;

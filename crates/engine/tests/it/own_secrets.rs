@@ -2,8 +2,9 @@
 
 use engine::own_secrets::refused;
 use serde_json::json;
+use sim::MemoryCluster;
 
-use crate::cluster::MemoryCluster;
+use crate::support;
 
 async fn asked(cluster: &MemoryCluster, uid: Option<&str>) -> Option<String> {
     refused(cluster, "n", ["left".to_owned()], uid).await.unwrap().map(|it| it.name)
@@ -11,7 +12,7 @@ async fn asked(cluster: &MemoryCluster, uid: Option<&str>) -> Option<String> {
 
 #[tokio::test]
 async fn key_that_its_holder_left_behind_may_be_given_to_pods() {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     let annotations = json!({"coder.com/provisioner-key": r#"{"holder":"u"}"#});
     cluster.set(&json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "left", "namespace": "n", "annotations": annotations}}));
@@ -27,7 +28,7 @@ async fn key_that_its_holder_left_behind_may_be_given_to_pods() {
 
 #[tokio::test]
 async fn object_that_cannot_be_decoded_is_taken_to_keep_its_secret() {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     let annotations = json!({"coder.com/provisioner-key": r#"{"holder":"u"}"#});
     cluster.set(&json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "left", "namespace": "n", "annotations": annotations}}));

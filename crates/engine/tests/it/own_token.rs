@@ -11,9 +11,10 @@ use engine::{
     },
 };
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 use uuid::Uuid;
 
-use crate::{cluster::MemoryCluster, sheet::Sheet};
+use crate::{sheet::Sheet, support};
 
 const DEPLOYMENT: Uuid = Uuid::from_u128(1);
 
@@ -45,13 +46,13 @@ async fn refused(spec: &Value, cluster: &MemoryCluster) -> Blocked {
 
 #[tokio::test]
 async fn observed_control_plane_gets_no_account() {
-    let refused = refused(&json!({"mode": "Observe"}), &MemoryCluster::default()).await;
+    let refused = refused(&json!({"mode": "Observe"}), &support::cluster()).await;
     assert_eq!(refused.reason, Reason::Observed);
 }
 
 #[tokio::test]
 async fn token_of_another_deployment_is_not_used() {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     let record = json!({"deploymentID": Uuid::from_u128(2)}).to_string();
     cluster.set(&secret(
         "main-operator-token",
@@ -65,7 +66,7 @@ async fn token_of_another_deployment_is_not_used() {
 
 #[tokio::test]
 async fn account_that_a_job_may_have_made_is_named_unless_it_is_used() {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     let left = |account| {
         let cluster = &cluster;
         async move { admin_job::left(&plane(&json!({})), account, cluster).await.unwrap() }

@@ -11,8 +11,9 @@ use engine::{
     pipeline::held_back::Changes,
 };
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 
-use crate::cluster::MemoryCluster;
+use crate::support;
 
 fn manifest() -> Value {
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
@@ -29,7 +30,7 @@ fn plane(manifest: &Value) -> CoderControlPlane {
 
 /// A cluster that has what the manifest refers to, and no control plane.
 fn cluster() -> MemoryCluster {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     cluster.set(&json!({"apiVersion": "v1", "kind": "Secret", "data": {"url": "cG9zdGdyZXM6Ly9h"},
         "metadata": {"name": "database", "namespace": "platform"}}));
     cluster.set(

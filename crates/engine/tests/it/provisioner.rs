@@ -16,11 +16,11 @@ use engine::{
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 
 use crate::{
-    cluster::MemoryCluster,
     sheet::{DEPLOYMENT, Sheet},
-    support::subject,
+    support::{self, subject},
 };
 
 const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
@@ -38,7 +38,7 @@ impl Scene {
     fn new(spec: &Value) -> Self {
         let home = json!([{"id": HOME, "name": "coder", "display_name": "Coder", "is_default": true}]);
         let sheet = Sheet::new(&json!({"organizations": home}));
-        let cluster = Arc::<MemoryCluster>::default();
+        let cluster = Arc::new(support::cluster());
         let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}});
         cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "metadata": {"name": "main", "namespace": "platform"}, "spec": {"external": external}}));

@@ -7,11 +7,11 @@ use engine::{
     coder::{Beside, Promises},
     secrets::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use sim::{ManualClock, MemoryCluster};
 
 use crate::{
-    cluster::MemoryCluster,
     examples,
     sheet::Sheet,
     support::{assess, holding, pass, subject},
@@ -24,6 +24,7 @@ const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 /// A coderd and a cluster on paper, and a manifest.
 struct Scene {
     sheet: Arc<Sheet>,
+    clock: ManualClock,
     cluster: Arc<MemoryCluster>,
     memory: Arc<KeyMemory>,
     manifest: Value,
@@ -35,7 +36,9 @@ impl Scene {
         let mut manifest = examples::of("CoderProvisionerKey");
         manifest["metadata"]["uid"] = UID.into();
         let sheet = Sheet::new(&json!({"organizations": home}));
-        Self { sheet, cluster: Arc::default(), memory: Arc::default(), manifest }
+        let clock = ManualClock::new(Timestamp::now());
+        let cluster = Arc::new(MemoryCluster::new(clock.clock(), 1));
+        Self { sheet, clock, cluster, memory: Arc::default(), manifest }
     }
 
     /// What a pass that begins now sees.
@@ -83,7 +86,7 @@ impl Scene {
     }
 
     fn later(&self, by: SignedDuration) {
-        self.cluster.advance(by);
+        self.clock.advance(by);
     }
 
     /// The names of the keys in coderd.

@@ -7,7 +7,7 @@ use engine::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster::MemoryCluster;
+use crate::support;
 
 fn key(epoch: u64) -> Value {
     json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisionerKey",
@@ -17,7 +17,7 @@ fn key(epoch: u64) -> Value {
 
 /// The epoch that the status has after a write over a version that was read before, and whether the write was refused.
 async fn written(stored: u64, epoch: u64) -> (Value, bool) {
-    let memory = MemoryCluster::default();
+    let memory = support::cluster();
     memory.set(&key(1));
     let read: CoderProvisionerKey =
         serde_json::from_value(memory.find("CoderProvisionerKey", "alpha").unwrap()).unwrap();
@@ -42,7 +42,7 @@ async fn status_with_a_higher_epoch_is_not_overwritten() {
 
 #[tokio::test]
 async fn another_object_of_the_same_name_gets_no_fields() {
-    let memory = MemoryCluster::default();
+    let memory = support::cluster();
     memory.set(&key(1));
     let read: CoderProvisionerKey =
         serde_json::from_value(memory.find("CoderProvisionerKey", "alpha").unwrap()).unwrap();

@@ -1,7 +1,16 @@
 //! What cases, properties and the bed have in common.
 
+use std::sync::Arc;
+
 use engine::{Assessment, Coder, Door, Report, Subject, coder::Promises, kinds};
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use sim::MemoryCluster;
+
+/// An empty cluster.
+pub(crate) fn cluster() -> MemoryCluster {
+    MemoryCluster::new(Arc::new(Timestamp::now), 1)
+}
 
 /// A manifest of whatever kind it says.
 pub(crate) fn subject(manifest: &Value) -> Box<dyn Subject> {

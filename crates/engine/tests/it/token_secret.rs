@@ -6,8 +6,9 @@ use engine::kinds::control_plane::token_secret::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 
-use crate::cluster::MemoryCluster;
+use crate::support;
 
 const NAME: &str = "main-operator-token";
 
@@ -23,7 +24,7 @@ fn found(cluster: &MemoryCluster) -> Value {
 
 /// A cluster with the token Secret of a control plane that is not deleted.
 async fn stored() -> MemoryCluster {
-    let cluster = MemoryCluster::default();
+    let cluster = support::cluster();
     cluster.set(
         &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "platform", "namespace": ""}}),
     );
@@ -75,7 +76,7 @@ async fn secret_of_another_owner_is_refused() {
 
 #[tokio::test]
 async fn removed_fingerprint_key_is_put_back_while_it_is_known() {
-    let (cluster, known) = (MemoryCluster::default(), FingerprintKeys::default());
+    let (cluster, known) = (support::cluster(), FingerprintKeys::default());
     fingerprint_key(&plane(), &known, &cluster).await.unwrap();
     let first = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
     let stored = found(&cluster)["data"].clone();

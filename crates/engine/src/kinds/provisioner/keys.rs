@@ -30,13 +30,13 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub(super) fn drive<'b>(&self, wanted: &'b Wanted) -> Drive<'b, Coder, KeySecrets<'a>, Around<'a>>
+    pub(super) fn drive<'b>(&self, wanted: &'b Wanted) -> Drive<'b, 'a>
     where
         'a: 'b,
     {
         Drive {
             wanted,
-            coderd: self.coder,
+            coder: self.coder,
             secret: self.secrets,
             around: self.around,
             mirror: self.recorded.clone(),

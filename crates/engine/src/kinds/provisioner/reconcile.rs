@@ -20,7 +20,7 @@ use super::{
     workload::{self, check},
 };
 use crate::{
-    coder::{Beside, Coder},
+    coder::Beside,
     kinds::provisioner::status::{self, Findings},
     pipeline::{
         held_back::HeldBack,
@@ -178,7 +178,7 @@ async fn keyed(
 /// Why no key is minted, where the plan for that is held back; the plan is among the findings then.
 async fn previewed(
     reconciled: &mut Reconciled,
-    drive: &Drive<'_, Coder, KeySecrets<'_>, Around<'_>>,
+    drive: &Drive<'_, '_>,
     reached: &Reached,
     beside: &Beside,
 ) -> Result<Result<Option<Blocked>, Trouble>, ClusterError> {

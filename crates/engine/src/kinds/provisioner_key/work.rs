@@ -13,9 +13,9 @@ use crate::{
     coder::Coder,
     pipeline::outcome::Trouble,
     secrets::{
-        Around, Coderd as _, Drive, Driven, Held, HeldKeys, Holder, KeyPreview, KeySecret as _, KeySecrets,
-        KeyStore, LiveKey, Names, Place, Record, Retiring, Revoked, SecretPlace, Surroundings as _, Wanted,
-        Why, coderd::revoke, drive::is_anothers, keys_to_revoke,
+        Around, Drive, Driven, Held, HeldKeys, Holder, KeyPreview, KeySecrets, KeyStore, LiveKey, Names,
+        Place, Record, Retiring, Revoked, SecretPlace, Wanted, Why, coderd::revoke, drive::is_anothers,
+        keys_to_revoke,
     },
 };
 
@@ -60,10 +60,10 @@ impl Job {
         coder: &'a Coder,
         secret: &'a KeySecrets<'a>,
         around: &'a Around<'a>,
-    ) -> Drive<'a, Coder, KeySecrets<'a>, Around<'a>> {
+    ) -> Drive<'a, 'a> {
         Drive {
             wanted,
-            coderd: coder,
+            coder,
             secret,
             around,
             mirror: self.mirror.clone(),
@@ -126,7 +126,7 @@ impl Job {
             current.filter(|it| it.place.is_same(&self.wanted.place)).and_then(|it| it.organization_id);
         let listed = match home {
             Some(organization) if !retains => {
-                coder.list(organization, false, store.cluster.now()).await?.keys
+                coder.list_keys(organization, false, store.cluster.now()).await?.keys
             }
             _ => Vec::new(),
         };

@@ -17,8 +17,9 @@ use k8s_openapi::ByteString;
 use kube::Resource as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 
-use crate::cluster::MemoryCluster;
+use crate::support;
 
 const UID: &str = "0f0e0d0c-0000-4000-8000-000000000000";
 
@@ -32,7 +33,7 @@ impl Default for Kept {
     fn default() -> Self {
         let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "spec": {},
             "metadata": {"name": "main", "namespace": "platform", "uid": UID}});
-        Self { plane: serde_json::from_value(plane).unwrap(), cluster: MemoryCluster::default() }
+        Self { plane: serde_json::from_value(plane).unwrap(), cluster: support::cluster() }
     }
 }
 

@@ -14,13 +14,13 @@ use http::{Request, Response};
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 use testbed::{Coderd, Flavour, coderd::sign_license};
 use uuid::Uuid;
 
 use crate::{
-    cluster::MemoryCluster,
     examples::{self, request},
-    support::{holding, pass},
+    support::{self, holding, pass},
 };
 
 /// The wire, with everything that goes over it written down as `METHOD path`.
@@ -51,7 +51,7 @@ impl Deployment {
         let transport: Arc<dyn Transport> = Arc::clone(&watched) as _;
         let token = Some(SecretString::from(token));
         let client = Client::new(ClientOptions { url: url.parse().unwrap(), token, transport }).unwrap();
-        Self { client, watched, desk: Arc::default() }
+        Self { client, watched, desk: Arc::new(support::cluster()) }
     }
 
     /// A coder that has read nothing yet.

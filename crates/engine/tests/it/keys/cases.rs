@@ -1,26 +1,29 @@
 //! What can be the matter with a key, one thing at a time, and exactly what is done about it.
 
 use api::Reason;
-use engine::Blocked;
-use engine::secrets::{Held, LiveKey, Owner, Policy, Record};
+use engine::secrets::{Held, Policy, Record};
 use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sim::state::ProvisionerKey;
 use uuid::Uuid;
 
 use super::{
     disturb::{Disturbance, disturb},
-    model::{Coder, GRACE, Shared, Stored, place},
+    model::{GRACE, Model, NAMESPACE, Shared, UID, place},
     run::{Process, settle},
+    secret::{entries, record_of, set_entry, set_owner, set_record},
 };
+use crate::memory::start;
 
 /// What a pass wrote, minted, proved and deleted, and how it ended.
-pub(super) fn pass(coder: &Shared) -> Vec<String> {
-    let from = coder.lock().unwrap().log.len();
-    let mut process = Process::new("", coder);
+pub(super) fn pass(model: &Shared) -> Vec<String> {
+    let from = model.lock().unwrap().log.len();
+    let mut process = Process::new("", model);
     let driven = process.pass().0.unwrap();
-    let coder = coder.lock().unwrap();
+    let model = model.lock().unwrap();
     let is_read =
         |it: &&String| !it.contains(": read") && !it.contains(": list") && !it.starts_with("revoked ");
-    let mut done: Vec<String> = coder
+    let mut done: Vec<String> = model
         .log
         .iter()
         .skip(from)
@@ -36,21 +39,21 @@ pub(super) fn pass(coder: &Shared) -> Vec<String> {
     done
 }
 
-/// A coder with a key, at rest.
+/// A model with a key, at rest.
 pub(super) fn settled(policy: Policy) -> Shared {
-    let coder = Coder::new(policy);
-    settle(&coder);
-    coder.lock().unwrap().roll();
-    coder
+    let model = Model::new(policy);
+    settle(&model);
+    model.lock().unwrap().roll();
+    model
 }
 
 /// The same after something has happened.
 pub(super) fn after(policy: Policy, disturbances: &[Disturbance]) -> Shared {
-    let coder = settled(policy);
+    let model = settled(policy);
     for disturbance in disturbances {
-        disturb(&coder, *disturbance);
+        disturb(&model, *disturbance);
     }
-    coder
+    model
 }
 
 /// A new key, from the intent to the status; the key before goes later.
@@ -71,31 +74,31 @@ fn rotation(name: &str, listed: &str, before: &str) -> Vec<String> {
 #[test]
 fn the_first_key_has_the_declared_name_and_is_written_down_before_it_is_asked_for() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        assert_eq!(pass(&Coder::new(policy)), rotation("Alpha", "alpha", ""));
+        assert_eq!(pass(&Model::new(policy)), rotation("Alpha", "alpha", ""));
     }
 }
 
 #[test]
 fn times_are_written_in_whole_seconds_because_a_status_keeps_no_others() {
-    let coder = Coder::new(Policy::Recreate);
-    let later = SignedDuration::from_millis(1_500);
-    coder.lock().unwrap().now = super::model::start().checked_add(later).unwrap();
-    pass(&coder);
-    let rotated = coder.lock().unwrap().status.rotated_at.unwrap();
+    let model = Model::new(Policy::Recreate);
+    model.lock().unwrap().set_now(start() + SignedDuration::from_millis(1_500));
+    pass(&model);
+    // A status has no others, so the record is looked at.
+    let rotated = model.lock().unwrap().record().unwrap().rotated_at.unwrap();
     assert_eq!(rotated.subsec_nanosecond(), 0);
 }
 
 #[test]
 fn a_good_key_costs_one_read_in_a_new_process_and_nothing_after() {
-    let coder = settled(Policy::Recreate);
-    let mut process = Process::new("same", &coder);
-    let calls = coder.lock().unwrap().log.len();
+    let model = settled(Policy::Recreate);
+    let mut process = Process::new("same", &model);
+    let calls = model.lock().unwrap().log.len();
     process.pass().0.unwrap();
-    let log = coder.lock().unwrap().log.split_off(calls);
+    let log = model.lock().unwrap().log.split_off(calls);
     assert!(log.iter().any(|it| it == "same: read alpha-provisioner-key"), "{log:?}");
     assert!(!log.iter().any(|it| it.contains("prove")), "{log:?}");
     process.pass().0.unwrap();
-    assert_eq!(coder.lock().unwrap().log[calls..], [""; 0]);
+    assert_eq!(model.lock().unwrap().log[calls..], [""; 0]);
 }
 
 #[test]
@@ -118,25 +121,25 @@ fn whatever_is_lost_or_differs_is_replaced_with_overlap() {
         (Disturbance::Tags, false),
         (Disturbance::Rotate, false),
     ] {
-        let coder = after(Policy::Recreate, &[disturbance]);
-        assert_eq!(pass(&coder), next(is_proved), "{disturbance:?}");
+        let model = after(Policy::Recreate, &[disturbance]);
+        assert_eq!(pass(&model), next(is_proved), "{disturbance:?}");
     }
 }
 
 #[test]
 fn another_declared_name_is_given_as_it_is_and_the_old_one_never_again() {
-    let coder = after(Policy::Recreate, &[Disturbance::Name]);
-    let beta = coder.lock().unwrap().wanted.names.base.clone();
-    assert_eq!(pass(&coder), rotation(&beta, &beta, "alpha"));
-    settle(&coder);
+    let model = after(Policy::Recreate, &[Disturbance::Name]);
+    let beta = model.lock().unwrap().wanted.names.base.clone();
+    assert_eq!(pass(&model), rotation(&beta, &beta, "alpha"));
+    settle(&model);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.names = super::model::wanted(Policy::Recreate).names;
-        coder.disturbances += 1;
+        let mut model = model.lock().unwrap();
+        model.wanted.names = super::model::wanted(Policy::Recreate).names;
+        model.disturbances += 1;
     }
-    settle(&coder);
-    let coder = coder.lock().unwrap();
-    assert_eq!(coder.live().unwrap().key.name, "alpha-1a2b-3");
+    settle(&model);
+    let model = model.lock().unwrap();
+    assert_eq!(model.live().unwrap().key.name, "alpha-1a2b-3");
 }
 
 #[test]
@@ -156,38 +159,38 @@ fn what_makes_no_difference_mints_nothing() {
         (Disturbance::Url, true),
         (Disturbance::Roll, false),
     ] {
-        let coder = after(Policy::Recreate, &[disturbance]);
+        let model = after(Policy::Recreate, &[disturbance]);
         let mut expected = kept(writes);
         if disturbance == Disturbance::Roll {
             expected.retain(|it| it != "mirror");
         }
-        assert_eq!(pass(&coder), expected, "{disturbance:?}");
-        assert_eq!(coder.lock().unwrap().minted, 1);
+        assert_eq!(pass(&model), expected, "{disturbance:?}");
+        assert_eq!(model.lock().unwrap().minted, 1);
     }
     // `default` and its name are one organization.
-    let coder = settled(Policy::Recreate);
-    coder.lock().unwrap().wanted.organization_name = "default".to_owned();
-    settle(&coder);
-    assert_eq!(coder.lock().unwrap().minted, 1);
+    let model = settled(Policy::Recreate);
+    model.lock().unwrap().wanted.organization_name = "default".to_owned();
+    settle(&model);
+    assert_eq!(model.lock().unwrap().minted, 1);
 }
 
 #[test]
 fn every_single_field_of_the_status_is_filled_again() {
     for bit in 0..8 {
-        let coder = settled(Policy::Recreate);
-        let status = coder.lock().unwrap().status.clone();
-        disturb(&coder, Disturbance::LoseStatus(1 << bit));
-        settle(&coder);
-        let coder = coder.lock().unwrap();
-        assert_eq!((coder.minted, &coder.status), (1, &status), "{bit}");
+        let model = settled(Policy::Recreate);
+        let status = model.lock().unwrap().status();
+        disturb(&model, Disturbance::LoseStatus(1 << bit));
+        settle(&model);
+        let model = model.lock().unwrap();
+        assert_eq!((model.minted, model.status()), (1, status), "{bit}");
     }
 }
 
 #[test]
 fn every_single_field_of_the_record_is_filled_again() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    settle(&coder);
-    let record = coder.lock().unwrap().record().unwrap().clone();
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&model);
+    let record = model.lock().unwrap().record().unwrap();
     assert!(record.handled_request.is_some() && record.rotated_at.is_some(), "{record:?}");
     let whole = serde_json::to_value(&record).unwrap();
     let names: Vec<&String> = whole.as_object().unwrap().keys().collect();
@@ -195,242 +198,237 @@ fn every_single_field_of_the_record_is_filled_again() {
     for lost in all {
         let mut left = whole.clone();
         left.as_object_mut().unwrap().retain(|name, _| !lost.contains(&name));
-        {
-            let mut coder = coder.lock().unwrap();
-            let secret = coder.secrets.values_mut().next().unwrap();
-            secret.record = Some(serde_json::from_value(left).unwrap());
-            secret.version += 1;
-        }
-        settle(&coder);
-        let coder = coder.lock().unwrap();
-        let now = coder.record().unwrap();
+        let left: Record = serde_json::from_value(left).unwrap();
+        model.lock().unwrap().edit_secret(|it| set_record(it, Some(&left)));
+        settle(&model);
+        let model = model.lock().unwrap();
+        let now = model.record().unwrap();
         assert!(now.epoch >= record.epoch, "without {lost:?}");
-        let now = Record { epoch: record.epoch, ..now.clone() };
-        assert_eq!((coder.minted, now), (2, record.clone()), "without {lost:?}");
+        let now = Record { epoch: record.epoch, ..now };
+        assert_eq!((model.minted, now), (2, record.clone()), "without {lost:?}");
     }
 }
 
 #[test]
 fn a_renamed_secret_takes_the_value_along_and_the_old_one_goes_after_the_pods() {
     for disturbance in [Disturbance::RenameSecret, Disturbance::RenameEntry] {
-        let coder = after(Policy::Recreate, &[disturbance]);
+        let model = after(Policy::Recreate, &[disturbance]);
         let value = "write value intent None current Some(\"alpha\") retiring []";
-        assert_eq!(pass(&coder), [value, "prove", "mirror", "alpha is ours"]);
-        assert_eq!(pass(&coder), ["alpha is ours"], "pods read the old one");
-        coder.lock().unwrap().roll();
-        let done = pass(&coder);
+        assert_eq!(pass(&model), [value, "prove", "mirror", "alpha is ours"]);
+        assert_eq!(pass(&model), ["alpha is ours"], "pods read the old one");
+        model.lock().unwrap().roll();
+        let done = pass(&model);
         assert!(done[0].starts_with("remove"), "{done:?}");
-        let coder = coder.lock().unwrap();
-        assert_eq!((coder.minted, coder.secrets.len()), (1, 1));
-        assert_eq!(coder.secrets.values().next().unwrap().data.len(), 1);
+        let model = model.lock().unwrap();
+        let secrets = model.cluster.all("Secret");
+        assert_eq!((model.minted, secrets.len()), (1, 1));
+        assert_eq!(entries(&secrets[0]).len(), 1);
     }
 }
 
 #[test]
 fn the_key_before_goes_when_no_pod_carries_it_and_a_daemon_is_on_the_new_one() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&coder);
-    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"], "the pods carry the old one");
-    coder.lock().unwrap().carried.clear();
-    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"], "nobody has been seen on the new one");
-    coder.lock().unwrap().roll();
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&model);
+    assert_eq!(pass(&model), ["alpha-1a2b-2 is ours"], "the pods carry the old one");
+    model.lock().unwrap().carried.clear();
+    assert_eq!(pass(&model), ["alpha-1a2b-2 is ours"], "nobody has been seen on the new one");
+    model.lock().unwrap().roll();
     let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
-    assert_eq!(pass(&coder), ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours"]);
+    assert_eq!(pass(&model), ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours"]);
 }
 
 #[test]
 fn after_the_grace_period_the_key_before_goes_in_any_case_and_it_is_said_that_nobody_came() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&coder);
-    let advance = |by: SignedDuration| {
-        let mut coder = coder.lock().unwrap();
-        coder.now = coder.now.checked_add(by).unwrap();
-    };
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&model);
+    let advance = |by: SignedDuration| model.lock().unwrap().advance(by);
     advance(GRACE - SignedDuration::from_secs(1));
-    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"]);
+    assert_eq!(pass(&model), ["alpha-1a2b-2 is ours"]);
     advance(SignedDuration::from_secs(1));
     let end = "write - intent None current Some(\"alpha-1a2b-2\") retiring []";
     let done = ["delete alpha", end, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
-    assert_eq!(pass(&coder), done);
+    assert_eq!(pass(&model), done);
 }
 
 #[test]
 fn a_key_that_pods_still_get_outlives_its_time_which_begins_when_they_get_the_next_one() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    let advance = |by: SignedDuration| {
-        let mut coder = coder.lock().unwrap();
-        coder.now = coder.now.checked_add(by).unwrap();
-    };
-    let before = coder.lock().unwrap().carried.first().cloned();
-    coder.lock().unwrap().held_up = before;
-    pass(&coder);
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    let advance = |by: SignedDuration| model.lock().unwrap().advance(by);
+    let before = model.lock().unwrap().carried.first().cloned();
+    model.lock().unwrap().held_up = before;
+    pass(&model);
     for _ in 0..2 {
         advance(GRACE);
         let again = "write - intent None current Some(\"alpha-1a2b-2\") retiring [\"alpha\"]";
         let done = [again, "mirror", "alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()];
-        assert_eq!(pass(&coder), done);
+        assert_eq!(pass(&model), done);
     }
-    coder.lock().unwrap().held_up = None;
+    model.lock().unwrap().held_up = None;
     advance(GRACE - SignedDuration::from_secs(1));
-    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()]);
+    assert_eq!(pass(&model), ["alpha-1a2b-2 is ours", Reason::DaemonsNotSeen.as_str()]);
     advance(SignedDuration::from_secs(1));
-    assert_eq!(pass(&coder)[0], "delete alpha");
+    assert_eq!(pass(&model)[0], "delete alpha");
 }
 
 #[test]
 fn without_pods_the_key_before_stays_for_the_overlap() {
-    let coder = after(Policy::OnRequest, &[Disturbance::Rotate]);
-    pass(&coder);
-    assert_eq!(pass(&coder), ["alpha-1a2b-2 is ours"]);
-    disturb(&coder, Disturbance::Seconds(660));
-    assert_eq!(pass(&coder)[0], "delete alpha");
+    let model = after(Policy::OnRequest, &[Disturbance::Rotate]);
+    pass(&model);
+    assert_eq!(pass(&model), ["alpha-1a2b-2 is ours"]);
+    disturb(&model, Disturbance::Seconds(660));
+    assert_eq!(pass(&model)[0], "delete alpha");
 }
 
 #[test]
 fn the_schedule_rotates_when_it_is_time_and_not_before() {
-    let coder = settled(Policy::OnRequest);
+    let model = settled(Policy::OnRequest);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.rotate_every = Some(SignedDuration::from_hours(1));
-        coder.disturbances += 1;
+        let mut model = model.lock().unwrap();
+        model.wanted.rotate_every = Some(SignedDuration::from_hours(1));
+        model.disturbances += 1;
     }
-    let rotated = coder.lock().unwrap().status.rotated_at.unwrap();
+    let rotated = model.lock().unwrap().status().rotated_at.unwrap();
     let at = |minutes: i64| rotated.checked_add(SignedDuration::from_mins(minutes)).unwrap();
-    coder.lock().unwrap().now = at(59);
-    assert_eq!(pass(&coder), ["alpha is ours"]);
-    coder.lock().unwrap().now = at(60);
-    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
-    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
-    assert_eq!(coder.lock().unwrap().minted, 2);
+    model.lock().unwrap().set_now(at(59));
+    assert_eq!(pass(&model), ["alpha is ours"]);
+    model.lock().unwrap().set_now(at(60));
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
+    assert_eq!(model.lock().unwrap().minted, 2);
 }
 
 #[test]
 fn a_key_that_is_back_and_ours_by_its_name_is_revoked_again() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    settle(&coder);
-    disturb(&coder, Disturbance::Rotate);
-    settle(&coder);
-    disturb(&coder, Disturbance::RestoreKey);
-    assert_eq!(coder.lock().unwrap().ours().count(), 2);
-    settle(&coder);
-    let coder = coder.lock().unwrap();
-    assert_eq!((coder.ours().count(), coder.minted), (1, 3));
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    settle(&model);
+    disturb(&model, Disturbance::Rotate);
+    settle(&model);
+    disturb(&model, Disturbance::RestoreKey);
+    assert_eq!(model.lock().unwrap().ours().count(), 2);
+    settle(&model);
+    let model = model.lock().unwrap();
+    assert_eq!((model.ours().count(), model.minted), (1, 3));
 }
 
 #[test]
 fn a_key_of_the_same_name_that_somebody_made_is_not_revoked_for_its_name() {
-    let coder = after(Policy::Recreate, &[Disturbance::Rotate]);
-    pass(&coder);
+    let model = after(Policy::Recreate, &[Disturbance::Rotate]);
+    pass(&model);
     // Somebody deletes the one that is on its way out, and makes another.
     {
-        let mut coder = coder.lock().unwrap();
-        coder.rows.retain(|it| it.key.name != "alpha");
-        let tags = coder.wanted.tags.clone();
-        coder.foreign("alpha", &tags, 0);
+        let mut model = model.lock().unwrap();
+        model.lose_keys(|it| it.key.name == "alpha");
+        let tags = model.wanted.tags.clone();
+        model.foreign("alpha", &tags, false);
     }
-    settle(&coder);
-    assert_eq!(coder.lock().unwrap().rows.iter().filter(|it| it.is_foreign).count(), 1);
+    settle(&model);
+    assert_eq!(model.lock().unwrap().rows.iter().filter(|it| it.is_foreign).count(), 1);
 }
 
 #[test]
 fn another_deployment_under_the_same_name_gets_a_key_and_the_old_one_is_left() {
-    let coder = settled(Policy::Recreate);
+    let model = settled(Policy::Recreate);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.place = place("main", 3);
-        coder.disturbances += 1;
+        let mut model = model.lock().unwrap();
+        model.wanted.place = place("main", 3);
+        model.disturbances += 1;
     }
-    let done = pass(&coder);
+    let done = pass(&model);
     assert_eq!(done.last().unwrap(), "alpha-1a2b-2 is ours");
     assert!(done.contains(&"left alpha".to_owned()), "{done:?}");
     assert!(!done.iter().any(|it| it.starts_with("delete")), "{done:?}");
-    let record = coder.lock().unwrap().status.clone();
+    let record = model.lock().unwrap().status();
     assert!(record.retiring.is_empty(), "{record:?}");
 }
 
 #[test]
 fn a_key_that_stays_is_named_also_where_a_person_brought_another_one() {
-    let coder = settled(Policy::Recreate);
+    let model = settled(Policy::Recreate);
     let value = {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.place = place("main", 3);
-        coder.disturbances += 1;
-        let tags = coder.wanted.tags.clone();
-        coder.foreign("somebody", &tags, 0);
-        coder.rows.last().unwrap().value.clone()
+        let mut model = model.lock().unwrap();
+        model.wanted.place = place("main", 3);
+        model.disturbances += 1;
+        let tags = model.wanted.tags.clone();
+        model.foreign("somebody", &tags, false).unwrap()
     };
-    brought(&coder, Some(&value));
-    let done = pass(&coder);
+    brought(&model, Some(&value));
+    let done = pass(&model);
     assert_eq!(done.last().unwrap(), "somebody is not ours");
     let at = |what: &str| done.iter().position(|it| it == what);
     assert!(at("left alpha").is_some() && at("left alpha") < at("mirror"), "{done:?}");
-    assert!(!coder.lock().unwrap().status.names_key("alpha", None), "it is forgotten");
+    assert!(!model.lock().unwrap().status().names_key("alpha", None), "it is forgotten");
 }
 
 #[test]
 fn a_value_of_somebody_else_is_kept_if_it_would_do_and_replaced_if_not() {
-    let coder = Coder::new(Policy::Recreate);
-    let tags = coder.lock().unwrap().wanted.tags.clone();
-    coder.lock().unwrap().foreign("somebody", &tags, 0);
-    settle(&coder);
-    disturb(&coder, Disturbance::OthersValue);
-    assert_eq!(pass(&coder).last().unwrap(), "somebody is not ours");
-    settle(&coder);
-    assert_eq!(coder.lock().unwrap().ours().count(), 0, "ours has gone");
-    disturb(&coder, Disturbance::Tags);
-    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
+    let model = Model::new(Policy::Recreate);
+    let tags = model.lock().unwrap().wanted.tags.clone();
+    model.lock().unwrap().foreign("somebody", &tags, false);
+    settle(&model);
+    disturb(&model, Disturbance::OthersValue);
+    assert_eq!(pass(&model).last().unwrap(), "somebody is not ours");
+    settle(&model);
+    assert_eq!(model.lock().unwrap().ours().count(), 0, "ours has gone");
+    disturb(&model, Disturbance::Tags);
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
 }
 
 /// A Secret that a person made, with that value.
-pub(super) fn brought(coder: &Shared, value: Option<&str>) {
-    let mut coder = coder.lock().unwrap();
-    let wanted = coder.wanted.secret.clone();
-    let data = value.map(|it| (wanted.key.clone(), it.to_owned())).into_iter().collect();
-    let secret =
-        Stored { owner: Owner::Users, data, record: None, withheld: None, version: 1, is_immutable: false };
-    coder.secrets.insert(wanted.name, secret);
-    coder.newest = None;
+pub(super) fn brought(model: &Shared, value: Option<&str>) {
+    let mut model = model.lock().unwrap();
+    let wanted = model.wanted.secret.clone();
+    let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {},
+        "metadata": {"name": wanted.name, "namespace": NAMESPACE}});
+    set_entry(&mut secret, &wanted.key, value);
+    model.cluster.set(&secret);
+    model.newest = None;
+}
+
+/// The declared Secret as it is now.
+fn stored(model: &Shared) -> Value {
+    model.lock().unwrap().secret().unwrap()
 }
 
 #[test]
 fn a_secret_that_a_person_brought_is_used_or_refused_and_never_written() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        let coder = Coder::new(policy);
+        let model = Model::new(policy);
         let other = [("other".to_owned(), String::new())].into();
-        {
-            let mut coder = coder.lock().unwrap();
-            let tags = coder.wanted.tags.clone();
-            coder.foreign("right", &tags, 0);
-            coder.foreign("wrong", &other, 0);
-        }
+        let (right, wrong) = {
+            let mut model = model.lock().unwrap();
+            let tags = model.wanted.tags.clone();
+            (model.foreign("right", &tags, false).unwrap(), model.foreign("wrong", &other, false).unwrap())
+        };
         for (value, reason) in [
             (None, api::Reason::NotOurs.as_str()),
             (Some("spoilt"), api::Reason::Invalid.as_str()),
-            (Some("value-2"), api::Reason::Invalid.as_str()),
-            (Some("value-1"), "right is not ours"),
+            (Some(wrong.as_str()), api::Reason::Invalid.as_str()),
+            (Some(right.as_str()), "right is not ours"),
         ] {
-            brought(&coder, value);
-            assert_eq!(pass(&coder).last().unwrap(), reason);
-            let coder = coder.lock().unwrap();
-            assert_eq!((coder.minted, coder.secrets.values().next().unwrap().version), (0, 1));
+            brought(&model, value);
+            let before = stored(&model);
+            assert_eq!(pass(&model).last().unwrap(), reason);
+            assert_eq!(stored(&model), before);
+            assert_eq!(model.lock().unwrap().minted, 0);
         }
     }
 }
 
 #[test]
 fn a_persons_secret_in_place_of_ours_ends_our_key_after_its_time() {
-    let coder = settled(Policy::Recreate);
-    let tags = coder.lock().unwrap().wanted.tags.clone();
-    coder.lock().unwrap().foreign("right", &tags, 0);
-    brought(&coder, Some("value-2"));
-    assert_eq!(pass(&coder).last().unwrap(), "right is not ours");
-    assert_eq!(coder.lock().unwrap().ours().count(), 1, "pods may carry it");
-    coder.lock().unwrap().carried.clear();
-    disturb(&coder, Disturbance::Seconds(660));
-    pass(&coder);
-    let coder = coder.lock().unwrap();
-    assert_eq!((coder.ours().count(), coder.minted), (0, 1));
-    assert!(coder.status.retiring.is_empty());
+    let model = settled(Policy::Recreate);
+    let tags = model.lock().unwrap().wanted.tags.clone();
+    let right = model.lock().unwrap().foreign("right", &tags, false);
+    brought(&model, right.as_deref());
+    assert_eq!(pass(&model).last().unwrap(), "right is not ours");
+    assert_eq!(model.lock().unwrap().ours().count(), 1, "pods may carry it");
+    model.lock().unwrap().carried.clear();
+    disturb(&model, Disturbance::Seconds(660));
+    pass(&model);
+    let model = model.lock().unwrap();
+    assert_eq!((model.ours().count(), model.minted), (0, 1));
+    assert!(model.status().retiring.is_empty());
 }
 
 #[test]
@@ -443,45 +441,45 @@ fn where_copies_are_elsewhere_nothing_is_minted_unasked() {
         (Disturbance::Tags, api::Reason::DriftFound.as_str()),
         (Disturbance::Name, api::Reason::DriftFound.as_str()),
     ] {
-        let coder = after(Policy::OnRequest, &[disturbance]);
-        assert_eq!(pass(&coder).last().unwrap(), reason, "{disturbance:?}");
-        let writes = coder.lock().unwrap().writes;
-        assert_eq!(pass(&coder).last().unwrap(), reason, "{disturbance:?}");
-        assert_eq!(coder.lock().unwrap().writes, writes, "{disturbance:?}");
-        assert_eq!(coder.lock().unwrap().minted, 1, "{disturbance:?}");
-        disturb(&coder, Disturbance::Rotate);
-        assert!(pass(&coder).last().unwrap().ends_with("is ours"), "{disturbance:?}");
-        pass(&coder);
-        assert_eq!(coder.lock().unwrap().minted, 2, "{disturbance:?}");
+        let model = after(Policy::OnRequest, &[disturbance]);
+        assert_eq!(pass(&model).last().unwrap(), reason, "{disturbance:?}");
+        let writes = model.lock().unwrap().writes;
+        assert_eq!(pass(&model).last().unwrap(), reason, "{disturbance:?}");
+        assert_eq!(model.lock().unwrap().writes, writes, "{disturbance:?}");
+        assert_eq!(model.lock().unwrap().minted, 1, "{disturbance:?}");
+        disturb(&model, Disturbance::Rotate);
+        assert!(pass(&model).last().unwrap().ends_with("is ours"), "{disturbance:?}");
+        pass(&model);
+        assert_eq!(model.lock().unwrap().minted, 2, "{disturbance:?}");
     }
 }
 
 #[test]
 fn a_name_that_somebody_has_is_said_and_only_a_request_takes_another() {
-    let coder = Coder::new(Policy::OnRequest);
-    disturb(&coder, Disturbance::ForeignName);
-    assert_eq!(pass(&coder).last().unwrap(), Reason::NameTaken.as_str());
-    assert!(coder.lock().unwrap().secrets.is_empty());
-    disturb(&coder, Disturbance::Rotate);
-    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-1 is ours");
+    let model = Model::new(Policy::OnRequest);
+    disturb(&model, Disturbance::ForeignName);
+    assert_eq!(pass(&model).last().unwrap(), Reason::NameTaken.as_str());
+    assert!(model.lock().unwrap().cluster.all("Secret").is_empty());
+    disturb(&model, Disturbance::Rotate);
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-1 is ours");
 }
 
 #[test]
 fn key_and_secret_gone_together_is_as_if_there_were_none() {
-    let coder = after(Policy::OnRequest, &[Disturbance::DeleteKey, Disturbance::DeleteSecret]);
-    assert_eq!(pass(&coder).last().unwrap(), "alpha-1a2b-2 is ours");
+    let model = after(Policy::OnRequest, &[Disturbance::DeleteKey, Disturbance::DeleteSecret]);
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
 }
 
 #[test]
 fn a_status_of_coder_k8s_is_enough_to_go_on_with() {
-    let coder = Coder::new(Policy::Recreate);
-    let tags = coder.lock().unwrap().wanted.tags.clone();
-    {
-        let mut coder = coder.lock().unwrap();
-        coder.foreign("alpha", &tags, 1);
-        let row = coder.rows.first_mut().unwrap();
+    let model = Model::new(Policy::Recreate);
+    let value = {
+        let mut model = model.lock().unwrap();
+        let tags = model.wanted.tags.clone();
+        let value = model.foreign("alpha", &tags, true).unwrap();
+        let row = model.rows.first_mut().unwrap();
         row.is_foreign = false;
-        let LiveKey { id, organization_id, .. } = row.key.clone();
+        let ProvisionerKey { id, organization_id, .. } = row.key.clone();
         let current = Held {
             name: "alpha".to_owned(),
             id: Some(id),
@@ -490,61 +488,64 @@ fn a_status_of_coder_k8s_is_enough_to_go_on_with() {
             is_ours: true,
             ..Held::default()
         };
-        coder.status = Record { current: Some(current), ..Record::default() };
-    }
-    brought(&coder, Some("value-1"));
-    coder.lock().unwrap().secrets.values_mut().for_each(|it| it.owner = Owner::Ours);
-    settle(&coder);
-    let coder = coder.lock().unwrap();
-    assert_eq!(coder.minted, 0);
-    assert!(coder.status.current.as_ref().unwrap().is_ours);
-    assert_eq!(coder.status.current.as_ref().unwrap().place.deployment_id, Some(Uuid::from_u128(1)));
+        model.set_status(&Record { current: Some(current), ..Record::default() });
+        value
+    };
+    brought(&model, Some(&value));
+    model.lock().unwrap().edit_secret(|it| set_owner(it, Some(UID)));
+    settle(&model);
+    let model = model.lock().unwrap();
+    assert_eq!(model.minted, 0);
+    let current = model.status().current.unwrap();
+    assert!(current.is_ours);
+    assert_eq!(current.place.deployment_id, Some(Uuid::from_u128(1)));
 }
 
 #[test]
 fn a_copy_of_a_secret_is_no_claim_to_its_key() {
-    let coder = settled(Policy::Recreate);
+    let model = settled(Policy::Recreate);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.rows.iter_mut().for_each(|it| it.is_foreign = true);
-        coder.status = Record::default();
-        let base = "Alpha";
-        coder.wanted.names = engine::secrets::Names::new(base, "ffff0000-0000-0000-0000-000000000000");
-        coder.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
+        let mut model = model.lock().unwrap();
+        model.rows.iter_mut().for_each(|it| it.is_foreign = true);
+        model.become_object("ffff0000-0000-0000-0000-000000000000");
+        model.edit_secret(|it| set_owner(it, None));
     }
-    assert_eq!(pass(&coder).last().unwrap(), "alpha is not ours");
-    super::finish(&coder);
-    assert_eq!(coder.lock().unwrap().rows.len(), 1);
+    assert_eq!(pass(&model).last().unwrap(), "alpha is not ours");
+    super::finish(&model);
+    assert_eq!(model.lock().unwrap().rows.len(), 1);
 }
 
 #[test]
 fn a_key_that_another_object_left_is_shown_to_no_address_but_its_own() {
-    let coder = settled(Policy::Recreate);
+    let model = settled(Policy::Recreate);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.status = Record::default();
-        coder.wanted.names = engine::secrets::Names::new("Alpha", "ffff0000-0000-0000-0000-000000000000");
-        coder.secrets.values_mut().for_each(|it| it.owner = Owner::Users);
-        let stored = coder.secrets.values_mut().next().and_then(|it| it.record.as_mut()?.current.as_mut());
-        stored.unwrap().place.url = "https://coder.test".to_owned();
+        let mut model = model.lock().unwrap();
+        model.become_object("ffff0000-0000-0000-0000-000000000000");
+        model.edit_secret(|secret| {
+            set_owner(secret, None);
+            let mut record = record_of(secret).unwrap();
+            record.current.as_mut().unwrap().place.url = "https://coder.test".to_owned();
+            set_record(secret, Some(&record));
+        });
         // The id of the deployment is the same: anybody may claim it.
-        coder.wanted.place.url = "https://stranger.test".to_owned();
+        model.wanted.place.url = "https://stranger.test".to_owned();
     }
-    let done = pass(&coder);
+    let done = pass(&model);
     assert_eq!(done.last().unwrap(), api::Reason::SecretNotAllowed.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
 }
 
 #[test]
 fn withheld_secret_is_neither_sent_nor_written() {
-    let coder = Coder::new(Policy::Recreate);
-    brought(&coder, Some("value-1"));
-    let withheld =
-        Blocked { reason: api::Reason::HeldByOther, message: "CoderProvisioner x keeps".to_owned() };
-    coder.lock().unwrap().secrets.values_mut().for_each(|it| it.withheld = Some(withheld.clone()));
-    let done = pass(&coder);
+    let model = Model::new(Policy::Recreate);
+    let tags = model.lock().unwrap().wanted.tags.clone();
+    let right = model.lock().unwrap().foreign("right", &tags, false);
+    brought(&model, right.as_deref());
+    model.lock().unwrap().edit_secret(|it| set_owner(it, Some("another")));
+    let before = stored(&model);
+    let done = pass(&model);
     assert_eq!(done.last().unwrap(), api::Reason::HeldByOther.as_str());
     assert!(!done.contains(&"prove".to_owned()), "{done:?}");
-    let coder = coder.lock().unwrap();
-    assert_eq!((coder.minted, coder.secrets.values().next().unwrap().version), (0, 1));
+    assert_eq!(stored(&model), before);
+    assert_eq!(model.lock().unwrap().minted, 0);
 }

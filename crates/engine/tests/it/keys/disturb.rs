@@ -1,10 +1,13 @@
 //! What others do: people, other tools, databases that are restored, manifests that change.
 
-use engine::secrets::{Names, Owner, Record, SecretPlace, checksum};
+use engine::secrets::{Names, Record, SecretPlace, checksum};
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::model::{Coder, Row, Shared, Stored, UID, place};
+use super::{
+    model::{Model, Row, Shared, UID, place},
+    secret::{is_owned, set_entry, set_record},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -40,29 +43,32 @@ pub(crate) enum Disturbance {
 }
 
 pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
-    let coder = &mut *shared.lock().unwrap();
-    coder.log.push(format!("{disturbance:?}"));
-    coder.disturbances += 1;
+    let model = &mut *shared.lock().unwrap();
+    model.log.push(format!("{disturbance:?}"));
+    model.disturbances += 1;
     match disturbance {
         Disturbance::ForeignName => {
-            let (name, tags) =
-                (coder.wanted.names.base.clone(), [("other".to_owned(), String::new())].into());
-            coder.foreign(&name, &tags, 0);
+            let name = model.wanted.names.base.clone();
+            model.foreign(&name, &[("other".to_owned(), String::new())].into(), false);
         }
         Disturbance::DeleteKey => {
-            let value = coder.value().cloned();
-            coder.rows.retain(|it| it.is_foreign || Some(&it.value) != value.as_ref());
+            let value = model.value();
+            model.lose_keys(|it| !it.is_foreign && Some(&it.value) == value.as_ref());
         }
-        Disturbance::RestoreKey => restore(coder),
-        Disturbance::RestoreSecret(which) => restore_secret(coder, which),
-        Disturbance::LoseStatus(fields) => lose(&mut coder.status, fields, &mut coder.status_version),
+        Disturbance::RestoreKey => restore(model),
+        Disturbance::RestoreSecret(which) => restore_secret(model, which),
+        Disturbance::LoseStatus(fields) => {
+            let mut status = model.status();
+            lose(&mut status, fields);
+            model.set_status(&status);
+        }
         Disturbance::Seconds(seconds) => {
-            coder.now = coder.now.checked_add(jiff::SignedDuration::from_secs(seconds.into())).unwrap();
-            coder.disturbances -= 1;
+            model.advance(jiff::SignedDuration::from_secs(seconds.into()));
+            model.disturbances -= 1;
         }
         Disturbance::Roll => {
-            coder.roll();
-            coder.disturbances -= 1;
+            model.roll();
+            model.disturbances -= 1;
         }
         Disturbance::Rotate
         | Disturbance::Tags
@@ -72,35 +78,29 @@ pub(crate) fn disturb(shared: &Shared, disturbance: Disturbance) {
         | Disturbance::Replaced
         | Disturbance::Url
         | Disturbance::RenameSecret
-        | Disturbance::RenameEntry => change_manifest(coder, disturbance),
+        | Disturbance::RenameEntry => change_manifest(model, disturbance),
         Disturbance::DeleteSecret
         | Disturbance::EmptySecret
         | Disturbance::SpoilSecret
         | Disturbance::TouchSecret
         | Disturbance::LoseRecord
-        | Disturbance::OthersValue => change_secret(coder, disturbance),
+        | Disturbance::OthersValue => change_secret(model, disturbance),
     }
 }
 
-fn change_manifest(coder: &mut Coder, disturbance: Disturbance) {
-    let number = coder.log.len();
+fn change_manifest(model: &mut Model, disturbance: Disturbance) {
+    let number = model.log.len();
     if matches!(disturbance, Disturbance::Name | Disturbance::Plane | Disturbance::Replaced) {
         // What was restored and seen by nobody is not found where nobody looks any more.
-        let is_named = |it: &Row| coder.is_named(it);
-        let unseen: Vec<Uuid> = coder.ours().filter(|it| !is_named(it)).map(|it| it.key.id).collect();
-        coder.rows.retain(|it| !unseen.contains(&it.key.id));
+        let unseen: Vec<Uuid> = model.unnamed().map(|it| it.key.id).collect();
+        model.lose_keys(|it| unseen.contains(&it.key.id));
     }
-    let wanted = &mut coder.wanted;
+    let wanted = &mut model.wanted;
     match disturbance {
         Disturbance::Rotate => wanted.rotate_request = Some(number.to_string()),
         Disturbance::Tags => wanted.tags = [("cluster".to_owned(), number.to_string())].into(),
         Disturbance::Name => wanted.names = Names::new(&format!("beta{}", number % 3), UID),
-        Disturbance::Organization => {
-            // It was deleted with everything in it, and is there again.
-            let gone = wanted.organization_id;
-            coder.rows.retain(|it| it.key.organization_id != gone);
-            wanted.organization_id = Uuid::from_u128(100 + number as u128);
-        }
+        Disturbance::Organization => model.replace_organization(Uuid::from_u128(100 + number as u128)),
         Disturbance::Plane => {
             let is_main = wanted.place.control_plane == "main";
             wanted.place = if is_main { place("other", 2) } else { place("main", 1) };
@@ -114,78 +114,68 @@ fn change_manifest(coder: &mut Coder, disturbance: Disturbance) {
     }
 }
 
-fn change_secret(coder: &mut Coder, disturbance: Disturbance) {
-    let SecretPlace { name, key } = coder.wanted.secret.clone();
-    let others = coder.rows.iter().find(|it| it.is_foreign && it.key.tags == coder.wanted.tags);
+fn change_secret(model: &mut Model, disturbance: Disturbance) {
+    let SecretPlace { name, key } = model.wanted.secret.clone();
+    let others = model.rows.iter().find(|it| it.is_foreign && it.key.tags == model.wanted.tags);
     let others = others.map(|it| it.value.clone());
     if matches!(disturbance, Disturbance::DeleteSecret | Disturbance::EmptySecret | Disturbance::SpoilSecret)
     {
-        forget_unknown(coder);
+        forget_unknown(model);
     }
-    let Some(secret) = coder.secrets.get_mut(&name) else { return };
-    secret.version += 100_000;
+    let Some(mut secret) = model.secret() else { return };
     match disturbance {
-        Disturbance::EmptySecret => {
-            secret.data.remove(&key);
-        }
-        Disturbance::SpoilSecret => {
-            secret.data.insert(key, "spoilt".to_owned());
-        }
+        Disturbance::EmptySecret => set_entry(&mut secret, &key, None),
+        Disturbance::SpoilSecret => set_entry(&mut secret, &key, Some(&"x".repeat(43))),
         Disturbance::OthersValue => {
             if let Some(value) = others {
-                secret.data.insert(key, value);
-                coder.newest = None;
+                set_entry(&mut secret, &key, Some(&value));
+                model.newest = None;
             }
         }
-        Disturbance::LoseRecord => secret.record = None,
-        Disturbance::DeleteSecret => {
-            coder.secrets.remove(&name);
-        }
-        _ => assert_eq!(secret.owner, Owner::Ours),
+        Disturbance::LoseRecord => set_record(&mut secret, None),
+        Disturbance::DeleteSecret => return model.cluster.remove("Secret", &name),
+        _ => assert!(is_owned(&secret, UID)),
     }
+    model.cluster.set(&secret);
 }
 
 /// A value that is in the Secret and not in the status yet is known to nobody when the Secret goes.
-fn forget_unknown(coder: &mut Coder) {
-    let known = coder.status.current.as_ref().map(|it| it.checksum.clone());
-    let newest = coder.newest.as_ref().map(|it| checksum(&SecretString::from(it.clone())));
+fn forget_unknown(model: &mut Model) {
+    let known = model.status().current.map(|it| it.checksum);
+    let newest = model.newest.as_ref().map(|it| checksum(&SecretString::from(it.clone())));
     if known != newest {
-        coder.newest = None;
+        model.newest = None;
     }
 }
 
-fn restore_secret(coder: &mut Coder, which: u8) {
-    forget_unknown(coder);
-    let name = coder.wanted.secret.name.clone();
-    let copies: Vec<&Stored> =
-        coder.backups.iter().filter(|(of, _)| *of == name).map(|(_, copy)| copy).collect();
-    if copies.is_empty() {
-        return;
+fn restore_secret(model: &mut Model, which: u8) {
+    forget_unknown(model);
+    let name = model.wanted.secret.name.as_str();
+    let mut copies = model.backups.iter().filter(|it| it["metadata"]["name"] == name);
+    let count = copies.clone().count();
+    if count > 0
+        && let Some(copy) = copies.nth(usize::from(which) % count)
+    {
+        model.cluster.set(copy);
     }
-    let mut copy = copies[usize::from(which) % copies.len()].clone();
-    // A version that nobody has seen.
-    copy.version = 10_000_000 * coder.log.len() as u64;
-    coder.secrets.insert(name, copy);
 }
 
-fn restore(coder: &mut Coder) {
-    let names = coder.wanted.names.clone();
-    let (organization, deployment) = (coder.wanted.organization_id, coder.wanted.place.deployment_id);
+fn restore(model: &mut Model) {
+    let names = model.wanted.names.clone();
+    let (organization, deployment) = (model.wanted.organization_id, model.wanted.place.deployment_id);
     let is_known = |it: &Row| {
         names.is_ours(&it.key.name)
             && it.key.organization_id == organization
             && Some(it.deployment) == deployment
     };
-    if let Some(at) = coder.deleted.iter().position(is_known) {
-        let mut row = coder.deleted.remove(at);
+    if let Some(at) = model.deleted.iter().position(is_known) {
         // Its daemons were disconnected when it was revoked. A key that daemons use is not revoked for its name alone.
-        row.key.daemons = 0;
-        coder.rows.push(row);
+        let row = model.deleted.remove(at);
+        model.put_back(row);
     }
 }
 
-fn lose(status: &mut Record, fields: u8, version: &mut u64) {
-    *version += 1;
+fn lose(status: &mut Record, fields: u8) {
     let none = Record::default();
     let has = |bit: u8| fields & (1 << bit) != 0;
     if has(0) {

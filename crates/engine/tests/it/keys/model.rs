@@ -1,48 +1,42 @@
-//! A tiny coderd, a tiny cluster, and what must be true of them after every single thing that we do.
+//! Deployments and a cluster in memory, and what must be true of them after every single thing that we do.
 //!
 //! Every call of ours stops before and after it is done, so that a test can end an operator there, or let another one go on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
-    task::{Context, Poll},
+    sync::{Arc, Mutex},
 };
 
-use engine::{
-    pipeline::outcome::{Blocked, Trouble},
-    secrets::{
-        Coderd, Held, LiveKey, Minting, Names, OwnIntents, Owner, Place, Pods, Policy, Record, SecretPlace,
-        SecretRead, Wanted, checksum, coderd::Listing,
-    },
+use engine::secrets::{
+    Names, Place, Pods, Policy, Record, SecretPlace, Wanted, checksum, mirror::of_status, mirror::to_status,
 };
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use sim::{
+    ManualClock, MemoryCluster,
+    state::{Daemon, Organization, ProvisionerKey, State},
+};
 use uuid::Uuid;
 
+use super::secret::{entry, record_of};
+use crate::memory::{self, start, wait};
+
 pub(crate) const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
+pub(crate) const KIND: &str = "CoderProvisioner";
+pub(crate) const OBJECT: &str = "alpha";
+pub(crate) const NAMESPACE: &str = "platform";
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_secs(660);
 
-/// A key in the model's coderd.
+/// A key in one of the deployments.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) deployment: Uuid,
-    pub(crate) key: LiveKey,
+    pub(crate) key: ProvisionerKey,
     pub(crate) value: String,
     pub(crate) is_foreign: bool,
     /// Whether it was named as one that stays: a person knows of it.
     pub(crate) is_left: bool,
-}
-
-/// A Secret.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    pub(crate) owner: Owner,
-    pub(crate) data: BTreeMap<String, String>,
-    pub(crate) record: Option<Record>,
-    pub(crate) withheld: Option<Blocked>,
-    pub(crate) version: u64,
-    pub(crate) is_immutable: bool,
 }
 
 /// What goes wrong with one call.
@@ -68,22 +62,22 @@ pub(crate) enum Ailing {
 }
 
 /// Everything that survives an operator.
-#[derive(Debug, Clone)]
-pub(crate) struct Coder {
+#[derive(Debug)]
+pub(crate) struct Model {
     pub(crate) wanted: Wanted,
+    pub(crate) cluster: MemoryCluster,
+    pub(super) clock: ManualClock,
+    deployments: Arc<Mutex<BTreeMap<Uuid, sim::Coder>>>,
+    /// The keys of all deployments, with their values.
     pub(crate) rows: Vec<Row>,
     /// Keys of ours that were deleted.
     pub(crate) deleted: Vec<Row>,
-    pub(crate) secrets: BTreeMap<String, Stored>,
-    /// Every version of every Secret that was ever written, by name.
-    pub(crate) backups: Vec<(String, Stored)>,
+    /// Every version of every Secret that was ever written.
+    pub(crate) backups: Vec<Value>,
     /// The newest value of ours that was in a Secret, unless a person has replaced it by another key.
     pub(crate) newest: Option<String>,
-    pub(crate) status: Record,
-    pub(crate) status_version: u64,
-    pub(crate) now: Timestamp,
     /// How far coderd's clock is ahead.
-    pub(crate) ahead: SignedDuration,
+    ahead: SignedDuration,
     /// What the pods carry, and where they read it.
     pub(crate) carried: BTreeSet<String>,
     pub(crate) read: BTreeSet<SecretPlace>,
@@ -99,9 +93,8 @@ pub(crate) struct Coder {
     pub(crate) ailing: Option<Ailing>,
     /// How often a key was asked for.
     pub(crate) posts: usize,
-    /// Organizations whose keys are not shown, and such as are not shown at all.
+    /// Organizations whose keys are not shown.
     pub(crate) unreadable: BTreeSet<Uuid>,
-    pub(crate) hidden: BTreeSet<Uuid>,
     /// How long the pods that are there may take to end.
     pub(crate) pods_grace: SignedDuration,
     pub(crate) calls: usize,
@@ -112,15 +105,9 @@ pub(crate) struct Coder {
     pub(crate) checks_value: bool,
     /// What was said and done, for whoever reads a failure.
     pub(crate) log: Vec<String>,
-    count: u128,
-    pub(super) versions: u64,
 }
 
-pub(crate) type Shared = Arc<Mutex<Coder>>;
-
-pub(crate) fn start() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
-}
+pub(crate) type Shared = Arc<Mutex<Model>>;
 
 pub(crate) fn place(control_plane: &str, id: u128) -> Place {
     Place {
@@ -146,18 +133,18 @@ pub(crate) fn wanted(policy: Policy) -> Wanted {
     }
 }
 
-impl Coder {
+impl Model {
     pub(crate) fn new(policy: Policy) -> Shared {
-        Arc::new(Mutex::new(Self {
+        let clock = ManualClock::new(start());
+        let mut model = Self {
             wanted: wanted(policy),
+            cluster: MemoryCluster::new(clock.clock(), 1),
+            clock,
+            deployments: Arc::default(),
             rows: Vec::new(),
             deleted: Vec::new(),
-            secrets: BTreeMap::new(),
             backups: Vec::new(),
             newest: None,
-            status: Record::default(),
-            status_version: 0,
-            now: start(),
             ahead: SignedDuration::ZERO,
             carried: BTreeSet::new(),
             read: BTreeSet::new(),
@@ -170,66 +157,211 @@ impl Coder {
             ailing: None,
             posts: 0,
             unreadable: BTreeSet::new(),
-            hidden: BTreeSet::new(),
             pods_grace: SignedDuration::ZERO,
             calls: 0,
             checks_names: true,
             checks_value: true,
             log: Vec::new(),
-            count: 0,
-            versions: 0,
-        }))
+        };
+        model.become_object(UID);
+        Arc::new(Mutex::new(model))
     }
 
-    pub(crate) fn foreign(&mut self, name: &str, tags: &BTreeMap<String, String>, daemons: usize) {
-        let organization = self.wanted.organization_id;
-        let deployment = self.wanted.place.deployment_id.unwrap();
-        if self.taken(deployment, organization, name) {
-            return;
+    /// The same once more, apart from this one.
+    pub(crate) fn fork(&self) -> Shared {
+        let clock = ManualClock::new(self.clock.now());
+        let deployments: Vec<(Uuid, State)> =
+            self.deployments.lock().unwrap().iter().map(|(id, it)| (*id, it.state())).collect();
+        let fork = Self {
+            wanted: self.wanted.clone(),
+            cluster: self.cluster.copy(clock.clock()),
+            clock,
+            deployments: Arc::default(),
+            rows: self.rows.clone(),
+            deleted: self.deleted.clone(),
+            backups: self.backups.clone(),
+            newest: self.newest.clone(),
+            carried: self.carried.clone(),
+            read: self.read.clone(),
+            held_up: self.held_up.clone(),
+            faults: self.faults.clone(),
+            unreadable: self.unreadable.clone(),
+            log: self.log.clone(),
+            ..*self
+        };
+        for (id, state) in deployments {
+            fork.put_deployment(id, state);
         }
-        let row = self.row(deployment, organization, name, tags);
-        let key = LiveKey { daemons, ..row.key.clone() };
-        self.rows.push(Row { is_foreign: true, key, ..row });
+        Arc::new(Mutex::new(fork))
     }
 
-    fn row(
+    /// The object with the keys is another one of the same name, with an empty status.
+    pub(crate) fn become_object(&mut self, uid: &str) {
+        self.wanted.names.uid = uid.to_owned();
+        self.cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": KIND,
+            "metadata": {"name": OBJECT, "namespace": NAMESPACE, "uid": uid},
+            "spec": {"controlPlaneRef": {"name": "main"}}}));
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn set_now(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    pub(crate) fn advance(&self, by: SignedDuration) {
+        self.clock.advance(by);
+    }
+
+    /// The same manifest as another object in another cluster, with the same deployments.
+    pub(super) fn beside(&self, uid: &str) -> Shared {
+        let other = Self::new(self.wanted.policy);
+        {
+            let mut other = other.lock().unwrap();
+            other.become_object(uid);
+            other.cluster = other.cluster.copy(self.clock.clock());
+            other.clock = self.clock.clone();
+            other.disturbances = self.disturbances;
+            other.deployments = Arc::clone(&self.deployments);
+        }
+        other
+    }
+
+    /// The organization is not listed any more.
+    pub(super) fn hide_organization(&self) {
+        let id = self.wanted.organization_id;
+        self.edit_deployment(self.wanted.place.deployment_id.unwrap(), |state| {
+            state.organizations.get_mut(&id).unwrap().deleted = true;
+        });
+    }
+
+    /// Puts coderd's clock ahead.
+    pub(crate) fn set_ahead(&mut self, by: SignedDuration) {
+        self.ahead = by;
+        let deployment = self.wanted.place.deployment_id.unwrap();
+        self.edit_deployment(deployment, |_| {});
+    }
+
+    /// A deployment; it is made when it is first asked for.
+    pub(super) fn deployment(&self, id: Uuid) -> sim::Coder {
+        if !self.deployments.lock().unwrap().contains_key(&id) {
+            let mut state = memory::licensed();
+            state.deployment_id = id;
+            // No two deployments make the same ids and values.
+            state.issued += u64::try_from(id.as_u128()).unwrap() * 1_000_000;
+            insert_organization(&mut state, self.wanted.organization_id);
+            self.put_deployment(id, state);
+        }
+        self.deployments.lock().unwrap()[&id].clone()
+    }
+
+    fn put_deployment(&self, id: Uuid, state: State) {
+        let (clock, ahead) = (self.clock.clone(), self.ahead);
+        let coder = memory::coder(Arc::new(move || clock.now() + ahead), state);
+        self.deployments.lock().unwrap().insert(id, coder);
+    }
+
+    /// Changes the database of a deployment behind everybody's back.
+    pub(crate) fn edit_deployment<T>(&self, id: Uuid, edit: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.deployment(id).state();
+        let edited = edit(&mut state);
+        self.put_deployment(id, state);
+        edited
+    }
+
+    /// The organization is deleted with everything in it, and there is another one of its name.
+    pub(super) fn replace_organization(&mut self, next: Uuid) {
+        let gone = std::mem::replace(&mut self.wanted.organization_id, next);
+        let ids: Vec<Uuid> = self.deployments.lock().unwrap().keys().copied().collect();
+        for id in ids {
+            self.edit_deployment(id, |state| {
+                state.provisioner_keys.retain(|_, it| it.organization_id != gone);
+                state.organizations.get_mut(&gone).into_iter().for_each(|it| it.deleted = true);
+                insert_organization(state, next);
+            });
+        }
+        self.rows.retain(|it| it.key.organization_id != gone);
+    }
+
+    /// Removes keys behind everybody's back.
+    pub(crate) fn lose_keys(&mut self, is_lost: impl Fn(&Row) -> bool) {
+        let (lost, kept) = std::mem::take(&mut self.rows).into_iter().partition(is_lost);
+        self.rows = kept;
+        let lost: Vec<Row> = lost;
+        for row in lost {
+            self.edit_deployment(row.deployment, |state| state.provisioner_keys.remove(&row.key.id));
+        }
+    }
+
+    /// Puts a key back that was deleted.
+    pub(super) fn put_back(&mut self, row: Row) {
+        self.edit_deployment(row.deployment, |it| it.provisioner_keys.insert(row.key.id, row.key.clone()));
+        self.rows.push(row);
+    }
+
+    /// Somebody makes a key, unless the name is taken. Returns its value.
+    pub(crate) fn foreign(
         &mut self,
-        deployment: Uuid,
-        organization_id: Uuid,
         name: &str,
         tags: &BTreeMap<String, String>,
-    ) -> Row {
-        self.count += 1;
-        let key = LiveKey {
-            id: Uuid::from_u128(1000 + self.count),
-            // As coderd does.
-            name: name.to_lowercase(),
-            organization_id,
-            tags: tags.clone(),
-            created_at: self.now.checked_add(self.ahead).unwrap(),
-            daemons: 0,
-        };
-        Row { deployment, key, value: format!("value-{}", self.count), is_foreign: false, is_left: false }
+        has_daemon: bool,
+    ) -> Option<String> {
+        let organization = self.wanted.organization_id;
+        let deployment = self.wanted.place.deployment_id.unwrap();
+        let somebody = memory::owner(self.deployment(deployment).transport());
+        let value = wait(somebody.create_provisioner_key(organization, name, tags)).ok()?;
+        self.enter_rows(deployment, Some((name, value.expose_secret())));
+        let row = self.rows.iter_mut().find(|it| it.value == value.expose_secret()).unwrap();
+        row.is_foreign = true;
+        let key = row.key.clone();
+        if has_daemon {
+            self.edit_deployment(deployment, |it| it.daemons.insert(key.id, daemon(&key)));
+        }
+        Some(value.expose_secret().to_owned())
     }
 
-    fn taken(&self, deployment: Uuid, organization: Uuid, name: &str) -> bool {
-        let is_it = |it: &Row| {
-            it.deployment == deployment
-                && it.key.organization_id == organization
-                && it.key.name.eq_ignore_ascii_case(name)
-        };
-        self.rows.iter().any(is_it)
+    /// Enters what has become of the keys of a deployment. A new one is ours if it was minted with that name and value.
+    pub(super) fn enter_rows(&mut self, deployment: Uuid, minted: Option<(&str, &str)>) {
+        let keys = self.deployment(deployment).state().provisioner_keys;
+        let is_there = |it: &Row| it.deployment != deployment || keys.contains_key(&it.key.id);
+        let (kept, gone): (Vec<Row>, Vec<Row>) =
+            std::mem::take(&mut self.rows).into_iter().partition(is_there);
+        self.rows = kept;
+        self.deleted.extend(gone.into_iter().filter(|it| !it.is_foreign));
+        for key in keys.into_values().filter(|it| !it.secret.is_empty()) {
+            if self.rows.iter().any(|row| row.key.id == key.id) {
+                continue;
+            }
+            let minted = minted.filter(|(name, _)| key.name.eq_ignore_ascii_case(name));
+            let value = minted.map_or("", |(_, value)| value).to_owned();
+            self.rows.push(Row { deployment, key, value, is_foreign: minted.is_none(), is_left: false });
+        }
+    }
+
+    /// The declared Secret.
+    pub(crate) fn secret(&self) -> Option<Value> {
+        self.cluster.find("Secret", &self.wanted.secret.name)
+    }
+
+    /// Changes the declared Secret, where there is one.
+    pub(crate) fn edit_secret(&self, edit: impl FnOnce(&mut Value)) {
+        if let Some(mut secret) = self.secret() {
+            edit(&mut secret);
+            self.cluster.set(&secret);
+        }
     }
 
     /// The value in the Secret.
-    pub(crate) fn value(&self) -> Option<&String> {
-        self.secrets.get(&self.wanted.secret.name)?.data.get(&self.wanted.secret.key)
+    pub(crate) fn value(&self) -> Option<String> {
+        entry(&self.secret()?, &self.wanted.secret.key)
     }
 
     /// The key that it is.
     pub(crate) fn live(&self) -> Option<&Row> {
         let value = self.value()?;
-        self.rows.iter().find(|it| it.value == *value)
+        self.rows.iter().find(|it| it.value == value)
     }
 
     pub(crate) fn ours(&self) -> impl Iterator<Item = &Row> {
@@ -237,17 +369,30 @@ impl Coder {
     }
 
     /// A person is told of a key that stays. A stranger's is none of ours all the same.
-    pub(super) fn name_as_left(&mut self, held: &Held) {
+    pub(super) fn name_as_left(&mut self, name: &str, is_elsewhere: bool) {
+        let here = self.wanted.place.deployment_id;
         let is_it = |it: &&mut Row| {
             !it.is_foreign
-                && Some(it.deployment) == held.place.deployment_id
-                && held.is_called(&it.key.name, Some(it.key.organization_id))
+                && it.key.name.eq_ignore_ascii_case(name)
+                && (Some(it.deployment) != here || !is_elsewhere)
         };
         self.rows.iter_mut().filter(is_it).for_each(|it| it.is_left = true);
     }
 
-    pub(crate) fn record(&self) -> Option<&Record> {
-        self.secrets.get(&self.wanted.secret.name)?.record.as_ref()
+    /// The record in the Secret.
+    pub(crate) fn record(&self) -> Option<Record> {
+        record_of(&self.secret()?)
+    }
+
+    /// The record in the status.
+    pub(crate) fn status(&self) -> Record {
+        let object = self.cluster.find(KIND, OBJECT).unwrap();
+        let status = object.get("status").cloned().unwrap_or_else(|| json!({}));
+        of_status(&serde_json::from_value(status).unwrap(), &self.wanted.names.uid)
+    }
+
+    pub(crate) fn set_status(&self, record: &Record) {
+        self.cluster.edit(KIND, OBJECT, |it| it["status"] = json!(to_status(record)));
     }
 
     /// The pods are replaced by such as read what is there now, and sign in.
@@ -256,233 +401,76 @@ impl Coder {
             return;
         }
         self.read = BTreeSet::from([self.wanted.secret.clone()]);
-        let Some(value) = self.value().cloned() else { return };
+        let Some(value) = self.value() else { return };
         self.carried = BTreeSet::from([checksum(&SecretString::from(value.clone()))]);
-        for row in self.rows.iter_mut().filter(|it| !it.is_foreign) {
-            row.key.daemons = usize::from(row.value == value);
+        let ours: Vec<Row> = self.rows.iter().filter(|it| !it.is_foreign).cloned().collect();
+        let deployments: BTreeSet<Uuid> = ours.iter().map(|it| it.deployment).collect();
+        for id in deployments {
+            self.edit_deployment(id, |state| {
+                for row in ours.iter().filter(|it| it.deployment == id) {
+                    state.daemons.remove(&row.key.id);
+                    if row.value == value {
+                        state.daemons.insert(row.key.id, daemon(&row.key));
+                    }
+                }
+            });
         }
     }
 
-    /// Whether a key is written down anywhere.
-    pub(crate) fn is_named(&self, row: &Row) -> bool {
-        let records = self.secrets.values().filter_map(|it| it.record.as_ref()).chain([&self.status]);
-        records.into_iter().any(|it| it.names_key(&row.key.name, Some(row.key.organization_id)))
+    /// What the pods carry, as an operator sees it.
+    pub(super) fn pods(&self) -> Option<Pods> {
+        let value = || self.value().map(|it| checksum(&SecretString::from(it)));
+        // After a pass pods get what is in the Secret, unless something holds that up.
+        let given = Some(self.held_up.clone().or_else(value).into_iter().collect());
+        let (carried, secrets) = (self.carried.clone(), self.read.clone());
+        self.has_pods.then(|| Pods { carried, given, secrets, are_wanted: true, grace: self.pods_grace })
     }
 
-    /// No key of ours is in coderd that nobody could find again.
-    fn check_named(&self) {
-        for row in self.ours().filter(|_| self.checks_names) {
-            let says_it = self.wanted.names.is_ours(&row.key.name);
-            assert!(says_it || self.is_named(row), "{} is lost\n{self:#?}", row.key.name);
+    /// The records that are written down anywhere.
+    fn records(&self) -> Vec<Record> {
+        let secrets = self.cluster.all("Secret");
+        secrets.iter().filter_map(record_of).chain([self.status()]).collect()
+    }
+
+    /// Our keys that are written down nowhere.
+    pub(crate) fn unnamed(&self) -> impl Iterator<Item = &Row> {
+        let records = self.records();
+        let is_named = move |it: &&Row| {
+            records.iter().any(|record| record.names_key(&it.key.name, Some(it.key.organization_id)))
+        };
+        self.ours().filter(move |it| !is_named(it))
+    }
+
+    /// No key of ours is in coderd that nobody could find again, and no more of them were made than had to be.
+    pub(super) fn check(&self) {
+        if self.checks_names
+            && let Some(row) = self.unnamed().find(|it| !self.wanted.names.is_ours(&it.key.name))
+        {
+            panic!("{} is lost\n{self:#?}", row.key.name);
         }
-    }
-
-    fn check_bound(&self) {
         let most = 1 + self.disturbances;
         assert!(self.minted <= most, "{} keys were minted, not {most}\n{self:#?}", self.minted);
     }
 }
 
-/// Stops once.
-pub(super) struct Pause(pub(super) bool);
-
-impl Future for Pause {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
-    }
+fn insert_organization(state: &mut State, id: Uuid) {
+    let default = &state.organizations[&state.default_organization];
+    let organization =
+        Organization { id, name: "org".to_owned(), is_default: false, deleted: false, ..default.clone() };
+    state.organizations.insert(id, organization);
 }
 
-/// What one process of the operator knows.
-#[derive(Debug, Clone)]
-pub(crate) struct Operator {
-    pub(crate) name: &'static str,
-    pub(crate) coder: Shared,
-    /// Lists that were read, of whichever age.
-    pub(crate) cache: Arc<Mutex<BTreeMap<Uuid, Listing>>>,
-    /// Secrets as they were last read or written.
-    pub(crate) reads: Arc<Mutex<BTreeMap<SecretPlace, SecretRead>>>,
-    /// Whether the watch of Secrets may be behind.
-    pub(crate) lags: bool,
-    pub(crate) deployment: Uuid,
-    /// The version of the object that the pass began with.
-    pub(crate) status_version: Arc<Mutex<u64>>,
-    pub(crate) own: Arc<OwnIntents>,
-    /// The newest record that this process knows.
-    pub(crate) memory: Arc<Mutex<Option<Record>>>,
-}
-
-pub(crate) fn broken(what: &str) -> Trouble {
-    Trouble::Blocked(Blocked { reason: api::Reason::Unreachable, message: what.to_owned() })
-}
-
-impl Operator {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Coder> {
-        self.coder.lock().unwrap()
-    }
-
-    /// One call: stops, is done or not, is checked, stops again.
-    pub(super) async fn call<T>(
-        &self,
-        what: String,
-        run: impl FnOnce(&mut Coder) -> T + Send,
-    ) -> Result<T, Trouble>
-    where
-        T: Send,
-    {
-        Pause(false).await;
-        let done = {
-            let mut coder = self.lock();
-            coder.calls += 1;
-            let fault = {
-                let number = coder.calls;
-                coder.faults.remove(&number)
-            };
-            coder.log.push(format!(
-                "{}: {what}{}",
-                self.name,
-                fault.map_or(String::new(), |it| format!(" {it:?}"))
-            ));
-            if fault == Some(Fault::Refused) {
-                Err(broken("refused"))
-            } else {
-                let foreign = coder.rows.iter().filter(|it| it.is_foreign).count();
-                let was_live = coder.live().is_some() && coder.checks_value;
-                let done = run(&mut coder);
-                let kept = coder.rows.iter().filter(|it| it.is_foreign).count();
-                assert_eq!(kept, foreign, "a foreign key was deleted\n{coder:#?}");
-                assert!(!was_live || coder.live().is_some(), "the value in the Secret is dead\n{coder:#?}");
-                coder.check_named();
-                coder.check_bound();
-                if fault == Some(Fault::LostAnswer) { Err(broken("lost")) } else { Ok(done) }
-            }
-        };
-        Pause(false).await;
-        done
-    }
-}
-
-impl Coderd for Operator {
-    async fn list(&self, organization: Uuid, is_anew: bool, now: Timestamp) -> Result<Listing, Trouble> {
-        if !is_anew && let Some(known) = self.cache.lock().unwrap().get(&organization) {
-            return Ok(known.clone());
-        }
-        let read = |coder: &mut Coder| {
-            let is_here =
-                |it: &&Row| it.deployment == self.deployment && it.key.organization_id == organization;
-            let keys = coder.rows.iter().filter(is_here).map(|it| it.key.clone()).collect();
-            (!coder.unreadable.contains(&organization)).then_some(keys)
-        };
-        let keys = self.call("list".to_owned(), read).await?;
-        let Some(keys) = keys else { return Ok(Listing { keys: Vec::new(), at: now, is_shown: false }) };
-        let listing = Listing { keys, at: now, is_shown: true };
-        self.cache.lock().unwrap().insert(organization, listing.clone());
-        Ok(listing)
-    }
-
-    async fn mint(&self, organization: Uuid, name: &str, tags: &BTreeMap<String, String>) -> Minting {
-        let ailing = {
-            let mut coder = self.lock();
-            coder.posts += 1;
-            let ailing = coder.ailing;
-            coder.ailing = ailing.filter(|it| ![Ailing::Mute, Ailing::Twice].contains(it));
-            ailing
-        };
-        match ailing {
-            Some(Ailing::Fails) => return Minting::Unclear(broken("500")),
-            Some(Ailing::Refuses) => return Minting::Refused(broken("403")),
-            Some(Ailing::Mute | Ailing::Twice) | None => {}
-        }
-        let mint = |coder: &mut Coder| {
-            if coder.taken(self.deployment, organization, name) {
-                return None;
-            }
-            coder.minted += 1;
-            coder.writes += 1;
-            let row = coder.row(self.deployment, organization, name, tags);
-            coder.rows.push(row.clone());
-            Some(row.value)
-        };
-        match self.call(format!("mint {name}"), mint).await {
-            Ok(Some(_)) if ailing == Some(Ailing::Twice) => Minting::Taken,
-            Ok(Some(_)) if ailing == Some(Ailing::Mute) => Minting::Unclear(broken("502")),
-            Ok(Some(value)) => Minting::Minted(SecretString::from(value)),
-            Ok(None) => Minting::Taken,
-            Err(Trouble::Blocked(it)) if it.message == "refused" => Minting::Refused(Trouble::Blocked(it)),
-            Err(trouble) => Minting::Unclear(trouble),
-        }
-    }
-
-    async fn delete(&self, organization: Uuid, name: &str) -> Result<bool, Trouble> {
-        let delete = |coder: &mut Coder| {
-            coder.writes += 1;
-            let is_it = |it: &Row| {
-                it.deployment == self.deployment
-                    && it.key.organization_id == organization
-                    && it.key.name.eq_ignore_ascii_case(name)
-            };
-            let Some(at) = coder.rows.iter().position(is_it) else { return false };
-            let row = coder.rows.remove(at);
-            let sum = checksum(&SecretString::from(row.value.clone()));
-            let since = coder.record().and_then(|it| {
-                it.retiring.iter().find(|it| it.held.name.eq_ignore_ascii_case(name)).map(|it| it.since)
-            });
-            let is_over = since.is_some_and(|it| coder.now.duration_since(it) >= GRACE);
-            assert!(!coder.carried.contains(&sum) || is_over, "{name} is carried by pods\n{coder:#?}");
-            if row.is_foreign {
-                return true;
-            }
-            assert!(coder.newest.as_ref() != Some(&row.value), "the live key {name} is revoked\n{coder:#?}");
-            coder.deleted.push(row);
-            true
-        };
-        let done = self.call(format!("delete {name}"), delete).await?;
-        if let Some(listing) = self.cache.lock().unwrap().get_mut(&organization) {
-            listing.keys.retain(|it| !it.name.eq_ignore_ascii_case(name));
-        }
-        Ok(done)
-    }
-
-    async fn prove(&self, value: &SecretString) -> Result<Option<LiveKey>, Trouble> {
-        let prove = |coder: &mut Coder| {
-            let is_it = |it: &&Row| it.deployment == self.deployment && it.value == value.expose_secret();
-            coder.rows.iter().find(is_it).map(|it| it.key.clone())
-        };
-        let key = self.call("prove".to_owned(), prove).await?;
-        if let Some(key) = &key
-            && let Some(listing) = self.cache.lock().unwrap().get_mut(&key.organization_id)
-            && !listing.keys.iter().any(|it| it.id == key.id)
-        {
-            listing.keys.push(key.clone());
-        }
-        Ok(key)
-    }
-
-    async fn has_organization(&self, organization: Uuid) -> Result<bool, Trouble> {
-        self.call("organizations".to_owned(), |coder| !coder.hidden.contains(&organization)).await
-    }
-
-    fn own_intents(&self) -> &OwnIntents {
-        &self.own
-    }
-}
-
-impl Operator {
-    pub(crate) fn new(name: &'static str, coder: &Shared) -> Self {
-        let deployment = coder.lock().unwrap().wanted.place.deployment_id.unwrap();
-        let (coder, cache, status_version) = (Arc::clone(coder), Arc::default(), Arc::default());
-        let (own, memory, reads) = (Arc::default(), Arc::default(), Arc::default());
-        Self { name, coder, cache, reads, lags: false, deployment, status_version, own, memory }
-    }
-
-    pub(crate) fn pods(&self) -> Option<Pods> {
-        let coder = self.lock();
-        let Coder { carried, read, has_pods, pods_grace, .. } = &*coder;
-        let (carried, secrets) = (carried.clone(), read.clone());
-        let value = || coder.value().map(|it| checksum(&SecretString::from(it.clone())));
-        // After a pass pods get what is in the Secret, unless something holds that up.
-        let given = Some(coder.held_up.clone().or_else(value).into_iter().collect());
-        has_pods.then(|| Pods { carried, given, secrets, are_wanted: true, grace: *pods_grace })
+/// A daemon on a key, which is seen at all times.
+fn daemon(key: &ProvisionerKey) -> Daemon {
+    Daemon {
+        id: key.id,
+        organization_id: key.organization_id,
+        key_id: key.id,
+        name: format!("pod-{}", key.name),
+        version: "v2.36.1".to_owned(),
+        provisioners: Vec::new(),
+        tags: key.tags.clone(),
+        created_at: key.created_at,
+        last_seen_at: Timestamp::MAX,
     }
 }

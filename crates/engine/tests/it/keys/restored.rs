@@ -3,61 +3,59 @@
 
 use engine::{
     Blocked,
-    secrets::{Driven, Owner, Policy, Record},
+    secrets::{Driven, Policy, Record},
 };
 use jiff::SignedDuration;
+use serde_json::Value;
 
 use super::{
     Shared,
     cases::settled,
     dies_at,
     disturb::{Disturbance, disturb},
-    ends_well, finish,
-    model::{Coder, GRACE, Stored, place},
+    ends_well, finish, fork,
+    model::{GRACE, Model, UID, place},
     run::{Process, settle},
-    scenes, shared,
+    scenes,
+    secret::{record_of, set_owner, set_record},
 };
 
 const OUTDATED: &str = api::Reason::SecretOutdated.as_str();
 
 /// The Secret as it is now.
-fn copy(coder: &Shared) -> Stored {
-    let coder = coder.lock().unwrap();
-    coder.secrets[&coder.wanted.secret.name].clone()
+fn copy(model: &Shared) -> Value {
+    model.lock().unwrap().secret().unwrap()
 }
 
 /// Puts a copy in place of the Secret.
-fn restore(coder: &Shared, copy: &Stored) {
-    let mut coder = coder.lock().unwrap();
-    let version = 10_000_000 * (coder.log.len() as u64 + 1);
-    let name = coder.wanted.secret.name.clone();
-    coder.log.push("restored".to_owned());
-    coder.secrets.insert(name, Stored { version, ..copy.clone() });
-    coder.disturbances += 1;
+fn restore(model: &Shared, copy: &Value) {
+    let mut model = model.lock().unwrap();
+    model.log.push("restored".to_owned());
+    model.cluster.set(copy);
+    model.disturbances += 1;
 }
 
-fn advance(coder: &Shared, by: SignedDuration) {
-    let mut coder = coder.lock().unwrap();
-    coder.now = coder.now.checked_add(by).unwrap();
+fn advance(model: &Shared, by: SignedDuration) {
+    model.lock().unwrap().advance(by);
 }
 
-/// A coder whose key was rotated, and the Secret from before; within the overlap or after it.
-fn rotated(policy: Policy, is_over: bool) -> (Shared, Stored) {
-    let coder = settled(policy);
-    let before = copy(&coder);
-    disturb(&coder, Disturbance::Rotate);
+/// A model whose key was rotated, and the Secret from before; within the overlap or after it.
+fn rotated(policy: Policy, is_over: bool) -> (Shared, Value) {
+    let model = settled(policy);
+    let before = copy(&model);
+    disturb(&model, Disturbance::Rotate);
     if is_over {
-        settle(&coder);
+        settle(&model);
     } else {
-        Process::new("rotates", &coder).pass().0.unwrap();
+        Process::new("rotates", &model).pass().0.unwrap();
     }
-    coder.lock().unwrap().roll();
-    (coder, before)
+    model.lock().unwrap().roll();
+    (model, before)
 }
 
 /// What the keys in coderd are called.
-fn names(coder: &Shared) -> Vec<String> {
-    coder.lock().unwrap().ours().map(|it| it.key.name.clone()).collect()
+fn names(model: &Shared) -> Vec<String> {
+    model.lock().unwrap().ours().map(|it| it.key.name.clone()).collect()
 }
 
 fn reason(driven: &Driven) -> &str {
@@ -65,59 +63,54 @@ fn reason(driven: &Driven) -> &str {
 }
 
 /// Passes over a long time report the older copy, and change neither the Secret nor coderd.
-fn is_held(coder: &Shared, process: &mut Process) {
-    let (keys, secret) = (names(coder), copy(coder));
+fn is_held(model: &Shared, process: &mut Process) {
+    let (keys, secret) = (names(model), copy(model));
     for _ in 0..4 {
         let driven = process.pass().0.unwrap();
-        assert_eq!(reason(&driven), OUTDATED, "{:#?}", coder.lock().unwrap());
-        let now = copy(coder);
-        assert_eq!(
-            (names(coder), now.version, now.data),
-            (keys.clone(), secret.version, secret.data.clone())
-        );
-        advance(coder, GRACE);
-        process.operator.cache.lock().unwrap().clear();
+        assert_eq!(reason(&driven), OUTDATED, "{:#?}", model.lock().unwrap());
+        assert_eq!((names(model), copy(model)), (keys.clone(), secret.clone()));
+        advance(model, GRACE);
+        process.operator.forget_lists();
     }
-    let writes = coder.lock().unwrap().writes;
+    let writes = model.lock().unwrap().writes;
     process.pass().0.unwrap();
-    assert_eq!(coder.lock().unwrap().writes, writes, "it is quiet");
+    assert_eq!(model.lock().unwrap().writes, writes, "it is quiet");
 }
 
 #[test]
 fn an_older_secret_is_reported_and_the_newest_key_lives() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
         for (is_over, has_status, is_same_process) in (0..8).map(|it| (it & 1 > 0, it & 2 > 0, it & 4 > 0)) {
-            let (coder, before) = rotated(policy, is_over);
-            let mut process = Process::new("same", &coder);
+            let (model, before) = rotated(policy, is_over);
+            let mut process = Process::new("same", &model);
             process.pass().0.unwrap();
-            restore(&coder, &before);
+            restore(&model, &before);
             if !has_status {
-                disturb(&coder, Disturbance::LoseStatus(0xff));
+                disturb(&model, Disturbance::LoseStatus(0xff));
             }
             if !is_same_process {
                 process.crash();
             }
-            is_held(&coder, &mut process);
-            assert!(names(&coder).contains(&"alpha-1a2b-2".to_owned()));
-            assert_eq!(coder.lock().unwrap().status.current.as_ref().unwrap().name, "alpha-1a2b-2");
+            is_held(&model, &mut process);
+            assert!(names(&model).contains(&"alpha-1a2b-2".to_owned()));
+            assert_eq!(model.lock().unwrap().status().current.unwrap().name, "alpha-1a2b-2");
 
             // A person follows the advice. While the plan for that is held back, nothing changes.
-            disturb(&coder, Disturbance::Rotate);
+            disturb(&model, Disturbance::Rotate);
             let message = "approval is Manual".to_owned();
             let held_back = Blocked { reason: api::Reason::ApprovalRequired, message };
-            coder.lock().unwrap().wanted.held_back = Some(held_back);
-            is_held(&coder, &mut process);
-            coder.lock().unwrap().wanted.held_back = None;
+            model.lock().unwrap().wanted.held_back = Some(held_back);
+            is_held(&model, &mut process);
+            model.lock().unwrap().wanted.held_back = None;
             process.pass().0.unwrap();
             {
-                let coder = coder.lock().unwrap();
-                assert_eq!(coder.live().unwrap().key.name, "alpha-1a2b-3");
-                let retiring: Vec<&str> =
-                    coder.status.retiring.iter().map(|it| it.held.name.as_str()).collect();
-                assert!(retiring.contains(&"alpha-1a2b-2"), "{retiring:?}");
-                assert!(coder.rows.iter().any(|it| it.key.name == "alpha-1a2b-2"), "the overlap begins now");
+                let model = model.lock().unwrap();
+                assert_eq!(model.live().unwrap().key.name, "alpha-1a2b-3");
+                let retiring = model.status().retiring;
+                assert!(retiring.iter().any(|it| it.held.name == "alpha-1a2b-2"), "{retiring:?}");
+                assert!(model.rows.iter().any(|it| it.key.name == "alpha-1a2b-2"), "the overlap begins now");
             }
-            ends_well(&coder);
+            ends_well(&model);
         }
     }
 }
@@ -125,9 +118,9 @@ fn an_older_secret_is_reported_and_the_newest_key_lives() {
 #[test]
 fn the_report_names_both_keys_and_both_remedies() {
     for (is_over, state) in [(false, "still accepts"), (true, "does not accept any more")] {
-        let (coder, before) = rotated(Policy::OnRequest, is_over);
-        restore(&coder, &before);
-        let driven = Process::new("", &coder).pass().0.unwrap();
+        let (model, before) = rotated(Policy::OnRequest, is_over);
+        restore(&model, &before);
+        let driven = Process::new("", &model).pass().0.unwrap();
         let message = driven.rest.key.unwrap_err().message;
         for part in [
             "Secret alpha-provisioner-key was replaced by an older copy",
@@ -139,9 +132,9 @@ fn the_report_names_both_keys_and_both_remedies() {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
-    let (coder, before) = rotated(Policy::Recreate, true);
-    restore(&coder, &before);
-    let driven = Process::new("", &coder).pass().0.unwrap();
+    let (model, before) = rotated(Policy::Recreate, true);
+    restore(&model, &before);
+    let driven = Process::new("", &model).pass().0.unwrap();
     assert!(
         driven.rest.key.unwrap_err().message.contains("Pods that run keep the key that they started with")
     );
@@ -149,42 +142,44 @@ fn the_report_names_both_keys_and_both_remedies() {
 
 #[test]
 fn the_newer_secret_put_back_ends_the_report() {
-    let (coder, before) = rotated(Policy::OnRequest, true);
-    let newer = copy(&coder);
-    restore(&coder, &before);
-    let mut process = Process::new("", &coder);
+    let (model, before) = rotated(Policy::OnRequest, true);
+    let newer = copy(&model);
+    restore(&model, &before);
+    let mut process = Process::new("", &model);
     assert_eq!(reason(&process.pass().0.unwrap()), OUTDATED);
-    restore(&coder, &newer);
+    restore(&model, &newer);
     assert_eq!(reason(&process.pass().0.unwrap()), "Ready");
-    assert_eq!(coder.lock().unwrap().minted, 2);
-    ends_well(&coder);
+    assert_eq!(model.lock().unwrap().minted, 2);
+    ends_well(&model);
 }
 
 #[test]
 fn an_older_copy_with_the_newest_key_is_completed() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        let (coder, _) = rotated(policy, false);
+        let (model, _) = rotated(policy, false);
         // Made while the old key was still valid.
-        let before = copy(&coder);
-        settle(&coder);
-        assert_eq!(names(&coder), ["alpha-1a2b-2"]);
-        restore(&coder, &before);
-        assert_eq!(reason(&Process::new("", &coder).pass().0.unwrap()), "Ready");
-        assert_eq!(names(&coder), ["alpha-1a2b-2"]);
-        assert_eq!(coder.lock().unwrap().minted, 2);
-        ends_well(&coder);
+        let before = copy(&model);
+        settle(&model);
+        assert_eq!(names(&model), ["alpha-1a2b-2"]);
+        restore(&model, &before);
+        assert_eq!(reason(&Process::new("", &model).pass().0.unwrap()), "Ready");
+        assert_eq!(names(&model), ["alpha-1a2b-2"]);
+        assert_eq!(model.lock().unwrap().minted, 2);
+        ends_well(&model);
     }
 }
 
 #[test]
 fn a_value_that_is_put_back_without_its_record_does_not_end_the_newest_key() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
-        for owner in [Owner::Ours, Owner::Users] {
-            let (coder, before) = rotated(policy, false);
-            restore(&coder, &Stored { record: None, owner, ..before });
-            let mut process = Process::new("", &coder);
-            is_held(&coder, &mut process);
-            assert_eq!(names(&coder), ["alpha", "alpha-1a2b-2"]);
+        for owner in [Some(UID), None] {
+            let (model, mut before) = rotated(policy, false);
+            set_record(&mut before, None);
+            set_owner(&mut before, owner);
+            restore(&model, &before);
+            let mut process = Process::new("", &model);
+            is_held(&model, &mut process);
+            assert_eq!(names(&model), ["alpha", "alpha-1a2b-2"]);
         }
     }
 }
@@ -192,24 +187,21 @@ fn a_value_that_is_put_back_without_its_record_does_not_end_the_newest_key() {
 #[test]
 fn a_status_from_the_same_backup_does_not_make_the_older_secret_right() {
     for is_over in [false, true] {
-        let coder = settled(Policy::OnRequest);
-        let (before, status) = (copy(&coder), coder.lock().unwrap().status.clone());
-        disturb(&coder, Disturbance::Rotate);
-        settle(&coder);
+        let model = settled(Policy::OnRequest);
+        let (before, status) = (copy(&model), model.lock().unwrap().status());
+        disturb(&model, Disturbance::Rotate);
+        settle(&model);
         if !is_over {
-            disturb(&coder, Disturbance::Rotate);
-            Process::new("", &coder).pass().0.unwrap();
+            disturb(&model, Disturbance::Rotate);
+            Process::new("", &model).pass().0.unwrap();
         }
-        restore(&coder, &before);
-        {
-            let mut coder = coder.lock().unwrap();
-            (coder.status, coder.status_version) = (status, coder.status_version + 1);
-        }
+        restore(&model, &before);
+        model.lock().unwrap().set_status(&status);
         // The request that stands on the object was heard long ago.
-        let mut process = Process::new("new", &coder);
-        is_held(&coder, &mut process);
-        disturb(&coder, Disturbance::Rotate);
-        ends_well(&coder);
+        let mut process = Process::new("new", &model);
+        is_held(&model, &mut process);
+        disturb(&model, Disturbance::Rotate);
+        ends_well(&model);
     }
 }
 
@@ -222,29 +214,29 @@ fn an_older_copy_may_come_back_at_any_moment() {
             disturb(&begun, Disturbance::Rotate);
             let count = begun.lock().unwrap().backups.len();
             for which in 0..count + 8 {
-                let coder = shared(&begun.lock().unwrap());
-                let mut process = Process::new("", &coder);
+                let model = fork(&begun);
+                let mut process = Process::new("", &model);
                 process.begin();
                 process.steps(stop);
-                let backup = coder.lock().unwrap().backups.get(which).map(|it| it.1.clone());
+                let backup = model.lock().unwrap().backups.get(which).cloned();
                 let Some(backup) = backup else { break };
                 if !is_alive {
                     // What was in a Secret that nobody knows of, not even the status, is not known to be older.
-                    let epoch = backup.record.as_ref().map_or(0, Record::epoch);
-                    if epoch >= coder.lock().unwrap().status.epoch() {
+                    let epoch = record_of(&backup).as_ref().map_or(0, Record::epoch);
+                    if epoch >= model.lock().unwrap().status().epoch() {
                         continue;
                     }
                     process.crash();
-                    coder.lock().unwrap().disturbances += 1;
+                    model.lock().unwrap().disturbances += 1;
                 }
                 restored += 1;
-                coder.lock().unwrap().checks_value = false;
-                restore(&coder, &backup);
+                model.lock().unwrap().checks_value = false;
+                restore(&model, &backup);
                 while process.is_busy() {
                     process.step();
                 }
-                coder.lock().unwrap().checks_value = true;
-                comes_through(&coder, &mut process);
+                model.lock().unwrap().checks_value = true;
+                comes_through(&model, &mut process);
             }
         }
     }
@@ -252,84 +244,86 @@ fn an_older_copy_may_come_back_at_any_moment() {
 }
 
 /// Whatever was restored: nothing is lost over time, and one request more at most ends it.
-fn comes_through(coder: &Shared, process: &mut Process) {
+fn comes_through(model: &Shared, process: &mut Process) {
     for _ in 0..3 {
         process.pass().0.ok();
-        advance(coder, GRACE);
-        process.operator.cache.lock().unwrap().clear();
+        advance(model, GRACE);
+        process.operator.forget_lists();
     }
     let driven = process.pass().0.unwrap();
     match reason(&driven) {
         "Ready" => {}
         // The oldest copy has no value yet.
-        OUTDATED | "SecretMissing" => disturb(coder, Disturbance::Rotate),
-        other => panic!("{other}\n{:#?}", coder.lock().unwrap()),
+        OUTDATED | "SecretMissing" => disturb(model, Disturbance::Rotate),
+        other => panic!("{other}\n{:#?}", model.lock().unwrap()),
     }
-    ends_well(coder);
+    ends_well(model);
 }
 
 #[test]
 fn of_two_copies_with_one_epoch_neither_loses_its_key() {
     // Records of a version without epochs: the backup was made when the second key was about to be written.
     for has_intent in [true, false] {
-        let coder = settled(Policy::OnRequest);
-        disturb(&coder, Disturbance::Rotate);
-        let mut process = Process::new("", &coder);
+        let model = settled(Policy::OnRequest);
+        disturb(&model, Disturbance::Rotate);
+        let mut process = Process::new("", &model);
         process.begin();
-        while coder.lock().unwrap().minted < 2 {
+        while model.lock().unwrap().minted < 2 {
             process.step();
         }
-        let mut before = copy(&coder);
+        let mut before = copy(&model);
         while process.is_busy() {
             process.step();
         }
         if !has_intent {
-            before.record.as_mut().unwrap().intent = None;
+            let record = record_of(&before).unwrap();
+            set_record(&mut before, Some(&Record { intent: None, ..record }));
         }
-        restore(&coder, &before);
-        strip(&coder);
-        let mut process = Process::new("newer version", &coder);
-        is_held(&coder, &mut process);
-        assert_eq!(names(&coder), ["alpha", "alpha-1a2b-2"]);
-        disturb(&coder, Disturbance::Rotate);
-        ends_well(&coder);
+        restore(&model, &before);
+        strip(&model);
+        let mut process = Process::new("newer version", &model);
+        is_held(&model, &mut process);
+        assert_eq!(names(&model), ["alpha", "alpha-1a2b-2"]);
+        disturb(&model, Disturbance::Rotate);
+        ends_well(&model);
     }
 }
 
 /// Leaves the records as a version without epochs wrote them.
-fn strip(coder: &Shared) {
-    let mut coder = coder.lock().unwrap();
-    coder.status.epoch = None;
-    coder.status_version += 1;
-    coder.secrets.values_mut().for_each(|it| {
-        it.version += 100_000;
-        it.record.iter_mut().for_each(|it| it.epoch = None);
-    });
+fn strip(model: &Shared) {
+    let model = model.lock().unwrap();
+    model.set_status(&Record { epoch: None, ..model.status() });
+    for mut secret in model.cluster.all("Secret") {
+        if let Some(record) = record_of(&secret) {
+            set_record(&mut secret, Some(&Record { epoch: None, ..record }));
+        }
+        model.cluster.set(&secret);
+    }
 }
 
 #[test]
 fn records_without_epochs_are_taken_over_and_nothing_happens() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
         for is_over in [true, false] {
-            let (coder, _) = rotated(policy, is_over);
-            let carried = coder.lock().unwrap().carried.clone();
+            let (model, _) = rotated(policy, is_over);
+            let carried = model.lock().unwrap().carried.clone();
             if is_over {
-                settle(&coder);
+                settle(&model);
             }
-            strip(&coder);
+            strip(&model);
             let (writes, minted, keys) = {
-                let coder = coder.lock().unwrap();
-                (coder.writes, coder.minted, coder.rows.len())
+                let model = model.lock().unwrap();
+                (model.writes, model.minted, model.rows.len())
             };
-            let mut process = Process::new("newer version", &coder);
+            let mut process = Process::new("newer version", &model);
             assert_eq!(reason(&process.pass().0.unwrap()), "Ready");
-            let coder = coder.lock().unwrap();
+            let model = model.lock().unwrap();
             if is_over {
-                assert_eq!(coder.writes, writes, "nothing is written only for the epoch");
+                assert_eq!(model.writes, writes, "nothing is written only for the epoch");
             }
-            assert_eq!((coder.minted, &coder.carried), (minted, &carried));
+            assert_eq!((model.minted, &model.carried), (minted, &carried));
             // Without pods that carry it the old key goes as it would have gone.
-            assert!(coder.rows.len() == keys || coder.deleted.iter().any(|it| it.key.name == "alpha"));
+            assert!(model.rows.len() == keys || model.deleted.iter().any(|it| it.key.name == "alpha"));
         }
     }
 }
@@ -338,12 +332,12 @@ fn records_without_epochs_are_taken_over_and_nothing_happens() {
 fn a_rotation_that_an_older_version_left_unfinished_is_finished() {
     for scene in scenes() {
         for stop in 0.. {
-            let coder = shared(&scene);
-            let died = dies_at(&coder, stop);
-            strip(&coder);
-            let driven = Process::new("newer version", &coder).pass().0.unwrap();
-            assert_ne!(reason(&driven), OUTDATED, "{:#?}", coder.lock().unwrap());
-            ends_well(&coder);
+            let model = fork(&scene);
+            let died = dies_at(&model, stop);
+            strip(&model);
+            let driven = Process::new("newer version", &model).pass().0.unwrap();
+            assert_ne!(reason(&driven), OUTDATED, "{:#?}", model.lock().unwrap());
+            ends_well(&model);
             if !died {
                 break;
             }
@@ -353,98 +347,98 @@ fn a_rotation_that_an_older_version_left_unfinished_is_finished() {
 
 #[test]
 fn a_secret_that_had_the_name_before_gets_the_newest_value() {
-    let coder = settled(Policy::OnRequest);
-    let first = coder.lock().unwrap().wanted.secret.clone();
-    disturb(&coder, Disturbance::RenameSecret);
-    settle(&coder);
-    disturb(&coder, Disturbance::Rotate);
-    settle(&coder);
-    let newest = coder.lock().unwrap().value().cloned();
+    let model = settled(Policy::OnRequest);
+    let first = model.lock().unwrap().wanted.secret.clone();
+    disturb(&model, Disturbance::RenameSecret);
+    settle(&model);
+    disturb(&model, Disturbance::Rotate);
+    settle(&model);
+    let newest = model.lock().unwrap().value();
     // Others may read the first Secret, so it is still there, with the first value.
     {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.secret = first;
-        coder.disturbances += 1;
-        assert!(coder.value().is_some() && coder.value() != newest.as_ref());
+        let mut model = model.lock().unwrap();
+        model.wanted.secret = first;
+        model.disturbances += 1;
+        assert!(model.value().is_some() && model.value() != newest);
     }
-    assert_eq!(reason(&Process::new("", &coder).pass().0.unwrap()), "Ready");
+    assert_eq!(reason(&Process::new("", &model).pass().0.unwrap()), "Ready");
     {
-        let coder = coder.lock().unwrap();
-        assert_eq!((coder.value(), coder.minted), (newest.as_ref(), 2));
+        let model = model.lock().unwrap();
+        assert_eq!((model.value(), model.minted), (newest, 2));
     }
-    ends_well(&coder);
+    ends_well(&model);
 }
 
 #[test]
 fn an_older_value_is_not_shown_to_another_deployment() {
-    let (coder, before) = rotated(Policy::Recreate, true);
-    restore(&coder, &before);
+    let (model, before) = rotated(Policy::Recreate, true);
+    restore(&model, &before);
     {
-        let mut coder = coder.lock().unwrap();
-        coder.wanted.place = place("other", 2);
-        coder.disturbances += 1;
+        let mut model = model.lock().unwrap();
+        model.wanted.place = place("other", 2);
+        model.disturbances += 1;
     }
-    let from = coder.lock().unwrap().log.len();
-    let driven = Process::new("", &coder).pass().0.unwrap();
+    let from = model.lock().unwrap().log.len();
+    let driven = Process::new("", &model).pass().0.unwrap();
     assert_eq!(reason(&driven), OUTDATED);
-    assert!(!coder.lock().unwrap().log[from..].iter().any(|it| it.contains("prove")));
+    assert!(!model.lock().unwrap().log[from..].iter().any(|it| it.contains("prove")));
 }
 
 #[test]
 fn a_schedule_waits_while_the_secret_is_outdated() {
-    let (coder, before) = rotated(Policy::OnRequest, true);
-    coder.lock().unwrap().wanted.rotate_every = Some(GRACE * 2);
-    restore(&coder, &before);
-    let mut process = Process::new("", &coder);
-    is_held(&coder, &mut process);
+    let (model, before) = rotated(Policy::OnRequest, true);
+    model.lock().unwrap().wanted.rotate_every = Some(GRACE * 2);
+    restore(&model, &before);
+    let mut process = Process::new("", &model);
+    is_held(&model, &mut process);
 }
 
 #[test]
 fn a_deletion_takes_every_key_of_every_copy() {
     for is_over in [false, true] {
-        let (coder, before) = rotated(Policy::OnRequest, is_over);
-        restore(&coder, &before);
-        Process::new("", &coder).pass().0.unwrap();
-        finish(&coder);
-        assert_eq!(names(&coder), [""; 0]);
+        let (model, before) = rotated(Policy::OnRequest, is_over);
+        restore(&model, &before);
+        Process::new("", &model).pass().0.unwrap();
+        finish(&model);
+        assert_eq!(names(&model), [""; 0]);
     }
 }
 
 #[test]
 fn every_copy_has_the_epoch_of_the_last_write() {
-    let coder = Coder::new(Policy::OnRequest);
-    let mut process = Process::new("", &coder);
+    let model = Model::new(Policy::OnRequest);
+    let mut process = Process::new("", &model);
     for _ in 0..3 {
         process.pass().0.unwrap();
-        disturb(&coder, Disturbance::Rotate);
+        disturb(&model, Disturbance::Rotate);
     }
-    let coder = coder.lock().unwrap();
-    let epochs: Vec<u64> = coder.backups.iter().filter_map(|it| it.1.record.as_ref()?.epoch).collect();
+    let memory = process.operator.remembered().and_then(|it| it.epoch);
+    let model = model.lock().unwrap();
+    let epochs: Vec<u64> = model.backups.iter().filter_map(|it| record_of(it)?.epoch).collect();
     assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
     let last = epochs.last().copied();
-    let memory = process.operator.memory.lock().unwrap().as_ref().and_then(|it| it.epoch);
-    assert_eq!((coder.status.epoch, memory), (last, last));
+    assert_eq!((model.status().epoch, memory), (last, last));
 }
 
 /// Two writers did not know of each other: one wrote the Secret for a newer key, the other one the status with a higher epoch.
 #[test]
 fn record_of_a_newer_key_with_a_lower_epoch_is_written_above_every_copy() {
-    let coder = settled(Policy::Recreate);
+    let model = settled(Policy::Recreate);
     let highest = {
-        let mut coder = coder.lock().unwrap();
-        let name = coder.wanted.secret.name.clone();
-        let highest = coder.status.epoch() + 5;
-        coder.status.epoch = Some(highest);
-        coder.status_version += 1;
-        let stored = coder.secrets.get_mut(&name).unwrap();
-        stored.record.as_mut().unwrap().generation += 1;
-        stored.version += 1_000_000;
+        let model = model.lock().unwrap();
+        let status = model.status();
+        let highest = status.epoch() + 5;
+        model.set_status(&Record { epoch: Some(highest), ..status });
+        model.edit_secret(|secret| {
+            let record = record_of(secret).unwrap();
+            let generation = record.generation + 1;
+            set_record(secret, Some(&Record { generation, ..record }));
+        });
         highest
     };
-    // The model refuses a status with a lower epoch.
-    settle(&coder);
-    let coder = coder.lock().unwrap();
-    let stored = coder.secrets[&coder.wanted.secret.name].record.as_ref();
-    assert_eq!(stored, Some(&coder.status));
-    assert!(coder.status.epoch() > highest, "{coder:#?}");
+    // A status with a lower epoch is a failure.
+    settle(&model);
+    let model = model.lock().unwrap();
+    assert_eq!(model.record(), Some(model.status()));
+    assert!(model.status().epoch() > highest, "{model:#?}");
 }

@@ -12,7 +12,7 @@ use super::{
     Shared,
     disturb::{Disturbance, disturb},
     ends_well,
-    model::{Coder, Fault},
+    model::{Fault, Model},
     run::Process,
 };
 use engine::secrets::Policy;
@@ -92,21 +92,21 @@ proptest! {
 
     #[test]
     fn every_story_ends_well(chapters in vec(chapter(), 1..7), seconds in 0..30_u32, has_twin: bool) {
-        let coder = coder(Policy::Recreate, has_twin);
-        tell(&coder, &chapters, seconds);
-        ask_if_outdated(&coder);
-        ends_well(&coder);
+        let model = model(Policy::Recreate, has_twin);
+        tell(&model, &chapters, seconds);
+        ask_if_outdated(&model);
+        ends_well(&model);
     }
 
     #[test]
     fn where_nothing_is_minted_unasked_a_request_mends_everything(
         chapters in vec(chapter(), 1..7), seconds in 0..30_u32, has_twin: bool
     ) {
-        let coder = coder(Policy::OnRequest, has_twin);
-        tell(&coder, &chapters, seconds);
-        comes_to_rest(&coder);
-        disturb(&coder, Disturbance::Rotate);
-        ends_well(&coder);
+        let model = model(Policy::OnRequest, has_twin);
+        tell(&model, &chapters, seconds);
+        comes_to_rest(&model);
+        disturb(&model, Disturbance::Rotate);
+        ends_well(&model);
     }
 }
 
@@ -124,78 +124,77 @@ fn is_loss(disturbance: Disturbance) -> bool {
 }
 
 /// An older copy of the Secret waits for a person, who asks for a new key.
-fn ask_if_outdated(coder: &Shared) {
-    let driven = Process::new("ask", coder).pass().0.unwrap();
+fn ask_if_outdated(model: &Shared) {
+    let driven = Process::new("ask", model).pass().0.unwrap();
     if driven.rest.key.is_err_and(|it| it.reason == api::Reason::SecretOutdated) {
-        disturb(coder, Disturbance::Rotate);
+        disturb(model, Disturbance::Rotate);
     }
 }
 
-/// A coder with keys of others: one that would do, and maybe one of the very name.
-fn coder(policy: Policy, has_twin: bool) -> Shared {
-    let shared = Coder::new(policy);
+/// A model with keys of others: one that would do, and maybe one of the very name.
+fn model(policy: Policy, has_twin: bool) -> Shared {
+    let shared = Model::new(policy);
     {
-        let mut coder = shared.lock().unwrap();
-        let (tags, base) = (coder.wanted.tags.clone(), coder.wanted.names.base.clone());
-        coder.foreign("somebody", &tags, 1);
+        let mut model = shared.lock().unwrap();
+        let (tags, base) = (model.wanted.tags.clone(), model.wanted.names.base.clone());
+        model.foreign("somebody", &tags, true);
         if has_twin {
-            coder.foreign(&base, &tags, 0);
+            model.foreign(&base, &tags, false);
         }
     }
     shared
 }
 
 /// Passes end, and soon they write nothing any more.
-fn comes_to_rest(coder: &Shared) {
-    let mut process = Process::new("calm", coder);
+fn comes_to_rest(model: &Shared) {
+    let mut process = Process::new("calm", model);
     for _ in 0..4 {
-        let writes = coder.lock().unwrap().writes;
+        let writes = model.lock().unwrap().writes;
         process.pass().0.unwrap();
-        if coder.lock().unwrap().writes == writes {
+        if model.lock().unwrap().writes == writes {
             return;
         }
     }
-    panic!("it does not come to rest\n{:#?}", coder.lock().unwrap());
+    panic!("it does not come to rest\n{:#?}", model.lock().unwrap());
 }
 
-fn tell(coder: &Shared, chapters: &[Chapter], seconds: u32) {
-    let (mut one, mut two) = (Process::new("one", coder), Process::new("two", coder));
-    (one.operator.lags, two.operator.lags) = (true, true);
+fn tell(model: &Shared, chapters: &[Chapter], seconds: u32) {
+    let (mut one, mut two) = (Process::lagging("one", model), Process::lagging("two", model));
     let mut is_whole = false;
     for chapter in chapters {
         if !is_loss(chapter.disturbance) || is_whole {
             is_whole &= !is_loss(chapter.disturbance);
-            disturb(coder, chapter.disturbance);
+            disturb(model, chapter.disturbance);
         }
-        disturb(coder, Disturbance::Seconds(seconds));
+        disturb(model, Disturbance::Seconds(seconds));
         if chapter.forgets {
-            for operator in [&one.operator, &two.operator] {
-                operator.cache.lock().unwrap().clear();
-                operator.reads.lock().unwrap().clear();
+            for operator in [&mut one.operator, &mut two.operator] {
+                operator.forget_lists();
+                operator.catch_up();
             }
         }
         if let Some((call, fault)) = chapter.fault {
-            let mut coder = coder.lock().unwrap();
-            let call = coder.calls + call;
-            coder.faults.insert(call, fault);
-            coder.disturbances += 1;
+            let mut model = model.lock().unwrap();
+            let call = model.calls + call;
+            model.faults.insert(call, fault);
+            model.disturbances += 1;
         }
-        is_whole |= act(chapter, coder, &mut one, &mut two);
+        is_whole |= act(chapter, model, &mut one, &mut two);
     }
 }
 
 /// Lets the operators act. Says whether one of them came to a good end after everything else.
-fn act(chapter: &Chapter, coder: &Shared, one: &mut Process, two: &mut Process) -> bool {
+fn act(chapter: &Chapter, model: &Shared, one: &mut Process, two: &mut Process) -> bool {
     one.begin();
     if chapter.is_doubled {
         two.begin();
-        coder.lock().unwrap().disturbances += 2;
+        model.lock().unwrap().disturbances += 2;
     }
     for (number, is_first) in chapter.turns.iter().enumerate() {
         if let Some((who, at)) = chapter.death
             && at == number
         {
-            coder.lock().unwrap().disturbances += 1;
+            model.lock().unwrap().disturbances += 1;
             if who {
                 one.crash();
             } else {
@@ -212,7 +211,7 @@ fn act(chapter: &Chapter, coder: &Shared, one: &mut Process, two: &mut Process) 
     while one.is_busy() {
         is_whole = one.step().is_some_and(|it| it.is_ok_and(|it| it.rest.key.is_ok()));
     }
-    coder.lock().unwrap().faults.clear();
+    model.lock().unwrap().faults.clear();
     // What rests on an older Secret says nothing about the one that is there.
     is_whole && one.operator.is_up_to_date()
 }

@@ -1,83 +1,74 @@
-//! The same drive over the real client: what is asked of coderd, and how often.
+//! What is asked of coderd, and how often; and revocations whose answer is lost.
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
+use client::{Transport, TransportError, transport::BoxFuture};
 use engine::{
     Coder,
     coder::Promises,
-    secrets::{Drive, Held, Names, Policy, Retiring, Revoked, coderd::revoke},
+    secrets::{
+        Around, Drive, Held, Holder, KeyMemory, KeySecrets, KeyStore, Names, Policy, Retiring, Revoked,
+        Wanted,
+        coderd::{revoke, revoke_as_read},
+    },
 };
 use http::{Method, Request, Response};
-use secrecy::SecretString;
-use serde_json::{Value, json};
+use sim::{MemoryCluster, state::State};
 use uuid::Uuid;
 
-use super::{
-    model::{self, Operator},
-    run::wait,
-};
+use super::model::{NAMESPACE, wanted};
+use crate::memory::{self, start, wait};
 
-const KEY_HEADER: &str = "coder-provisioner-daemon-key";
+type Answered = Result<Response<Bytes>, TransportError>;
 
-/// The four routes of keys.
-#[derive(Debug, Default)]
-struct Keys {
-    rows: Mutex<Vec<(Value, String)>>,
+/// A deployment, with everything that it is asked written down.
+#[derive(Debug)]
+struct Watched {
+    coder: sim::Coder,
     asked: Mutex<Vec<String>>,
+    /// What becomes of the answer to the first deletion.
+    deletion: fn(Answered) -> Answered,
 }
 
-impl Transport for Keys {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
-        let (status, body) = self.answer(&request);
-        let body = if status == 204 { Bytes::new() } else { Bytes::from(body.to_string()) };
-        let response = Response::builder().status(status).header("content-type", "application/json");
-        let response = response.header("x-coder-build-version", "v2.36.0").body(body).unwrap();
-        Box::pin(async { Ok(response) })
+impl Transport for Watched {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Answered> {
+        Box::pin(async move {
+            let (_, last) = request.uri().path().rsplit_once('/').unwrap();
+            self.asked.lock().unwrap().push(format!("{} {last}", request.method()));
+            let is_deletion = request.method() == Method::DELETE;
+            let answer = self.coder.transport().send(request).await;
+            let is_first = is_deletion && self.count("DELETE") == 1;
+            if is_first { (self.deletion)(answer) } else { answer }
+        })
     }
 }
 
-impl Keys {
-    fn client(self: &Arc<Self>) -> Client {
-        let transport: Arc<dyn Transport> = Arc::clone(self) as _;
-        let token = Some(SecretString::from("not-a-token"));
-        Client::new(ClientOptions { url: "https://coder.test".parse().unwrap(), token, transport }).unwrap()
+impl Watched {
+    fn new(deletion: fn(Answered) -> Answered) -> Arc<Self> {
+        let mut state: State = memory::licensed();
+        state.issued += 1;
+        let coder = memory::coder(Arc::new(start), state);
+        Arc::new(Self { coder, asked: Mutex::default(), deletion })
     }
 
-    fn answer(&self, request: &Request<Bytes>) -> (u16, Value) {
-        let path = request.uri().path();
-        let (_, last) = path.rsplit_once('/').unwrap();
-        self.asked.lock().unwrap().push(format!("{} {last}", request.method()));
-        let mut rows = self.rows.lock().unwrap();
-        let none = || json!({"message": "Resource not found or you do not have access to this resource"});
-        match (request.method(), last) {
-            (&Method::POST, _) => {
-                let body: Value = serde_json::from_slice(request.body()).unwrap();
-                let name = body["name"].as_str().unwrap().to_lowercase();
-                if rows.iter().any(|(it, _)| it["name"] == name.as_str()) {
-                    return (409, json!({"message": "Provisioner key with that name already exists"}));
-                }
-                let (id, value) = (Uuid::from_u128(1000 + rows.len() as u128), format!("{:043}", rows.len()));
-                let key = json!({"id": id, "created_at": model::start(), "name": name, "tags": body["tags"],
-                    "organization": Uuid::from_u128(100)});
-                rows.push((key, value.clone()));
-                (201, json!({"key": value}))
-            }
-            (&Method::DELETE, name) => {
-                let before = rows.len();
-                rows.retain(|(it, _)| it["name"] != name);
-                if rows.len() < before { (204, Value::Null) } else { (404, none()) }
-            }
-            (_, "daemons") => (200, rows.iter().map(|(it, _)| json!({"key": it, "daemons": []})).collect()),
-            _ => {
-                let value = request.headers().get(KEY_HEADER).unwrap().to_str().unwrap();
-                match rows.iter().find(|(_, it)| it == value) {
-                    Some((key, _)) => (200, key.clone()),
-                    None => (401, json!({"message": "provisioner daemon key invalid"})),
-                }
-            }
-        }
+    /// A coder that has read nothing yet.
+    fn coder(self: &Arc<Self>) -> Coder {
+        Coder::new(memory::owner(Arc::clone(self) as _), Promises::default())
+    }
+
+    fn home(&self) -> Uuid {
+        self.coder.state().default_organization
+    }
+
+    /// The names of the keys that are not coderd's own.
+    fn keys(&self) -> Vec<String> {
+        let keys = self.coder.state().provisioner_keys;
+        keys.into_values().filter(|it| !it.secret.is_empty()).map(|it| it.name).collect()
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
     }
 
     fn count(&self, what: &str) -> usize {
@@ -85,110 +76,156 @@ impl Keys {
     }
 }
 
-/// Objects with a key each, and the deployment that they share.
+/// Objects with a key each, and the deployment and the cluster that they share.
 struct Many {
-    keys: Arc<Keys>,
+    deployment: Arc<Watched>,
     coder: Coder,
-    operators: Vec<Operator>,
+    cluster: MemoryCluster,
+    memory: KeyMemory,
+    objects: Vec<(Holder, Wanted)>,
 }
 
 impl Many {
     fn new(count: usize) -> Self {
-        let keys = Arc::new(Keys::default());
-        let coder = Coder::new(keys.client(), Promises::default());
-        let operator = |number: usize| {
-            let shared = model::Coder::new(Policy::Recreate);
-            let uid = format!("{number:04}0000-0000-4000-8000-000000000000");
-            shared.lock().unwrap().wanted.names = Names::new(&format!("key-{number}"), &uid);
-            Operator::new("wire", &shared)
+        let deployment = Watched::new(|it| it);
+        let object = |number: usize| {
+            let (name, uid) =
+                (format!("key-{number}"), format!("{number:04}0000-0000-4000-8000-000000000000"));
+            let mut wanted = wanted(Policy::Recreate);
+            (wanted.names, wanted.organization_id) = (Names::new(&name, &uid), deployment.home());
+            wanted.secret.name.clone_from(&name);
+            let (namespace, labels) = (NAMESPACE.to_owned(), std::collections::BTreeMap::new());
+            (Holder { kind: "CoderProvisionerKey".into(), namespace, name, uid, labels, owner: None }, wanted)
         };
-        Self { keys, coder, operators: (0..count).map(operator).collect() }
+        let objects: Vec<(Holder, Wanted)> = (0..count).map(object).collect();
+        let cluster = MemoryCluster::new(Arc::new(start), 1);
+        for (holder, _) in &objects {
+            cluster.set(&serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": holder.kind,
+                "metadata": {"name": holder.name, "namespace": NAMESPACE, "uid": holder.uid}}));
+        }
+        Self { coder: deployment.coder(), deployment, cluster, memory: KeyMemory::default(), objects }
     }
 
-    /// One pass over each of them; gives back the keys.
-    fn pass(&mut self) -> Vec<Held> {
-        let coder = Coder::new(self.keys.client(), Promises::default());
-        let coder = std::mem::replace(&mut self.coder, coder);
-        let held = self.pass_over(|_| &coder);
-        self.coder = coder;
-        held
+    /// One pass over each of them; returns the keys.
+    fn pass(&self) -> Vec<Held> {
+        self.pass_over(|| self.coder.clone())
     }
 
     /// The first pass, with a client each: one alone would take its time, as it should.
-    fn make(&mut self) {
-        let coders: Vec<Coder> =
-            self.operators.iter().map(|_| Coder::new(self.keys.client(), Promises::default())).collect();
-        self.pass_over(|number| &coders[number]);
+    fn make(&self) {
+        self.pass_over(|| self.deployment.coder());
     }
 
-    fn pass_over<'a>(&self, coder: impl Fn(usize) -> &'a Coder) -> Vec<Held> {
-        let held = self.operators.iter().enumerate().map(|(number, operator)| {
-            let (wanted, mirror) = {
-                let known = operator.lock();
-                (known.wanted.clone(), known.status.clone())
-            };
-            *operator.status_version.lock().unwrap() = operator.lock().status_version;
+    fn pass_over(&self, coder: impl Fn() -> Coder) -> Vec<Held> {
+        let store = KeyStore { cluster: &self.cluster, memory: &self.memory, writes_status: true };
+        let held = self.objects.iter().map(|(holder, wanted)| {
             let drive = Drive {
-                wanted: &wanted,
-                coderd: coder(number),
-                secret: operator,
-                around: operator,
-                mirror,
+                wanted,
+                coder: &coder(),
+                secret: &KeySecrets::new(store, holder),
+                around: &Around::new(store, holder, None),
+                mirror: self.memory.record(holder).unwrap_or_default(),
                 remembered: None,
                 pods: None,
-                now: model::start(),
+                now: start(),
             };
-            let driven = wait(drive.run()).unwrap();
-            driven.rest.key.unwrap()
+            wait(drive.run()).unwrap().rest.key.unwrap()
         });
         held.collect()
     }
-
-    fn asked(&self) -> usize {
-        self.keys.asked.lock().unwrap().len()
-    }
-
-    fn writes(&self) -> usize {
-        self.operators.iter().map(|it| it.lock().writes).sum()
-    }
-}
-
-/// Everything that a client needs of a runtime but somebody who runs it.
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 #[test]
 fn many_new_keys_and_their_end_share_one_list() {
-    let runtime = runtime();
-    let _entered = runtime.enter();
-    let mut many = Many::new(20);
+    let many = Many::new(20);
     let held = many.pass();
-    let keys = Arc::clone(&many.keys);
-    assert_eq!((keys.count("POST"), keys.count("GET own"), keys.count("GET daemons")), (20, 20, 1));
+    let deployment = &many.deployment;
+    let count = |what: &str| deployment.count(what);
+    assert_eq!((count("POST"), count("GET own"), count("GET daemons")), (20, 20, 1));
     assert!(held.iter().all(|it| it.is_ours && it.id.is_some()));
     many.pass();
-    assert_eq!((keys.count("POST"), keys.count("GET daemons")), (20, 1));
+    assert_eq!((count("POST"), count("GET daemons")), (20, 1));
 
     // A bare name is looked up before it is deleted, and what is gone is no trouble.
     let retiring = Retiring { held: held[3].clone(), ..Retiring::default() };
     for expected in [Revoked::Done, Revoked::Absent] {
-        assert_eq!(wait(revoke(&many.coder, &retiring, false, model::start())).unwrap(), expected);
+        assert_eq!(wait(revoke(&many.coder, &retiring, false, start())).unwrap(), expected);
     }
-    assert_eq!((keys.count("DELETE"), keys.rows.lock().unwrap().len()), (1, 19));
+    assert_eq!((count("DELETE"), deployment.keys().len()), (1, 19));
 }
 
 #[test]
 fn a_pass_with_nothing_to_do_asks_as_much_for_two_hundred_as_for_one_hundred_and_writes_nothing() {
-    let runtime = runtime();
-    let _entered = runtime.enter();
     let asked = |count: usize| {
-        let mut many = Many::new(count);
+        let many = Many::new(count);
         many.make();
-        let (asked, writes) = (many.asked(), many.writes());
+        let (asked, writes) = (many.deployment.asked(), many.cluster.writes());
         many.pass();
-        assert_eq!(many.writes(), writes);
-        many.asked() - asked
+        assert_eq!(many.cluster.writes(), writes);
+        many.deployment.asked() - asked
     };
     assert_eq!((asked(100), asked(200)), (1, 1));
+}
+
+/// A key of ours on its way out.
+fn retiring(deployment: &Arc<Watched>, is_there: bool) -> Retiring {
+    let home = deployment.home();
+    let mut held = Held {
+        name: "alpha".to_owned(),
+        id: Some(Uuid::from_u128(2)),
+        organization_id: Some(home),
+        is_ours: true,
+        ..Held::default()
+    };
+    if is_there {
+        let owner = memory::owner(deployment.coder.transport());
+        let value =
+            wait(owner.create_provisioner_key(home, "alpha", &std::collections::BTreeMap::new())).unwrap();
+        held.id = wait(owner.prove_provisioner_key(&value)).unwrap().map(|it| it.id);
+    }
+    Retiring { held, since: start(), lost: false }
+}
+
+#[test]
+fn revocation_compares_with_a_list_as_recent_as_it_was_asked_for() {
+    let deployment = Watched::new(|it| it);
+    let coder = deployment.coder();
+    wait(coder.keys(deployment.home(), start())).unwrap();
+    let retiring = retiring(&deployment, false);
+    wait(revoke_as_read(&coder, &retiring, false, start())).unwrap();
+    assert_eq!(deployment.count("GET daemons"), 1);
+    wait(revoke(&coder, &retiring, false, start())).unwrap();
+    assert_eq!(deployment.count("GET daemons"), 2, "the name may be another key's by now");
+}
+
+#[test]
+fn deletion_whose_answer_is_lost_counts_as_revocation() {
+    let lost: fn(Answered) -> Answered = |_| Err(TransportError::Broken("lost".to_owned()));
+    // As where a proxy has sent the request twice.
+    let not_found: fn(Answered) -> Answered = |it| {
+        let body = r#"{"message": "Resource not found or you do not have access to this resource"}"#;
+        it.map(|_| {
+            Response::builder()
+                .status(404)
+                .header("x-coder-build-version", "v2.36.1")
+                .body(body.into())
+                .unwrap()
+        })
+    };
+    for is_ours_by_name in [true, false] {
+        for deletion in [(|it| it) as fn(Answered) -> Answered, lost, not_found] {
+            let deployment = Watched::new(deletion);
+            let coder = deployment.coder();
+            let retiring = retiring(&deployment, true);
+            let attempt = || wait(revoke(&coder, &retiring, is_ours_by_name, start()));
+            // A second attempt is made where the first fails.
+            let first = attempt().ok();
+            let done = first.unwrap_or_else(|| attempt().unwrap());
+            assert_eq!((done, deployment.keys()), (Revoked::Done, Vec::new()));
+        }
+        let deployment = Watched::new(|it| it);
+        let retiring = retiring(&deployment, false);
+        let done = wait(revoke(&deployment.coder(), &retiring, is_ours_by_name, start())).unwrap();
+        assert_eq!(done, Revoked::Absent, "the key was never there");
+    }
 }

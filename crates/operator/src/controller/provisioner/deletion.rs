@@ -21,8 +21,8 @@ use engine::{
     pipeline::cleanup::Cleanup,
     ports::{ClusterError, List, Only, Reading},
     secrets::{
-        Around, Coderd as _, Held, HeldKeys, Holder, KeySecret as _, KeySecrets, LiveKey, Names, Record,
-        Retiring, Revoked, Surroundings as _, Why, drive::is_anothers, keys_to_revoke,
+        Around, Held, HeldKeys, Holder, KeySecrets, LiveKey, Names, Record, Retiring, Revoked, Why,
+        drive::is_anothers, keys_to_revoke,
     },
 };
 use jiff::Timestamp;
@@ -352,7 +352,7 @@ impl Keys<'_> {
             return Ok(Vec::new());
         };
         let coder = plane.coder(Freshness::BegunAfter(self.since));
-        Ok(coder.list(organization, false, Timestamp::now()).await?.keys)
+        Ok(coder.list_keys(organization, false, Timestamp::now()).await?.keys)
     }
 
     async fn revoke_one(

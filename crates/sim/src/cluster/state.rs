@@ -1,0 +1,282 @@
+//! The objects of a cluster, and the rules by which writes change them.
+
+use std::collections::BTreeMap;
+
+use engine::ports::{ClusterError, Only, Write, object::Key};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    merge::{apply, merge_patch},
+    record::{PodLog, RecordedEvent},
+};
+use crate::ids::Ids;
+
+/// Metadata that only the API server writes.
+const OF_SERVER: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "generation"];
+
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) objects: BTreeMap<Key, Value>,
+    pub(super) writes: u64,
+    pub(super) events: Vec<RecordedEvent>,
+    pub(super) logs: BTreeMap<PodLog, String>,
+    /// Which objects cannot be created or replaced.
+    pub(super) is_refused: Option<fn(&Value) -> bool>,
+    /// The kinds that cannot be listed in one namespace or in all, with the code of the answer.
+    pub(super) unlisted: Vec<(&'static str, Option<&'static str>, u16)>,
+    seed: u64,
+    issued: u64,
+    /// The resourceVersion of the last change.
+    version: u64,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            writes: 0,
+            events: Vec::new(),
+            logs: BTreeMap::new(),
+            is_refused: None,
+            unlisted: Vec::new(),
+            seed,
+            issued: 0,
+            version: 0,
+        }
+    }
+
+    /// Bytes that follow from the seed and from how many were issued.
+    pub(super) fn random(&mut self) -> [u8; 32] {
+        Ids { seed: self.seed, issued: &mut self.issued }.bytes()
+    }
+
+    /// Stores an object as it is. One without a uid gets one.
+    pub(super) fn store(&mut self, key: Key, mut object: Value, now: Timestamp) -> Value {
+        self.version += 1;
+        let metadata = &mut object["metadata"];
+        metadata["resourceVersion"] = self.version.to_string().into();
+        if metadata["uid"].is_null() {
+            let mut ids = Ids { seed: self.seed, issued: &mut self.issued };
+            metadata["uid"] = ids.uuid().to_string().into();
+        }
+        if metadata["creationTimestamp"].is_null() {
+            metadata["creationTimestamp"] = seconds(now);
+        }
+        self.objects.insert(key, object.clone());
+        object
+    }
+
+    pub(super) fn write(&mut self, write: Write<'_>, now: Timestamp) -> Result<Value, ClusterError> {
+        if let (Write::Create(object) | Write::Replace(object), Some(is_refused)) = (write, self.is_refused)
+            && is_refused(object)
+        {
+            return Err(ClusterError::refusal(403, "Forbidden", "it cannot be written"));
+        }
+        let written = match write {
+            Write::Create(object) => self.create(&key_of(object)?, object.clone(), now),
+            Write::Replace(object) => {
+                let key = key_of(object)?;
+                let before = self.meant(&key, object)?;
+                if object["metadata"]["resourceVersion"].is_null() {
+                    return Err(invalid(&key, "metadata.resourceVersion must be specified for an update"));
+                }
+                self.change(&key, &before, object.clone(), now)
+            }
+            Write::Apply(object) => {
+                let key = key_of(object)?;
+                if !self.objects.contains_key(&key) && object["metadata"]["resourceVersion"].is_null() {
+                    self.create(&key, apply(None, object), now)
+                } else {
+                    let before = self.meant(&key, object).map_err(|it| conflict_if_missing(&key, it))?;
+                    self.change(&key, &before, apply(Some(&before), object), now)
+                }
+            }
+            Write::Merge { key, patch } => {
+                let before = self.meant(key, patch)?;
+                let mut next = before.clone();
+                merge_patch(&mut next, patch);
+                self.change(key, &before, next, now)
+            }
+            Write::ReplaceStatus(object) => {
+                let key = key_of(object)?;
+                let mut next = self.meant(&key, object)?;
+                next["status"] = object["status"].clone();
+                Ok(self.put(&key, next, now))
+            }
+            Write::MergeStatus { key, patch } => {
+                let mut next = self.meant(key, patch)?;
+                merge_patch(&mut next["status"], &patch["status"]);
+                Ok(self.put(key, next, now))
+            }
+        }?;
+        self.writes += 1;
+        Ok(written)
+    }
+
+    /// The object that a write is for, if the preconditions in the write hold.
+    fn meant(&self, key: &Key, write: &Value) -> Result<Value, ClusterError> {
+        let missing = || ClusterError::refusal(404, "NotFound", &format!("{key} not found"));
+        let found = self.objects.get(key).ok_or_else(missing)?;
+        let holds = |name: &str| {
+            let wanted = &write["metadata"][name];
+            wanted.is_null() || *wanted == found["metadata"][name]
+        };
+        if holds("uid") && holds("resourceVersion") { Ok(found.clone()) } else { Err(conflict(key)) }
+    }
+
+    fn create(&mut self, key: &Key, mut object: Value, now: Timestamp) -> Result<Value, ClusterError> {
+        if self.objects.contains_key(key) {
+            return Err(ClusterError::refusal(409, "AlreadyExists", &format!("{key} already exists")));
+        }
+        let namespace = self.objects.get(&Key::new("v1", "Namespace", "", &key.namespace));
+        if namespace.is_some_and(is_terminating) {
+            let message = format!("namespace {} is being terminated", key.namespace);
+            return Err(ClusterError::refusal(403, "Forbidden", &message));
+        }
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.retain(|name, _| !OF_SERVER.contains(&name.as_str()));
+        }
+        if !object["spec"].is_null() {
+            object["metadata"]["generation"] = 1.into();
+        }
+        Ok(self.store(key.clone(), object, now))
+    }
+
+    /// Changes everything of an object but its status.
+    fn change(
+        &mut self,
+        key: &Key,
+        before: &Value,
+        mut next: Value,
+        now: Timestamp,
+    ) -> Result<Value, ClusterError> {
+        restore(&mut next, before, "status");
+        for name in OF_SERVER {
+            restore(&mut next["metadata"], &before["metadata"], name);
+        }
+        let is_new = |it: &Value| !finalizers(before).contains(it);
+        if is_terminating(before) && finalizers(&next).iter().any(is_new) {
+            return Err(invalid(key, "no new finalizers can be added if the object is being deleted"));
+        }
+        if before["immutable"] == true && ["data", "immutable"].iter().any(|it| before[it] != next[it]) {
+            return Err(invalid(key, "data: field is immutable when `immutable` is set"));
+        }
+        if before["spec"] != next["spec"] {
+            let generation = before["metadata"]["generation"].as_i64().unwrap_or_default();
+            next["metadata"]["generation"] = (generation + 1).into();
+        }
+        let written = self.put(key, next, now);
+        if is_terminating(&written) && finalizers(&written).is_empty() {
+            self.remove(key, now);
+        }
+        Ok(written)
+    }
+
+    /// Stores the next version of an object. A write that changes nothing makes no new version.
+    fn put(&mut self, key: &Key, mut next: Value, now: Timestamp) -> Value {
+        if let Some(before) = self.objects.get(key) {
+            restore(&mut next["metadata"], &before["metadata"], "resourceVersion");
+            if next == *before {
+                return next;
+            }
+        }
+        self.store(key.clone(), next, now)
+    }
+
+    pub(super) fn delete(&mut self, key: &Key, only: Only<'_>, now: Timestamp) -> Result<(), ClusterError> {
+        let Some(found) = self.objects.get(key) else { return Ok(()) };
+        let metadata = &found["metadata"];
+        let is_version = |it: &str| metadata["resourceVersion"] == it;
+        if metadata["uid"] != only.uid || !only.version.is_none_or(is_version) {
+            return Err(conflict(key));
+        }
+        self.writes += 1;
+        self.end(key, now);
+        Ok(())
+    }
+
+    /// Removes an object, or marks it as deleted while it has finalizers.
+    fn end(&mut self, key: &Key, now: Timestamp) {
+        let Some(found) = self.objects.get(key) else { return };
+        if finalizers(found).is_empty() {
+            self.remove(key, now);
+        } else if !is_terminating(found) {
+            let mut deleted = found.clone();
+            deleted["metadata"]["deletionTimestamp"] = seconds(now);
+            self.store(key.clone(), deleted, now);
+        }
+    }
+
+    pub(super) fn remove_named(&mut self, kind: &str, name: &str, now: Timestamp) {
+        let is_it = |key: &&Key| key.kind == kind && key.name == name;
+        let keys: Vec<Key> = self.objects.keys().filter(is_it).cloned().collect();
+        for key in &keys {
+            self.remove(key, now);
+        }
+    }
+
+    /// Removes an object, and deletes those whose last owner it was.
+    fn remove(&mut self, key: &Key, now: Timestamp) {
+        let Some(removed) = self.objects.remove(key) else { return };
+        self.version += 1;
+        let uid = &removed["metadata"]["uid"];
+        let is_left = |object: &Value| {
+            let owners: Vec<&Value> = owners(object).map(|it| &it["uid"]).collect();
+            let is_there = |owner: &Value| self.objects.values().any(|it| it["metadata"]["uid"] == *owner);
+            owners.contains(&uid) && !owners.into_iter().any(is_there)
+        };
+        let left: Vec<Key> =
+            self.objects.iter().filter(|(_, it)| is_left(it)).map(|(key, _)| key.clone()).collect();
+        for key in &left {
+            self.end(key, now);
+        }
+    }
+}
+
+/// Gives a field the value that it had before.
+fn restore(next: &mut Value, before: &Value, name: &str) {
+    match before.get(name) {
+        Some(value) => next[name] = value.clone(),
+        None => drop(next.as_object_mut().map(|it| it.remove(name))),
+    }
+}
+
+fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn finalizers(object: &Value) -> &[Value] {
+    object["metadata"]["finalizers"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
+
+/// A time as metadata has it: in whole seconds.
+fn seconds(time: Timestamp) -> Value {
+    json!(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+fn key_of(object: &Value) -> Result<Key, ClusterError> {
+    Key::of(object).ok_or_else(|| ClusterError::refusal(400, "BadRequest", "the object has no kind or name"))
+}
+
+fn conflict(key: &Key) -> ClusterError {
+    ClusterError::refusal(409, "Conflict", &format!("{key} has changed since it was read"))
+}
+
+fn conflict_if_missing(key: &Key, error: ClusterError) -> ClusterError {
+    if error.is_missing() { conflict(key) } else { error }
+}
+
+fn invalid(key: &Key, why: &str) -> ClusterError {
+    ClusterError::refusal(422, "Invalid", &format!("{key} is invalid: {why}"))
+}
+
+#[cfg(test)]
+mod tests;
