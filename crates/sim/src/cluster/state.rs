@@ -209,7 +209,9 @@ impl State {
     pub(super) fn remove_named(&mut self, kind: &str, name: &str, now: Timestamp) {
         let is_it = |key: &&Key| key.kind == kind && key.name == name;
         let keys: Vec<Key> = self.objects.keys().filter(is_it).cloned().collect();
-        keys.iter().for_each(|key| self.remove(key, now));
+        for key in &keys {
+            self.remove(key, now);
+        }
     }
 
     /// Removes an object, and deletes those whose last owner it was.
@@ -224,7 +226,9 @@ impl State {
         };
         let left: Vec<Key> =
             self.objects.iter().filter(|(_, it)| is_left(it)).map(|(key, _)| key.clone()).collect();
-        left.iter().for_each(|key| self.end(key, now));
+        for key in &left {
+            self.end(key, now);
+        }
     }
 }
 
