@@ -125,7 +125,7 @@ impl Wire {
             return Err(TransportError::NotAllowed("refused".to_owned()));
         }
         if let ["organizations", organization, "provisionerkeys", "daemons"] = segments.as_slice()
-            && model.unreadable.contains(&organization.parse().unwrap())
+            && organization.parse().is_ok_and(|it| model.unreadable.contains(&it))
         {
             return Ok(refusal(404, "Resource not found or you do not have access to this resource"));
         }
@@ -215,6 +215,10 @@ impl ClusterCalls {
         self.model.lock().unwrap()
     }
 
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap()
+    }
+
     fn begin(&self, call: &ClusterCall<'_>) -> Result<(), ClusterError> {
         let mut model = self.lock();
         if let ClusterCall::Event { note } = call {
@@ -227,7 +231,7 @@ impl ClusterCalls {
         let is_write = matches!(call, ClusterCall::Write(_) | ClusterCall::Delete(_));
         let before = is_write.then(|| model.before());
         let epoch = if is_write { model.status().epoch() } else { 0 };
-        *self.under_way.lock().unwrap() = UnderWay { fault, secret, before, epoch };
+        *self.under_way() = UnderWay { fault, secret, before, epoch };
         if fault == Some(Fault::Refused) {
             return Err(ClusterError::NoAnswer("refused".to_owned()));
         }
@@ -235,7 +239,7 @@ impl ClusterCalls {
     }
 
     fn end(&self, call: &ClusterCall<'_>) -> Result<(), ClusterError> {
-        let UnderWay { fault, secret, before, epoch } = std::mem::take(&mut *self.under_way.lock().unwrap());
+        let UnderWay { fault, secret, before, epoch } = std::mem::take(&mut *self.under_way());
         if let Some(before) = before {
             let mut model = self.lock();
             if let Some(name) = secret_of(call) {

@@ -197,7 +197,7 @@ impl Model {
 
     /// The object with the keys is another one of the same name, with an empty status.
     pub(crate) fn become_object(&mut self, uid: &str) {
-        self.wanted.names.uid = uid.to_owned();
+        uid.clone_into(&mut self.wanted.names.uid);
         self.cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": KIND,
             "metadata": {"name": OBJECT, "namespace": NAMESPACE, "uid": uid},
             "spec": {"controlPlaneRef": {"name": "main"}}}));
@@ -309,11 +309,11 @@ impl Model {
         has_daemon: bool,
     ) -> Option<String> {
         let organization = self.wanted.organization_id;
-        let deployment = self.wanted.place.deployment_id.unwrap();
+        let deployment = self.wanted.place.deployment_id?;
         let somebody = memory::owner(self.deployment(deployment).transport());
         let value = wait(somebody.create_provisioner_key(organization, name, tags)).ok()?;
         self.enter_rows(deployment, Some((name, value.expose_secret())));
-        let row = self.rows.iter_mut().find(|it| it.value == value.expose_secret()).unwrap();
+        let row = self.rows.iter_mut().find(|it| it.value == value.expose_secret())?;
         row.is_foreign = true;
         let key = row.key.clone();
         if has_daemon {
@@ -423,7 +423,8 @@ impl Model {
         // After a pass pods get what is in the Secret, unless something holds that up.
         let given = Some(self.held_up.clone().or_else(value).into_iter().collect());
         let (carried, secrets) = (self.carried.clone(), self.read.clone());
-        self.has_pods.then(|| Pods { carried, given, secrets, are_wanted: true, grace: self.pods_grace })
+        let pods = Pods { carried, given, secrets, are_wanted: true, grace: self.pods_grace };
+        self.has_pods.then_some(pods)
     }
 
     /// The records that are written down anywhere.
