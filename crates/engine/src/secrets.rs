@@ -14,11 +14,9 @@
 //! given up stays written down for a while, and one with our suffix is found again whenever it comes.
 
 pub mod around;
-pub mod coderd;
-mod copies;
+pub(crate) mod copies;
 pub mod deletion;
 pub(crate) mod describe;
-pub mod drive;
 pub mod holder;
 pub mod holders;
 pub mod key_secrets;
@@ -31,13 +29,12 @@ pub mod own_secrets;
 pub mod preview;
 pub mod record;
 pub mod referenced;
+pub mod revoked;
 pub mod secret_read;
 pub mod situation;
 
 pub use around::{Around, Why};
-pub use coderd::{Minting, Revoked};
 pub use deletion::{HeldKeys, keys_to_revoke};
-pub use drive::{Drive, Driven};
 pub use holder::Holder;
 pub use key_secrets::{KeySecrets, Written};
 pub use machine::{KeyNeed, Next, Rest, next};
@@ -46,5 +43,6 @@ pub use names::{Names, checksum, tags_hash};
 pub use own::OwnIntents;
 pub use preview::{Act, Before, KeyPreview, preview};
 pub use record::{Held, Intent, Place, Record, Retiring, SecretPlace};
+pub use revoked::Revoked;
 pub use secret_read::SecretRead;
 pub use situation::{LiveKey, Owner, Pods, Policy, Proof, SecretSeen, Seen, Value, Wanted};

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    coderd::Revoked,
     holder::Holder,
     holders,
     memory::KeyStore,
@@ -19,6 +18,7 @@ use super::{
 use crate::{
     pipeline::outcome::{Blocked, Trouble},
     ports::{ClusterError, Event, Reading, Write, object::Live},
+    secrets::revoked::Revoked,
 };
 
 /// Why a key is revoked.
@@ -179,8 +179,8 @@ impl Around<'_> {
         })
     }
 
-    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`](super::coderd::revoke).
-    pub(super) async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
+    /// Revokes a key of another deployment, with that deployment's client; see [`revoke`](crate::keys::coderd::revoke).
+    pub(crate) async fn revoke_elsewhere(&self, retiring: &Retiring) -> Result<Revoked, Trouble> {
         match self.elsewhere {
             Some(revoke) => revoke(retiring.clone()).await,
             None => Ok(Revoked::OutOfReach),
@@ -189,12 +189,12 @@ impl Around<'_> {
 
     /// Whether another object has, or is about to have, a key of that name there. Asked of names that do not say whose
     /// they are: two objects may have set out for the same one.
-    pub(super) async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
+    pub(crate) async fn is_of_another(&self, held: &Held) -> Result<bool, Trouble> {
         holders::is_of_another(self.store.cluster, &self.holder.uid, held).await
     }
 
     /// The object with that uid, in words, if it is there and keeps its key in that Secret.
-    pub(super) async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
+    pub(crate) async fn keeper(&self, secret: &str, uid: &str) -> Result<Option<String>, Trouble> {
         holders::keeper(self.store.cluster, &self.holder.namespace, secret, uid).await.map_err(|error| {
             let message = format!("cannot determine which object holds Secret {secret}: {error}; retrying");
             Blocked { reason: Reason::Progressing, message }.into()
@@ -235,11 +235,11 @@ impl Around<'_> {
     }
 
     /// Keeps the newest copy of the record for the reconciles after this one, in this process.
-    pub(super) fn remember(&self, record: &Record) {
+    pub(crate) fn remember(&self, record: &Record) {
         self.store.memory.keep_record(self.holder, record);
     }
 
-    pub(super) fn note_minted(&self, name: &str) {
+    pub(crate) fn note_minted(&self, name: &str) {
         self.minted.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
     }
 }

@@ -13,14 +13,14 @@ use super::{
 use crate::pipeline::outcome::Blocked;
 
 /// The copies of this object's record, the one in the Secret first.
-pub(super) fn all<'a>(wanted: &'a Wanted, seen: &'a Seen) -> impl Iterator<Item = &'a Record> {
+pub(crate) fn all<'a>(wanted: &'a Wanted, seen: &'a Seen) -> impl Iterator<Item = &'a Record> {
     let former = seen.former.iter().filter(|it| !it.is_users(&wanted.names.uid));
     let former = former.filter_map(|it| it.record.as_ref());
     seen.stored(wanted).into_iter().chain(former).chain([&seen.mirror]).chain(&seen.remembered)
 }
 
 /// The highest epoch of all copies.
-pub(super) fn epoch(wanted: &Wanted, seen: &Seen) -> u64 {
+pub(crate) fn epoch(wanted: &Wanted, seen: &Seen) -> u64 {
     all(wanted, seen).map(Record::epoch).max().unwrap_or_default()
 }
 
@@ -30,7 +30,7 @@ fn highest(wanted: &Wanted, seen: &Seen) -> (u32, u64) {
 }
 
 /// The newest copy. What is missing in it is taken from the others of the same rank, because people edit annotations.
-pub(super) fn newest(wanted: &Wanted, seen: &Seen) -> Record {
+pub(crate) fn newest(wanted: &Wanted, seen: &Seen) -> Record {
     let highest = highest(wanted, seen);
     let may_be = |it: &&Record| it.rank() == highest || (it.epoch.is_none() && it.generation == highest.0);
     let mut newest: Vec<&Record> = all(wanted, seen).filter(may_be).collect();
@@ -74,19 +74,19 @@ fn fill(record: &mut Record, other: &Record) {
 }
 
 /// The record as it is to be written: one epoch above every copy.
-pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
+pub(crate) fn next(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
     Record { epoch: Some(epoch(wanted, seen).saturating_add(1)), ..record }
 }
 
 /// The record in the Secret, if it is the newest copy by its key and yet has a lower epoch than another copy: two writers did
 /// not know of each other. The record has to be written once more, or the status would go back to the lower epoch.
-pub(super) fn overtaken<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Record> {
+pub(crate) fn overtaken<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Record> {
     let stored = seen.stored(wanted).filter(|it| it.rank() == highest(wanted, seen))?;
     (stored.epoch() < epoch(wanted, seen)).then_some(stored)
 }
 
 /// The record as the status is to show it: with the epoch of the copy that it equals, or with the next one.
-pub(super) fn numbered(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
+pub(crate) fn numbered(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
     let (highest, epoch) = (highest(wanted, seen), epoch(wanted, seen));
     let is_newest = |it: &&Record| it.rank() == highest && it.epoch() == epoch;
     let is_it = |it: &&Record| is_newest(it) && **it == Record { epoch: it.epoch, ..record.clone() };
@@ -97,7 +97,7 @@ pub(super) fn numbered(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
 }
 
 /// Whether another copy of the same rank calls a key the current one: then it is not revoked.
-pub(super) fn is_held(wanted: &Wanted, seen: &Seen, held: &Held) -> bool {
+pub(crate) fn is_held(wanted: &Wanted, seen: &Seen, held: &Held) -> bool {
     let highest = highest(wanted, seen);
     let mut held_by =
         all(wanted, seen).filter(|it| it.rank() == highest).filter_map(|it| it.current.as_ref());
@@ -105,7 +105,7 @@ pub(super) fn is_held(wanted: &Wanted, seen: &Seen, held: &Held) -> bool {
 }
 
 /// Whether the Secret was replaced by an older copy of itself.
-pub(super) fn is_rolled_back(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
+pub(crate) fn is_rolled_back(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
     let Some(stored) = seen.stored(wanted) else { return false };
     let is_later =
         |it: &Record| it.generation == stored.generation && replaces(it, stored) && !replaces(stored, it);
@@ -117,7 +117,7 @@ pub(super) fn is_rolled_back(wanted: &Wanted, seen: &Seen, record: &Record) -> b
 
 /// A live key that was made after everything that is written down: every copy is an older one. A name with our suffix is
 /// written down before its key is asked for, so its number is in every newer copy.
-pub(super) fn newer_key<'a>(wanted: &Wanted, seen: &'a Seen, record: &Record) -> Option<&'a LiveKey> {
+pub(crate) fn newer_key<'a>(wanted: &Wanted, seen: &'a Seen, record: &Record) -> Option<&'a LiveKey> {
     let numbered = seen.listed.iter().filter_map(|it| Some((wanted.names.generation(&it.name)?, it)));
     let (generation, key) = numbered.max_by_key(|it| it.0)?;
     let is_in_the_secret = seen.live().is_some_and(|it| it.id == key.id);
@@ -126,7 +126,7 @@ pub(super) fn newer_key<'a>(wanted: &Wanted, seen: &'a Seen, record: &Record) ->
 
 /// The record as it must have been after that key was made, as far as coderd can tell. Requests for a rotation that stand on
 /// the object by then were heard, for all that is known.
-pub(super) fn behind(wanted: &Wanted, seen: &Seen, record: Record, key: &LiveKey, now: Timestamp) -> Record {
+pub(crate) fn behind(wanted: &Wanted, seen: &Seen, record: Record, key: &LiveKey, now: Timestamp) -> Record {
     let mut record = next(wanted, seen, record);
     record.retiring.retain(|it| !is_key(&it.held, key));
     if let Some(before) = record.current.take() {
@@ -141,7 +141,7 @@ pub(super) fn behind(wanted: &Wanted, seen: &Seen, record: Record, key: &LiveKey
 
 /// Why the value in the Secret is not that of the newest key: an older copy of the Secret took the place of a newer one. `None`
 /// when the Secret holds the newest key, or no value, or one that no copy knows.
-pub(super) fn outdated(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Blocked> {
+pub(crate) fn outdated(wanted: &Wanted, seen: &Seen, record: &Record) -> Option<Blocked> {
     let checksum = seen.secret.checksum.as_ref()?;
     let holds_current = record.current.as_ref().is_some_and(|it| match seen.live() {
         Some(key) => is_key(it, key),
@@ -200,7 +200,7 @@ fn message(wanted: &Wanted, seen: &Seen, record: &Record, newest: Option<&str>) 
 }
 
 /// A live key whose value has that checksum.
-pub(super) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool) -> Held {
+pub(crate) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool) -> Held {
     let is_home = key.organization_id == wanted.organization_id;
     Held {
         name: key.name.clone(),
@@ -215,7 +215,7 @@ pub(super) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool
 }
 
 /// Whether what is written down is this key.
-pub(super) fn is_key(held: &Held, key: &LiveKey) -> bool {
+pub(crate) fn is_key(held: &Held, key: &LiveKey) -> bool {
     match held.id {
         Some(id) => id == key.id,
         None => held.is_called(&key.name, Some(key.organization_id)),

@@ -121,7 +121,7 @@ impl KeySecrets<'_> {
 
     /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without
     /// one, if there is no such Secret.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         place: &SecretPlace,
         record: &Record,

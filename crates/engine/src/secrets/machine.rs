@@ -6,7 +6,7 @@
 mod minting;
 mod need;
 mod retiring;
-pub(super) mod settle;
+pub(crate) mod settle;
 mod users;
 
 use api::Reason;

@@ -39,11 +39,11 @@ pub struct OwnIntents {
 }
 
 impl OwnIntents {
-    pub(super) fn get(&self, uid: &str) -> Option<OwnIntent> {
+    pub(crate) fn get(&self, uid: &str) -> Option<OwnIntent> {
         self.lock().get(uid).cloned()
     }
 
-    pub(super) fn set(&self, uid: &str, own: Option<OwnIntent>) {
+    pub(crate) fn set(&self, uid: &str, own: Option<OwnIntent>) {
         let mut all = self.lock();
         match own {
             Some(own) => all.insert(uid.to_owned(), own),
@@ -52,12 +52,12 @@ impl OwnIntents {
     }
 
     /// Notes that coderd is about to be asked to delete a key. Returns whether that is new.
-    pub(super) fn note_deletion(&self, organization: Uuid, name: &str) -> bool {
+    pub(crate) fn note_deletion(&self, organization: Uuid, name: &str) -> bool {
         self.deletions().insert((organization, name.to_ascii_lowercase()))
     }
 
     /// Forgets a deletion. Returns whether coderd was asked for it.
-    pub(super) fn forget_deletion(&self, organization: Uuid, name: &str) -> bool {
+    pub(crate) fn forget_deletion(&self, organization: Uuid, name: &str) -> bool {
         self.deletions().remove(&(organization, name.to_ascii_lowercase()))
     }
 

@@ -32,7 +32,7 @@ impl SecretRead {
         value.filter(|it| !it.expose_secret().is_empty()).map(checksum)
     }
 
-    pub(super) fn seen(&self) -> SecretSeen {
+    pub(crate) fn seen(&self) -> SecretSeen {
         SecretSeen {
             owner: Some(self.owner),
             checksum: self.checksum.clone(),

@@ -15,7 +15,7 @@ use crate::pipeline::outcome::Blocked;
 /// How old a list may be for a name to be free in it.
 const RECENT: SignedDuration = SignedDuration::from_secs(10);
 /// How far from an intent the key may have been made that came of it. The clocks are two.
-pub(super) const AROUND_INTENT: SignedDuration = SignedDuration::from_mins(15);
+pub(crate) const AROUND_INTENT: SignedDuration = SignedDuration::from_mins(15);
 
 /// When a key is minted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,20 +134,20 @@ pub struct Seen {
     /// Nothing where the pods are not ours.
     pub pods: Option<Pods>,
     /// The intent that this process wrote last.
-    pub(super) own_intent: Option<OwnIntent>,
+    pub(crate) own_intent: Option<OwnIntent>,
     /// Whether list and Secret were read, in this order, since we last asked for a key.
-    pub(super) has_looked: bool,
-    pub(super) minted: Option<Minted>,
+    pub(crate) has_looked: bool,
+    pub(crate) minted: Option<Minted>,
     /// Keys of other objects that have the names of such as we may have lost.
-    pub(super) others: Vec<Held>,
+    pub(crate) others: Vec<Held>,
     /// Retiring keys that are gone, or not ours to revoke.
-    pub(super) gone: Vec<Held>,
+    pub(crate) gone: Vec<Held>,
     /// Retiring keys that nobody can reach any more.
-    pub(super) left: Vec<Held>,
+    pub(crate) left: Vec<Held>,
     /// Retiring keys that could not be revoked in this pass.
-    pub(super) failed: Vec<Held>,
+    pub(crate) failed: Vec<Held>,
     /// Former entries that are removed.
-    pub(super) removed: Vec<SecretPlace>,
+    pub(crate) removed: Vec<SecretPlace>,
 }
 
 /// What may become of a key that is to be revoked, given what coderd has under its name.
@@ -259,7 +259,7 @@ impl Seen {
     }
 
     /// What came of an intent, if this process wrote it last.
-    pub(super) fn came(&self, intent: &Intent) -> Option<Came> {
+    pub(crate) fn came(&self, intent: &Intent) -> Option<Came> {
         self.own_intent.as_ref().filter(|it| it.intent == *intent).map(|it| it.came)
     }
 
@@ -279,7 +279,7 @@ impl Seen {
 
     /// The key that the value in the Secret is by the newest record, if coderd still lists that key: the value of a key never
     /// changes, so coderd need not be asked.
-    pub(super) fn recorded(&self, wanted: &Wanted, newest: &Record) -> Option<&LiveKey> {
+    pub(crate) fn recorded(&self, wanted: &Wanted, newest: &Record) -> Option<&LiveKey> {
         let held = newest.current.as_ref().filter(|it| it.place.is_same(&wanted.place))?;
         let is_value = !held.checksum.is_empty() && self.secret.checksum.as_ref() == Some(&held.checksum);
         self.listed.iter().find(|it| is_value && Some(it.id) == held.id)
@@ -335,12 +335,12 @@ impl Seen {
     }
 
     /// Whether nothing about the list can have changed for long.
-    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
         now.duration_since(self.listed_at).abs() <= RECENT
     }
 
     /// The key that the value in the Secret is, if coderd takes it.
-    pub(super) fn live(&self) -> Option<&LiveKey> {
+    pub(crate) fn live(&self) -> Option<&LiveKey> {
         match &self.proof {
             Proof::Before(key) | Proof::Now(key) => Some(key),
             Proof::NotAsked | Proof::Refused => None,
@@ -348,16 +348,16 @@ impl Seen {
     }
 
     /// The record in the Secret, if it is this object's.
-    pub(super) fn stored(&self, wanted: &Wanted) -> Option<&Record> {
+    pub(crate) fn stored(&self, wanted: &Wanted) -> Option<&Record> {
         let is_own = |it: &&Record| it.holder.is_empty() || it.holder == wanted.names.uid;
         self.secret.record.as_ref().filter(is_own)
     }
 
-    pub(super) fn is_others(&self, held: &Held) -> bool {
+    pub(crate) fn is_others(&self, held: &Held) -> bool {
         self.others.iter().any(|it| it.is_called(&held.name, held.organization_id))
     }
 
-    pub(super) fn was_tried(&self, held: &Held) -> bool {
+    pub(crate) fn was_tried(&self, held: &Held) -> bool {
         let mut tried = self.gone.iter().chain(&self.left).chain(&self.failed);
         tried.any(|it| it.is_called(&held.name, held.organization_id))
     }

@@ -10,10 +10,11 @@ use kube::ResourceExt as _;
 use super::{names, reach::Home, secret};
 use crate::{
     coder::Coder,
+    keys::Drive,
     objects,
     ports::{Cluster, ClusterError, Reading},
     secrets::{
-        Around, Drive, KeySecrets, Names, Place, Pods, Policy, Record, SecretPlace, Wanted, mirror::of_status,
+        Around, KeySecrets, Names, Place, Pods, Policy, Record, SecretPlace, Wanted, mirror::of_status,
     },
 };
 

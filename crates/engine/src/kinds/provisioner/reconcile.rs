@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     coder::Beside,
+    keys::{Drive, Driven},
     kinds::provisioner::status::{self, Findings},
     pipeline::{
         held_back::HeldBack,
@@ -29,7 +30,7 @@ use crate::{
     },
     ports::{Cluster, ClusterError, Event, object::Live},
     secrets::{
-        Around, Drive, Driven, Held, KeySecrets, Names, Rest, Retiring, Revoked, Wanted, around::Elsewhere,
+        Around, Held, KeySecrets, Names, Rest, Retiring, Revoked, Wanted, around::Elsewhere,
         mirror::to_status,
     },
 };

@@ -11,11 +11,11 @@ use uuid::Uuid;
 use super::{in_words, store};
 use crate::{
     coder::Coder,
+    keys::{Drive, Driven, coderd::revoke, drive::is_anothers},
     pipeline::outcome::Trouble,
     secrets::{
-        Around, Drive, Driven, Held, HeldKeys, Holder, KeyPreview, KeySecrets, KeyStore, LiveKey, Names,
-        Place, Record, Retiring, Revoked, SecretPlace, Wanted, Why, coderd::revoke, drive::is_anothers,
-        keys_to_revoke,
+        Around, Held, HeldKeys, Holder, KeyPreview, KeySecrets, KeyStore, LiveKey, Names, Place, Record,
+        Retiring, Revoked, SecretPlace, Wanted, Why, keys_to_revoke,
     },
 };
 

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The newest copy of the record, with the highest number that any copy knows.
-pub(in super::super) fn known(wanted: &Wanted, seen: &Seen) -> Record {
+pub(crate) fn known(wanted: &Wanted, seen: &Seen) -> Record {
     let mut record = copies::newest(wanted, seen);
     record.holder.clone_from(&wanted.names.uid);
     record.generation = highest(wanted, seen);
@@ -27,7 +27,7 @@ pub(in super::super) fn known(wanted: &Wanted, seen: &Seen) -> Record {
 }
 
 /// The same in the light of what coderd says about the value in the Secret.
-pub(super) fn settled(wanted: &Wanted, seen: &Seen, known: Record, now: Timestamp) -> Record {
+pub(crate) fn settled(wanted: &Wanted, seen: &Seen, known: Record, now: Timestamp) -> Record {
     let mut record = known;
     if let (Some(key), Some(checksum)) = (seen.live(), &seen.secret.checksum)
         && !is_elsewhere(wanted, seen, &record)
@@ -41,7 +41,7 @@ pub(super) fn settled(wanted: &Wanted, seen: &Seen, known: Record, now: Timestam
 }
 
 /// Whether we minted that key, by anything that is written down, or by its name.
-pub(super) fn is_ours(wanted: &Wanted, seen: &Seen, record: &Record, key: &LiveKey) -> bool {
+pub(crate) fn is_ours(wanted: &Wanted, seen: &Seen, record: &Record, key: &LiveKey) -> bool {
     let mut recorded = record.keys().chain(copies::all(wanted, seen).flat_map(Record::keys));
     wanted.names.is_ours(&key.name)
         || recorded.any(|it| it.is_ours && is_key(it, key))
@@ -49,7 +49,7 @@ pub(super) fn is_ours(wanted: &Wanted, seen: &Seen, record: &Record, key: &LiveK
 }
 
 /// Makes a live key the current one; the one before goes.
-pub(super) fn adopt(record: &mut Record, mut current: Held, key: &LiveKey, now: Timestamp) {
+pub(crate) fn adopt(record: &mut Record, mut current: Held, key: &LiveKey, now: Timestamp) {
     record.retiring.retain(|it| !is_key(&it.held, key));
     record.intent = record.intent.take().filter(|it| !it.is_called(&key.name, Some(key.organization_id)));
     match record.current.take() {

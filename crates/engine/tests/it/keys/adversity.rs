@@ -2,8 +2,9 @@
 //! asked over and over.
 
 use engine::{
+    keys::coderd::revoke,
     pipeline::outcome::Trouble,
-    secrets::{Policy, Retiring, Revoked, coderd::revoke},
+    secrets::{Policy, Retiring, Revoked},
 };
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,7 +3,8 @@
 
 use engine::{
     Blocked,
-    secrets::{Driven, Policy, Record},
+    keys::Driven,
+    secrets::{Policy, Record},
 };
 use jiff::SignedDuration;
 use serde_json::Value;

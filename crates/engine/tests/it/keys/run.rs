@@ -10,11 +10,11 @@ use std::{
 use engine::{
     Cluster as _, Coder,
     coder::Promises,
+    keys::{Drive, Driven, coderd::revoke},
     objects::Live,
     pipeline::outcome::Trouble,
     secrets::{
-        Around, Drive, Driven, HeldKeys, Holder, KeyMemory, KeySecrets, KeyStore, Record, Retiring, Revoked,
-        coderd::revoke, keys_to_revoke,
+        Around, HeldKeys, Holder, KeyMemory, KeySecrets, KeyStore, Record, Retiring, Revoked, keys_to_revoke,
     },
 };
 use futures::{FutureExt as _, future::BoxFuture};

@@ -7,10 +7,12 @@ use client::{Transport, TransportError, transport::BoxFuture};
 use engine::{
     Coder,
     coder::Promises,
-    secrets::{
-        Around, Drive, Held, Holder, KeyMemory, KeySecrets, KeyStore, Names, Policy, Retiring, Revoked,
-        Wanted,
+    keys::{
+        Drive,
         coderd::{revoke, revoke_as_read},
+    },
+    secrets::{
+        Around, Held, Holder, KeyMemory, KeySecrets, KeyStore, Names, Policy, Retiring, Revoked, Wanted,
     },
 };
 use http::{Method, Request, Response};

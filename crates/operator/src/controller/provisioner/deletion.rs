@@ -8,6 +8,7 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
 use api::{CoderProvisioner, Mode, Reason, annotation};
 use engine::{
     Blocked, Cluster as _, Freshness, Trouble,
+    keys::drive::is_anothers,
     kinds::provisioner::{
         holder,
         keys::{pods, recorded},
@@ -22,7 +23,7 @@ use engine::{
     ports::{ClusterError, List, Only, Reading},
     secrets::{
         Around, Held, HeldKeys, Holder, KeySecrets, LiveKey, Names, Record, Retiring, Revoked, Why,
-        drive::is_anothers, keys_to_revoke,
+        keys_to_revoke,
     },
 };
 use jiff::Timestamp;

@@ -3,10 +3,8 @@
 use api::Reason;
 use engine::{
     Blocked, Freshness, Outcome, Trouble,
-    secrets::{
-        Names, Retiring, Revoked,
-        coderd::{revoke, revoke_as_read},
-    },
+    keys::coderd::{revoke, revoke_as_read},
+    secrets::{Names, Retiring, Revoked},
 };
 use jiff::Timestamp;
 use tokio::time::Instant;

@@ -3,22 +3,23 @@
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::{
-    around::{Around, Why},
-    coderd::{Minting, Revoked, revoke},
-    copies,
-    key_secrets::{KeySecrets, Written},
-    machine::{self, Next, Rest, SecretWrite, settle},
-    names::checksum,
-    own::Came,
-    record::{Held, Intent, Record, Retiring},
-    secret_read::SecretRead,
-    situation::{AROUND_INTENT, Pods, Proof, SecretSeen, Seen, Value, Wanted},
-};
+use super::coderd::{Minting, revoke};
 use crate::{
     coder::Coder,
     pipeline::outcome::{Blocked, Trouble},
-    secrets::preview::{KeyPreview, preview},
+    secrets::{
+        around::{Around, Why},
+        copies,
+        key_secrets::{KeySecrets, Written},
+        machine::{self, Next, Rest, SecretWrite, settle},
+        names::checksum,
+        own::Came,
+        preview::{KeyPreview, preview},
+        record::{Held, Intent, Record, Retiring},
+        revoked::Revoked,
+        secret_read::SecretRead,
+        situation::{AROUND_INTENT, Pods, Proof, SecretSeen, Seen, Value, Wanted},
+    },
 };
 
 /// More than the longest way from nothing to a key in the Secret, with a lost one before.

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::secrets::Revoked;
 use api::Reason;
 use client::{Class, provisioner_keys::ProvisionerKey};
 use jiff::Timestamp;
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::{
-    record::Retiring,
-    situation::{Fate, LiveKey, fate},
-};
 use crate::{
     coder::Coder,
     pipeline::outcome::{Blocked, Trouble},
+    secrets::{
+        record::Retiring,
+        situation::{Fate, LiveKey, fate},
+    },
 };
 
 /// What came of asking for a key.
@@ -27,20 +28,6 @@ pub enum Minting {
     Unclear(Trouble),
     /// It was not made.
     Refused(Trouble),
-}
-
-/// What became of a key that was to be revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revoked {
-    Done,
-    /// There was no such key.
-    Absent,
-    /// Another key has the name by now; it was left alone.
-    NotOurs,
-    /// A key has the name that may be ours or a stranger's: it stays, and is named.
-    Doubtful,
-    /// Its place is gone, or nobody knows where it is: it stays, and is named.
-    OutOfReach,
 }
 
 /// A list of keys, and when it was read.
