@@ -7,8 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{policy::Policy, status::Status};
 
-/// A kind that declares state behind a control plane's API.
-pub trait AppState:
+/// A manifest of one of our kinds.
+pub trait Manifest:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug
@@ -18,6 +18,10 @@ pub trait AppState:
     + Sync
     + 'static
 {
+}
+
+/// A kind that declares state behind a control plane's API.
+pub trait AppState: Manifest {
     /// The name of the control plane, which is in the same namespace.
     fn control_plane(&self) -> &str;
     fn policy(&self) -> &Policy;
@@ -61,7 +65,10 @@ macro_rules! app_state {
                 self.status.get_or_insert_default().set_common(status);
             }
         }
-    )+};
+    )+
+        $(impl Manifest for crate::$kind {})+
+        $(impl Manifest for crate::$other {})+
+    };
 }
 
 for_each_kind!(app_state);

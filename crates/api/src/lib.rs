@@ -40,7 +40,7 @@ macro_rules! declare {
 
 for_each_kind!(declare);
 
-pub use app_state::AppState;
+pub use app_state::{AppState, Manifest};
 pub use crds::crds;
 pub use interval::{Interval, InvalidInterval, parse_duration};
 pub use key::{OtherKey, ProvisionerKeyState, RESERVED_KEY_NAMES};

@@ -45,7 +45,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    controllers::Controllers, memory::Memory, reconcile::Passes, references::References, rounds::Rounds,
+    controllers::Controllers, memory::Memory, reconcile::Reconciles, references::References, rounds::Rounds,
 };
 use crate::{
     args::Run,
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
     /// What deletions at the same time share.
     rounds: Rounds,
     secrets: Arc<SecretCache>,
-    passes: Arc<Passes>,
+    reconciles: Arc<Reconciles>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
@@ -142,7 +142,7 @@ impl Shared {
             owned,
             own_writes,
             rounds: Rounds::default(),
-            passes: Arc::new(Passes::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
+            reconciles: Arc::new(Reconciles::new(Arc::clone(&metrics), Arc::clone(&memory), stop.clone())),
             memory,
             metrics,
             addresses,
@@ -325,7 +325,7 @@ async fn told_to_end(mut terminated: Signal) {
     }
 }
 
-/// What a controller would do about an error of a pass. There is none: [`pass`] deals with all of them.
+/// What a controller would do about an error of a reconcile. There is none: [`reconcile`] deals with all of them.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "kube's signature")]
 fn no_error<K, C>(_: Arc<K>, never: &Infallible, _: Arc<C>) -> Action {
     match *never {}

@@ -8,14 +8,14 @@ use std::sync::{
 use client::routes::Route;
 
 tokio::task_local! {
-    /// Whether the pass of this task has sent something that may change a deployment.
+    /// Whether the reconcile of this task has sent something that may change a deployment.
     pub(crate) static MAY_HAVE_CHANGED: Arc<AtomicBool>;
 }
 
-/// A request is about to be sent. From the first one that is more than a question the pass is not cut any more.
+/// A request is about to be sent. From the first one that is more than a question the reconcile is not cut any more.
 pub(crate) fn sends(route: &Route) {
     if !route.method().is_safe() {
-        // Outside of a pass nobody cuts anything.
+        // Outside of a reconcile nobody cuts anything.
         MAY_HAVE_CHANGED.try_with(|it| it.store(true, Ordering::Relaxed)).ok();
     }
 }

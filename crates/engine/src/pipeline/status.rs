@@ -23,9 +23,9 @@ const SHOWN: usize = 20;
 /// The longest value of a field that a status or an Event shows, in bytes. A plan's hash is over the whole value.
 const LONGEST_VALUE: usize = 1024;
 
-/// One pass over one object, as far as its status is concerned.
+/// What the status of one object follows from.
 #[derive(Debug)]
-pub struct Pass<'a> {
+pub struct StatusInput<'a> {
     pub generation: Option<i64>,
     pub contact: Option<Contact>,
     pub plan: &'a PlanView,
@@ -43,8 +43,9 @@ pub struct Pass<'a> {
 }
 
 /// The status after a pass. It equals the one before when nothing is different.
-pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
-    let Pass { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } = pass;
+pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
+    let StatusInput { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } =
+        pass;
     let before = before.cloned().unwrap_or_default();
     let pending = !outcome.is_ready() && !plan.is_empty();
     let differs = pending && *contact == Some(Contact::Held);
@@ -68,8 +69,8 @@ pub fn next(before: Option<&Status>, pass: &Pass<'_>) -> Status {
     }
 }
 
-fn conditions(before: &[Condition], pass: &Pass<'_>, differs: bool) -> Vec<Condition> {
-    let Pass { generation, contact, outcome, plan, now, .. } = pass;
+fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Vec<Condition> {
+    let StatusInput { generation, contact, outcome, plan, now, .. } = pass;
     let message = message(outcome, plan);
     let ready = outcome.is_ready().into();
     let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);

@@ -27,6 +27,6 @@ impl About {
     pub(super) fn span(&self) -> tracing::Span {
         let Self { kind, namespace, name, generation, .. } = self;
         // Of the highest level, so that it is there with every line that is. Not `name`, which in JSON is the span's own.
-        tracing::error_span!("pass", %kind, %namespace, object = %name, generation)
+        tracing::error_span!("reconcile", %kind, %namespace, object = %name, generation)
     }
 }

@@ -12,7 +12,7 @@ use engine::{
     Aside, Assessment, Blocked, Kind, Object, Outcome, RemoteName, Report, Trouble,
     pipeline::{
         cleanup::Cleanup,
-        status::{self, Pass},
+        status::{self, StatusInput},
     },
     ports::ClusterError,
 };
@@ -209,7 +209,7 @@ fn next_status<K: Kind>(
 ) -> Status {
     let empty = engine::Plan::<()>::empty().view("");
     let (target, asked) = (K::target(&object.manifest), requested(&object.manifest));
-    let pass = Pass {
+    let input = StatusInput {
         generation: object.manifest.meta().generation,
         contact: assessment.and_then(|it| it.contact),
         plan: assessment.map_or(&empty, |it| &it.plan),
@@ -221,7 +221,7 @@ fn next_status<K: Kind>(
         requested: asked.as_deref(),
         now: Timestamp::now(),
     };
-    status::next(object.manifest.status(), &pass)
+    status::next(object.manifest.status(), &input)
 }
 
 /// Events for what was changed, field by field; none when nothing was.

@@ -2,10 +2,10 @@
 
 mod deletion;
 mod dependents;
-mod given;
 mod orphans;
 pub(super) mod proof;
 pub(super) mod reach;
+mod supplied_token;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -265,13 +265,13 @@ async fn reconcile(
     if let Some(licensing) = &licensing {
         shared.metrics.licensed(&name, licensing);
     }
-    let given = match &proved {
-        Ok(it) => given::keep(&plane, it, shared).await,
+    let supplied = match &proved {
+        Ok(it) => supplied_token::keep(&plane, it, shared).await,
         Err(_) => None,
     };
     let findings = PlaneFindings {
         access: proved.as_ref().map(|it| &it.build),
-        supplied_token: given.as_ref(),
+        supplied_token: supplied.as_ref(),
         token_secret: proved.as_ref().ok().and_then(|it| it.token_secret.as_deref()),
         account: proved.as_ref().ok().and_then(|it| it.account),
         workload: workload.as_ref(),

@@ -1,5 +1,5 @@
 //! The controllers as tasks: started together, watched while they should run, and ended without waiting for anything but the
-//! passes under way.
+//! reconciles under way.
 
 #[cfg(test)]
 mod tests;
@@ -17,18 +17,18 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, app_state::OfKind, control_plane::ControlPlanes, driver, provisioner::Provisioners};
 use crate::{
     cluster::{owned, secret_cache},
-    controller::reconcile::Passes,
+    controller::reconcile::Reconciles,
     telemetry::metrics::KindName,
 };
 
-/// How long passes under way may take to end; a pod has half a minute.
+/// How long reconciles under way may take to end; a pod has half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The controllers, and how to end them.
 pub(super) struct Controllers {
     tasks: JoinSet<()>,
     kinds: HashMap<Id, KindName>,
-    passes: Arc<Passes>,
+    reconciles: Arc<Reconciles>,
     stop: CancellationToken,
 }
 
@@ -45,15 +45,19 @@ impl Controllers {
             Box::pin(secret_cache::watch(Arc::clone(&shared.secrets), shared.watching.clone())),
         ));
         kinds::visit(&mut start);
-        Self::of(start.controllers, Arc::clone(&shared.passes), shared.stop.clone())
+        Self::of(start.controllers, Arc::clone(&shared.reconciles), shared.stop.clone())
     }
 
-    fn of(controllers: Vec<(KindName, Controller)>, passes: Arc<Passes>, stop: CancellationToken) -> Self {
+    fn of(
+        controllers: Vec<(KindName, Controller)>,
+        reconciles: Arc<Reconciles>,
+        stop: CancellationToken,
+    ) -> Self {
         let (mut tasks, mut kinds) = (JoinSet::new(), HashMap::new());
         for (kind, controller) in controllers {
             kinds.insert(tasks.spawn(controller).id(), kind);
         }
-        Self { tasks, kinds, passes, stop }
+        Self { tasks, kinds, reconciles, stop }
     }
 
     /// Returns when one of them does not run any more, though nobody told it to end. Half an operator is worse than none:
@@ -70,14 +74,14 @@ impl Controllers {
         }
     }
 
-    /// Lets passes under way come to their end, and starts no more. Nothing else is waited for: a controller that is still
+    /// Lets reconciles under way come to their end, and starts no more. Nothing else is waited for: a controller that is still
     /// reading its first list does not hear that it should stop. What has not ended in time is cut off.
     pub(super) async fn end(mut self) {
         self.stop.cancel();
-        if tokio::time::timeout(ENDS_WITHIN, self.passes.all_ended()).await.is_err() {
+        if tokio::time::timeout(ENDS_WITHIN, self.reconciles.all_ended()).await.is_err() {
             tracing::warn!(
-                passes = self.passes.count(),
-                "passes were cut off: they took longer than {ENDS_WITHIN:?}"
+                reconciles = self.reconciles.count(),
+                "reconciles were cut off: they took longer than {ENDS_WITHIN:?}"
             );
         }
         self.tasks.shutdown().await;

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use api::Manifest;
 use engine::{RemoteName, pipeline::cleanup::Cleanup, ports::ClusterError};
 use futures::{Stream, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use jiff::Timestamp;
@@ -27,7 +28,7 @@ use super::{
     backoff::{spread, until},
     no_error, predicate,
     reconcile::{self, Ending, Target},
-    record::{Manifest, has_finalizer, set_finalizer},
+    record::{has_finalizer, set_finalizer},
     wake::Wake,
     watch,
 };
@@ -253,7 +254,7 @@ impl<D: Driven> Driver<D> {
         if has_finalizer(&manifest, D::FINALIZER) && !D::needs_finalizer(&manifest) {
             set_finalizer(&manifest, D::FINALIZER, false, shared).await?;
         }
-        shared.passes.ended(&about, &ending, started.elapsed());
+        shared.reconciles.ended(&about, &ending, started.elapsed());
         Ok(Action::requeue(self.delay(&about, &manifest, &next)))
     }
 
@@ -275,7 +276,7 @@ impl<D: Driven> Driver<D> {
     }
 }
 
-/// Drives a controller to its end. What comes out of it are the watch's errors, from which it recovers by itself; passes have
+/// Drives a controller to its end. What comes out of it are the watch's errors, from which it recovers by itself; reconciles have
 /// told of their own.
 async fn drive<K, T>(
     shared: &Shared,
@@ -285,8 +286,8 @@ async fn drive<K, T>(
 {
     let mut complaints = Complaints::default();
     let mut controller = std::pin::pin!(controller);
-    while let Some(pass) = controller.next().await {
-        if let Err(controller::Error::QueueError(error)) = pass {
+    while let Some(reconcile) = controller.next().await {
+        if let Err(controller::Error::QueueError(error)) = reconcile {
             complaints.report(&K::kind(&()), &error, &shared.metrics);
         }
     }

@@ -1,4 +1,4 @@
-//! What the controllers remember of objects between passes: how often they failed, and what had to be mended. It dies with
+//! What the controllers remember of objects between reconciles: how often they failed, and what had to be mended. It dies with
 //! the process; nothing that has to last is here.
 
 use std::{
@@ -27,7 +27,7 @@ type Key = (KindName, String, String);
 pub(super) struct Remembered {
     /// Another object of the same name starts anew.
     uid: String,
-    /// How often its passes ended in a failure since one did not.
+    /// How often its reconciles ended in a failure since one did not.
     failures: u32,
     /// How often they had no end of their own since one had.
     cuts: u32,
@@ -51,7 +51,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// How long to leave an object alone whose pass ended in a failure once more.
+    /// How long to leave an object alone whose reconcile ended in a failure once more.
     pub(super) fn after_failure(&self, about: &About, wanted: Option<Duration>) -> Duration {
         self.with(about, |it| {
             it.failures = it.failures.saturating_add(1);
@@ -59,12 +59,12 @@ impl Memory {
         })
     }
 
-    /// A pass ended as it should: failures before do not count any more.
+    /// A reconcile ended as it should: failures before do not count any more.
     pub(super) fn succeeded(&self, about: &About) {
         self.with(about, |it| it.failures = 0);
     }
 
-    /// How long to leave an object alone whose pass was cut short once more.
+    /// How long to leave an object alone whose reconcile was cut short once more.
     pub(super) fn after_cut(&self, about: &About) -> Duration {
         self.with(about, |it| {
             it.cuts = it.cuts.saturating_add(1);
@@ -72,7 +72,7 @@ impl Memory {
         })
     }
 
-    /// A pass came to an end of its own, whichever.
+    /// A reconcile came to an end of its own, whichever.
     pub(super) fn ended(&self, about: &About) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         // An object that has just been let go is not remembered again.

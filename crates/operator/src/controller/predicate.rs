@@ -1,4 +1,4 @@
-//! Which changes of a manifest are worth a pass: those of people, not our own of its status.
+//! Which changes of a manifest are worth a reconcile: those of people, not our own of its status.
 
 use std::{
     collections::BTreeMap,

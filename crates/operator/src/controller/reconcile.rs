@@ -1,8 +1,8 @@
-//! One pass over one object, whatever its kind: who it is about, how long it may take, what happens when it fails, and
+//! One reconcile over one object, whatever its kind: who it is about, how long it may take, what happens when it fails, and
 //! which of its endings are worth a line.
 //!
-//! The controllers of `kube` know no deadline, end for good when a pass panics, and have no memory of failures. All three
-//! are here, around every pass, so that a pass itself is only about its object.
+//! The controllers of `kube` know no deadline, end for good when a reconcile panics, and have no memory of failures. All three
+//! are here, around every reconcile, so that a reconcile itself is only about its object.
 
 mod outcomes;
 mod queue;
@@ -39,13 +39,13 @@ use crate::{
     telemetry::metrics::{KindName, Metrics},
 };
 
-/// How long a pass may take that has not begun to change anything.
+/// How long a reconcile may take that has not begun to change anything.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// How soon it is looked again whether the watch has shown what we wrote.
 const WATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// How a pass ended, for those who count and those who read.
+/// How a reconcile ended, for those who count and those who read.
 #[derive(Debug, Clone)]
 pub(super) struct Ending {
     /// The reason of the condition `Ready`.
@@ -57,9 +57,9 @@ pub(super) struct Ending {
     pub(super) is_trouble: bool,
 }
 
-/// All passes of a run.
+/// All reconciles of a run.
 #[derive(Debug)]
-pub(super) struct Passes {
+pub(super) struct Reconciles {
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     turns: Turns,
@@ -68,7 +68,7 @@ pub(super) struct Passes {
     news: News,
 }
 
-impl Passes {
+impl Reconciles {
     pub(super) fn new(metrics: Arc<Metrics>, memory: Arc<Memory>, stop: CancellationToken) -> Self {
         let (turns, under_way, news) = (Turns::default(), TaskTracker::new(), News::default());
         Self { metrics, stop, turns, under_way, memory, news }
@@ -87,7 +87,7 @@ impl Passes {
         }
     }
 
-    /// Does a pass, unless it is too late to begin one.
+    /// Does a reconcile, unless it is too late to begin one.
     pub(super) async fn over<W>(&self, about: &About, work: W) -> Action
     where
         W: Future<Output = Result<Action, ClusterError>> + Send,
@@ -128,7 +128,7 @@ impl Passes {
         Action::requeue(self.memory.after_cut(about))
     }
 
-    /// Counts a pass, and tells of it if it ended in another way than the one before.
+    /// Counts a reconcile, and tells of it if it ended in another way than the one before.
     pub(super) fn ended(&self, about: &About, ending: &Ending, took: Duration) {
         let Ending { reason, message, is_ready, is_trouble } = ending;
         let (reason, is_ready) = (*reason, *is_ready);
@@ -149,7 +149,7 @@ impl Passes {
         self.news.forget(&about.uid);
     }
 
-    /// Returns when no pass is under way; to be asked when none begins any more.
+    /// Returns when no reconcile is under way; to be asked when none begins any more.
     pub(super) async fn all_ended(&self) {
         self.under_way.close();
         self.under_way.wait().await;
@@ -166,7 +166,7 @@ struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The object that a pass is asked for, and where it stands.
+/// The object that a reconcile is asked for, and where it stands.
 pub(super) struct Target<K: kube::Resource<DynamicType = ()> + 'static> {
     pub(super) object: Arc<K>,
     pub(super) objects: Store<K>,
@@ -174,7 +174,7 @@ pub(super) struct Target<K: kube::Resource<DynamicType = ()> + 'static> {
     pub(super) plane: Option<PlaneName>,
 }
 
-/// A pass over an object, as a controller runs it: in its turn, over the object as it is by then, and told what woke it.
+/// A reconcile over an object, as a controller runs it: in its turn, over the object as it is by then, and told what woke it.
 pub(super) async fn over<K, F, W>(
     shared: Arc<Shared>,
     target: Target<K>,
@@ -188,7 +188,7 @@ where
     let Target { object, objects, plane } = target;
     // The change or request that this version of the object carries happened before now.
     let mut noticed = Instant::now();
-    let Some(_turn) = shared.passes.turn(K::kind(&()), plane.as_ref()).await else {
+    let Some(_turn) = shared.reconciles.turn(K::kind(&()), plane.as_ref()).await else {
         return Ok(Action::await_change());
     };
     // Somebody may have thought better of it meanwhile.
@@ -204,10 +204,10 @@ where
     }
     let about = About::of(&*current);
     let wake = shared.memory.wake(&about, version, noticed);
-    Ok(shared.passes.over(&about, work(current, wake)).await)
+    Ok(shared.reconciles.over(&about, work(current, wake)).await)
 }
 
-/// Why a pass has no end of its own.
+/// Why a reconcile has no end of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Late,
@@ -219,7 +219,7 @@ enum Cut {
 /// What was begun is not cut: between the answer that creates an object and the status that records its id there must be
 /// no way out, or nobody would hold it. So the deadline counts only until the first request that may change a deployment;
 /// from there on each request ends by its own time-out, and there are as many as the plan has steps. What was cut has
-/// changed nothing, or nothing but Kubernetes, and the next pass observes.
+/// changed nothing, or nothing but Kubernetes, and the next reconcile observes.
 async fn within<W: Future + Send>(limit: Duration, work: W) -> Result<W::Output, Cut> {
     let may_have_changed = Arc::new(AtomicBool::new(false));
     let work = MAY_HAVE_CHANGED.scope(Arc::clone(&may_have_changed), work);

@@ -1,44 +1,15 @@
 //! What a reconcile leaves behind in the cluster: Events, finalizers, and marks in a status that must not be lost.
 
-use std::fmt::Debug;
-
-use api::Reason;
+use api::{Manifest, Reason};
 use engine::{
     Action, Cluster as _,
     objects::Key,
     ports::{ClusterError, Write},
 };
-use k8s_openapi::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _, runtime::events::EventType};
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{Shared, about::About};
-
-/// A manifest of one of our kinds.
-pub(super) trait Manifest:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<M> Manifest for M where
-    M: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// The reason and the action of the Event for a step that was carried out.
 pub(super) fn words_of(action: Action) -> (Reason, &'static str) {
@@ -92,7 +63,7 @@ pub(super) async fn release<M: Manifest>(
         done => drop(done?),
     }
     shared.memory.released(&about);
-    shared.passes.forget(&about);
+    shared.reconciles.forget(&about);
     Ok(())
 }
 

@@ -5,11 +5,9 @@
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
-use api::Reason;
+use api::{Manifest, Reason};
 use futures::{Stream, StreamExt as _, future::ready};
-use k8s_openapi::{
-    NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Resource,
     core::{DeserializeGuard, error_boundary::InvalidObject},
@@ -20,7 +18,6 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use serde::de::DeserializeOwned;
 
 use super::Shared;
 
@@ -34,37 +31,19 @@ pub(super) enum Decoding {
 }
 
 /// Watches a kind. `known` is the store that the events go to, if they go to one.
-pub(super) fn decoded<K>(
+pub(super) fn decoded<K: Manifest>(
     shared: &Arc<Shared>,
     known: Option<Store<K>>,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K> {
     decoded_noting(shared, known, |_, _| {})
 }
 
 /// Watches a kind, and calls `note` before an object that cannot be decoded leaves the store, and after it is back.
-pub(super) fn decoded_noting<K, N: FnMut(&ObjectMeta, Decoding) + Send>(
+pub(super) fn decoded_noting<K: Manifest, N: FnMut(&ObjectMeta, Decoding) + Send>(
     shared: &Arc<Shared>,
     known: Option<Store<K>>,
     note: N,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K, N>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K, N> {
     let events = watcher::watcher(shared.watching.api::<DeserializeGuard<K>>(), watcher::Config::default());
     let shared = Arc::clone(shared);
     decode(events.default_backoff(), known, move |invalid| report::<K>(invalid, &shared), note)

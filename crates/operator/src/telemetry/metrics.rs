@@ -37,7 +37,7 @@ use self::{
 };
 use crate::planes::PlaneName;
 
-/// Upper bounds of durations, in seconds. The last is a pass's deadline.
+/// Upper bounds of durations, in seconds. The last is a reconcile's deadline.
 const BOUNDS: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
 /// The same for waiting, which may take as long as there are objects before one.
@@ -107,15 +107,20 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("reconciles", "Passes over objects, by how they ended", self.reconciles.clone());
+        registry.register("reconciles", "Reconciles of objects, by how they ended", self.reconciles.clone());
         let duration = self.duration.clone();
-        registry.register_with_unit("reconcile_duration", "How long passes took", Unit::Seconds, duration);
+        registry.register_with_unit(
+            "reconcile_duration",
+            "How long reconciles took",
+            Unit::Seconds,
+            duration,
+        );
         let waiting = self.waiting.clone();
-        registry.register("reconciles_waiting", "Passes that are due and wait for their turn", waiting);
-        let (waited, help) = (self.waited.clone(), "How long passes waited for their turn");
+        registry.register("reconciles_waiting", "Reconciles that are due and wait for their turn", waiting);
+        let (waited, help) = (self.waited.clone(), "How long reconciles waited for their turn");
         registry.register_with_unit("reconcile_wait", help, Unit::Seconds, waited);
         let under_way = self.under_way.clone();
-        registry.register("reconciles_under_way", "Passes that have begun and not ended", under_way);
+        registry.register("reconciles_under_way", "Reconciles that have begun and not ended", under_way);
         let watch_errors = self.watch_errors.clone();
         registry.register("watch_errors", "Lists and watches of Kubernetes that failed", watch_errors);
         registry.register("plan_steps", "Steps of plans that were carried out", self.steps.clone());
@@ -143,13 +148,13 @@ impl Metrics {
         }
     }
 
-    /// A pass over an object came to an end, for a reason that a condition would give or for one of [`crate::controller::reconcile`].
+    /// A reconcile over an object came to an end, for a reason that a condition would give or for one of [`crate::controller::reconcile`].
     pub(crate) fn reconciled(&self, kind: KindName, reason: Reason, took: Duration) {
         self.duration.get_or_create(&OfKind { kind: kind.clone() }).observe(took.as_secs_f64());
         self.reconciles.get_or_create(&OfReason { kind, reason: reason.as_str() }).inc();
     }
 
-    /// A pass is due, and waits for its turn as long as the result is kept.
+    /// A reconcile is due, and waits for its turn as long as the result is kept.
     pub(crate) fn waits(&self, kind: KindName) -> Waits {
         let of_kind = OfKind { kind };
         let gauge = self.waiting.get_or_create_owned(&of_kind);
@@ -158,7 +163,7 @@ impl Metrics {
         Waits { _gauge: UnderWay(gauge), waited, since: Instant::now() }
     }
 
-    /// A pass begins, and lasts as long as the result is kept.
+    /// A reconcile begins, and lasts as long as the result is kept.
     pub(crate) fn begins(&self, kind: KindName) -> UnderWay {
         let gauge = self.under_way.get_or_create_owned(&OfKind { kind });
         gauge.inc();
@@ -241,7 +246,7 @@ impl Metrics {
     }
 }
 
-/// A pass that waits.
+/// A reconcile that waits.
 #[derive(Debug)]
 pub(crate) struct Waits {
     _gauge: UnderWay,
@@ -256,7 +261,7 @@ impl Waits {
     }
 }
 
-/// A pass under way.
+/// A reconcile under way.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Gauge);
 

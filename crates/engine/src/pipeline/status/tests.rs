@@ -15,8 +15,8 @@ fn plan() -> PlanView {
 }
 
 /// A pass over an object that we hold and that is as declared.
-fn held(plan: &PlanView) -> Pass<'_> {
-    Pass {
+fn held(plan: &PlanView) -> StatusInput<'_> {
+    StatusInput {
         generation: Some(2),
         contact: Some(Contact::Held),
         plan,
@@ -32,7 +32,7 @@ fn held(plan: &PlanView) -> Pass<'_> {
 
 fn pass(before: Option<&Status>, outcome: &Outcome, plan: &PlanView, second: i64) -> Status {
     let now = Timestamp::from_second(second).unwrap();
-    next(before, &Pass { outcome, changed: matches!(outcome, Outcome::Applied), now, ..held(plan) })
+    next(before, &StatusInput { outcome, changed: matches!(outcome, Outcome::Applied), now, ..held(plan) })
 }
 
 fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
@@ -88,9 +88,9 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
     let held = pass(None, &Outcome::Applied, &empty, 1);
     let mut lost = next(
         Some(&held),
-        &Pass {
+        &StatusInput {
             id: None,
-            ..Pass {
+            ..StatusInput {
                 generation: Some(2),
                 contact: None,
                 plan: &empty,
@@ -112,7 +112,7 @@ fn where_nothing_was_found_out_nothing_is_claimed_of_drift() {
     let empty = Plan::<()>::empty().view("t");
     let waiting =
         Outcome::Blocked(crate::Blocked { reason: api::Reason::NotEntitled, message: String::new() });
-    let stopped = Pass { contact: None, outcome: &waiting, ..held(&empty) };
+    let stopped = StatusInput { contact: None, outcome: &waiting, ..held(&empty) };
     assert_eq!(condition(&next(None, &stopped), "Drifted").unwrap().status, "Unknown");
     assert_eq!(condition(&next(None, &held(&empty)), "Drifted").unwrap().status, "False");
 }
@@ -148,9 +148,9 @@ fn an_unfinished_creation_is_remembered_until_its_end_is_known() {
     assert_eq!(made.creating, None);
     let waiting =
         Outcome::Blocked(crate::Blocked { reason: api::Reason::NotEntitled, message: String::new() });
-    let refused = next(Some(&before), &Pass { id: None, outcome: &waiting, ..held(&empty) });
+    let refused = next(Some(&before), &StatusInput { id: None, outcome: &waiting, ..held(&empty) });
     assert_eq!(refused.creating, None);
-    let unlooked = Pass { id: None, contact: None, outcome: &waiting, ..held(&empty) };
+    let unlooked = StatusInput { id: None, contact: None, outcome: &waiting, ..held(&empty) };
     assert_eq!(next(Some(&before), &unlooked).creating.as_deref(), Some("rest"));
 }
 
@@ -160,11 +160,11 @@ fn deployment_of_the_remote_object_is_recorded_with_its_id() {
     let first = pass(None, &Outcome::Applied, &empty, 1);
     assert_eq!(first.remote_deployment_id, Some(Uuid::nil().to_string()));
     let other = Some(Uuid::from_u128(1));
-    let unread = Pass { id: None, contact: None, deployment: other, ..held(&empty) };
+    let unread = StatusInput { id: None, contact: None, deployment: other, ..held(&empty) };
     assert_eq!(next(Some(&first), &unread).remote_deployment_id, first.remote_deployment_id);
     let before = Status { remote_deployment_id: None, ..first.clone() };
     assert_eq!(next(Some(&before), &held(&empty)), first, "a status from before the field");
-    let moved = next(Some(&first), &Pass { deployment: other, ..held(&empty) });
+    let moved = next(Some(&first), &StatusInput { deployment: other, ..held(&empty) });
     assert_eq!(moved.remote_deployment_id, other.map(|it| it.to_string()));
 }
 

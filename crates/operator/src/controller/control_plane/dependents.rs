@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{AppState as _, CoderProvisioner, finalizer};
+use api::{AppState as _, CoderProvisioner, Manifest, finalizer};
 use engine::{
     Cluster as _, Kind,
     kinds::{self, provisioner::patience::Patience},
@@ -13,11 +13,7 @@ use engine::{
 use futures::future::BoxFuture;
 use kube::core::Selector;
 
-use crate::{
-    cluster::port::KubeCluster,
-    controller::record::{Manifest, has_finalizer},
-    planes::PlaneName,
-};
+use crate::{cluster::port::KubeCluster, controller::record::has_finalizer, planes::PlaneName};
 
 /// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use crate::controller::about::About;
 
 fn controllers(controllers: Vec<(KindName, Controller)>) -> Controllers {
     let stop = CancellationToken::new();
-    let passes = Arc::new(Passes::new(Arc::default(), Arc::default(), stop.clone()));
-    Controllers::of(controllers, passes, stop)
+    let reconciles = Arc::new(Reconciles::new(Arc::default(), Arc::default(), stop.clone()));
+    Controllers::of(controllers, reconciles, stop)
 }
 
 fn named(
@@ -65,7 +65,7 @@ fn about() -> About {
 async fn the_end_waits_for_a_pass_and_cuts_off_one_that_takes_too_long() {
     for (takes, expected) in [(3, 3), (300, 10)] {
         let controllers = controllers(vec![named("CoderGroup", std::future::pending())]);
-        let (begun, passes) = (Arc::new(Notify::new()), Arc::clone(&controllers.passes));
+        let (begun, reconciles) = (Arc::new(Notify::new()), Arc::clone(&controllers.reconciles));
         let told = Arc::clone(&begun);
         tokio::spawn(async move {
             let work = async {
@@ -73,7 +73,7 @@ async fn the_end_waits_for_a_pass_and_cuts_off_one_that_takes_too_long() {
                 tokio::time::sleep(Duration::from_secs(takes)).await;
                 Ok(Action::await_change())
             };
-            passes.over(&about(), work).await
+            reconciles.over(&about(), work).await
         });
         begun.notified().await;
         let started = tokio::time::Instant::now();

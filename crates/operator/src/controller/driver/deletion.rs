@@ -93,7 +93,7 @@ pub(in crate::controller) async fn delete<D: Driven>(
 ) -> Result<Action, ClusterError> {
     let (shared, about, started) = (&driver.shared, About::of(manifest), Instant::now());
     if !is_held(manifest, D::FINALIZER, shared) {
-        shared.passes.forget(&about);
+        shared.reconciles.forget(&about);
         D::forget(driver, &about.namespace, &about.name);
         return Ok(Action::await_change());
     }
@@ -106,7 +106,7 @@ pub(in crate::controller) async fn delete<D: Driven>(
             if waiting.is_trouble {
                 let Blocked { reason, message } = waiting.why.clone();
                 let ending = Ending { reason, message, is_ready: false, is_trouble: true };
-                shared.passes.ended(&about, &ending, started.elapsed());
+                shared.reconciles.ended(&about, &ending, started.elapsed());
             }
             D::report_deletion(driver, manifest, &waiting).await?;
             let again = waiting.again.unwrap_or_else(|| shared.memory.after_failure(&about, None));

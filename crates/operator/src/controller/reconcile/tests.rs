@@ -16,8 +16,8 @@ fn about() -> About {
     }
 }
 
-fn passes() -> Arc<Passes> {
-    Arc::new(Passes::new(Arc::default(), Arc::default(), CancellationToken::new()))
+fn reconciles() -> Arc<Reconciles> {
+    Arc::new(Reconciles::new(Arc::default(), Arc::default(), CancellationToken::new()))
 }
 
 fn done() -> Action {
@@ -29,24 +29,24 @@ fn route(method: &str) -> &'static Route {
 }
 
 #[track_caller]
-fn counted(passes: &Passes, reason: &str, count: u32) {
-    let text = passes.metrics.text().unwrap();
+fn counted(reconciles: &Reconciles, reason: &str, count: u32) {
+    let text = reconciles.metrics.text().unwrap();
     let line = format!("reconciles_total{{kind=\"CoderGroup\",reason=\"{reason}\"}} {count}");
     assert!(text.contains(&line), "{line} is not in:\n{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_only_reads_is_cut_at_the_deadline_and_retried_later_each_time() {
-    let passes = passes();
+    let reconciles = reconciles();
     let started = Instant::now();
     let reads = || async {
         sends(route("GET"));
         std::future::pending().await
     };
-    let first = passes.over(&about(), reads()).await;
+    let first = reconciles.over(&about(), reads()).await;
     assert_eq!(started.elapsed().as_secs(), 60);
-    let second = passes.over(&about(), reads()).await;
-    counted(&passes, "Deadline", 2);
+    let second = reconciles.over(&about(), reads()).await;
+    counted(&reconciles, "Deadline", 2);
     let after = Memory::default();
     assert_eq!(first, Action::requeue(after.after_cut(&about())));
     assert_eq!(second, Action::requeue(after.after_cut(&about())));
@@ -55,7 +55,7 @@ async fn a_pass_that_only_reads_is_cut_at_the_deadline_and_retried_later_each_ti
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_has_begun_to_change_something_is_never_cut() {
-    let passes = passes();
+    let reconciles = reconciles();
     for method in ["POST", "PATCH", "PUT", "DELETE"] {
         let recorded = Arc::new(AtomicBool::new(false));
         let record = Arc::clone(&recorded);
@@ -65,16 +65,16 @@ async fn a_pass_that_has_begun_to_change_something_is_never_cut() {
             record.store(true, Ordering::Relaxed);
             Ok(done())
         };
-        assert_eq!(passes.over(&about(), writes).await, done());
+        assert_eq!(reconciles.over(&about(), writes).await, done());
         assert!(recorded.load(Ordering::Relaxed), "{method}: the id was not recorded");
     }
-    assert!(!passes.metrics.text().unwrap().contains("Deadline"));
+    assert!(!reconciles.metrics.text().unwrap().contains("Deadline"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_one_pass_sends_does_not_protect_another() {
-    let passes = passes();
-    let (begun, reads) = (Arc::new(Notify::new()), Arc::clone(&passes));
+    let reconciles = reconciles();
+    let (begun, reads) = (Arc::new(Notify::new()), Arc::clone(&reconciles));
     let told = Arc::clone(&begun);
     let reader = tokio::spawn(async move {
         let work = async {
@@ -88,38 +88,38 @@ async fn what_one_pass_sends_does_not_protect_another() {
         sends(route("POST"));
         Ok(done())
     };
-    passes.over(&about(), writes).await;
+    reconciles.over(&about(), writes).await;
     assert_ne!(reader.await.unwrap(), done());
-    counted(&passes, "Deadline", 1);
+    counted(&reconciles, "Deadline", 1);
 }
 
 #[tokio::test]
 async fn a_panic_ends_one_pass_and_is_retried() {
-    let passes = passes();
+    let reconciles = reconciles();
     let panics = async { unreachable!("a mistake") };
-    let again = passes.over(&about(), panics).await;
+    let again = reconciles.over(&about(), panics).await;
     assert_eq!(again, Action::requeue(Memory::default().after_cut(&about())));
-    counted(&passes, "Panic", 1);
-    assert_eq!(passes.over(&about(), async { Ok(done()) }).await, done());
-    assert_eq!(passes.count(), 0);
+    counted(&reconciles, "Panic", 1);
+    assert_eq!(reconciles.over(&about(), async { Ok(done()) }).await, done());
+    assert_eq!(reconciles.count(), 0);
 }
 
 #[tokio::test]
 async fn errors_of_the_cluster_are_retried_with_back_off_until_a_pass_ends_well() {
-    let passes = passes();
+    let reconciles = reconciles();
     let fails = || async { Err(ClusterError::NoAnswer("refused".to_owned())) };
-    let first = passes.over(&about(), fails()).await;
-    assert_ne!(passes.over(&about(), fails()).await, first);
-    counted(&passes, "ClusterError", 2);
-    passes.over(&about(), async { Ok(done()) }).await;
-    assert_eq!(passes.over(&about(), fails()).await, first);
+    let first = reconciles.over(&about(), fails()).await;
+    assert_ne!(reconciles.over(&about(), fails()).await, first);
+    counted(&reconciles, "ClusterError", 2);
+    reconciles.over(&about(), async { Ok(done()) }).await;
+    assert_eq!(reconciles.over(&about(), fails()).await, first);
 }
 
 #[tokio::test]
 async fn after_a_stop_no_pass_begins_and_those_under_way_are_waited_for() {
-    let passes = passes();
+    let reconciles = reconciles();
     let (begun, may_end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (told, waits, runs) = (Arc::clone(&begun), Arc::clone(&may_end), Arc::clone(&passes));
+    let (told, waits, runs) = (Arc::clone(&begun), Arc::clone(&may_end), Arc::clone(&reconciles));
     let under_way = tokio::spawn(async move {
         let work = async {
             told.notify_one();
@@ -129,10 +129,10 @@ async fn after_a_stop_no_pass_begins_and_those_under_way_are_waited_for() {
         runs.over(&about(), work).await
     });
     begun.notified().await;
-    passes.stop.cancel();
+    reconciles.stop.cancel();
     let late = async { unreachable!("it began") };
-    assert_eq!(passes.over(&about(), late).await, Action::await_change());
-    let ended = passes.all_ended();
+    assert_eq!(reconciles.over(&about(), late).await, Action::await_change());
+    let ended = reconciles.all_ended();
     let mut ended = std::pin::pin!(ended);
     assert!(futures::poll!(&mut ended).is_pending(), "one is under way");
     may_end.notify_one();
@@ -142,22 +142,22 @@ async fn after_a_stop_no_pass_begins_and_those_under_way_are_waited_for() {
 
 #[tokio::test]
 async fn who_waits_for_a_turn_when_the_end_comes_does_not_begin() {
-    let (passes, plane) = (passes(), ("platform".to_owned(), "main".to_owned()));
+    let (reconciles, plane) = (reconciles(), ("platform".to_owned(), "main".to_owned()));
     let mut taken = Vec::new();
     let kind = about().kind;
     let waits = loop {
-        let mut turn = Box::pin(passes.turn(kind.clone(), Some(&plane)));
+        let mut turn = Box::pin(reconciles.turn(kind.clone(), Some(&plane)));
         match futures::poll!(&mut turn) {
             std::task::Poll::Ready(turn) => taken.push(turn),
             std::task::Poll::Pending => break turn,
         }
     };
-    let text = passes.metrics.text().unwrap();
+    let text = reconciles.metrics.text().unwrap();
     assert!(text.contains("reconciles_waiting{kind=\"CoderGroup\"} 1"), "{text}");
-    assert!(passes.turn(kind.clone(), None).await.is_some(), "who needs no turn does not wait");
-    passes.stop.cancel();
+    assert!(reconciles.turn(kind.clone(), None).await.is_some(), "who needs no turn does not wait");
+    reconciles.stop.cancel();
     assert!(waits.await.is_none());
-    passes.all_ended().await;
+    reconciles.all_ended().await;
 }
 
 #[tokio::test]

@@ -34,8 +34,13 @@ fn said(format: LogFormat, told: &str, speak: impl FnOnce()) -> Vec<String> {
 #[test]
 fn a_json_line_says_whom_it_is_about() {
     let lines = said(LogFormat::Json, "", || {
-        let span =
-            tracing::error_span!("pass", kind = "CoderGroup", namespace = "a", object = "b", generation = 3);
+        let span = tracing::error_span!(
+            "reconcile",
+            kind = "CoderGroup",
+            namespace = "a",
+            object = "b",
+            generation = 3
+        );
         span.in_scope(
             || tracing::warn!(target: "coder_operator::run", reason = "Unreachable", "cannot connect"),
         );

@@ -18,7 +18,7 @@ use prometheus_client::{
 
 use super::{KindName, OfKind};
 
-/// The reason of an object that no pass has told of yet.
+/// The reason of an object that no reconcile has told of yet.
 const UNKNOWN: &str = "Unknown";
 
 /// What a condition set says of an object.
