@@ -3,6 +3,8 @@
 mod attempts;
 pub(crate) mod cache;
 pub(crate) mod complaints;
+#[cfg(test)]
+mod conformance;
 pub(crate) mod events;
 pub(crate) mod fence;
 pub(crate) mod left;

@@ -63,14 +63,15 @@ impl Cleanup {
         self.stays.push((reason, note.into()));
     }
 
-    /// How much was not taken back so far.
-    pub fn count(&self) -> usize {
-        self.remainders.len()
+    /// Adds what another cleanup did not take back.
+    pub fn add(&mut self, other: Self) {
+        self.stays.extend(other.stays);
+        self.remainders.extend(other.remainders);
     }
 
-    /// Records whether a deployment that did not do what was asked may do it later, for everything from this count on.
-    pub fn settle(&mut self, may_answer: bool, from: usize) {
-        for remainder in self.remainders.iter_mut().skip(from).filter(|_| !may_answer) {
+    /// Records whether a deployment that did not do what was asked may do it later.
+    pub fn settle(&mut self, may_answer: bool) {
+        for remainder in self.remainders.iter_mut().filter(|_| !may_answer) {
             remainder.failure.is_final = true;
         }
     }

@@ -5,8 +5,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How many notes are remembered of one object, and how many objects. Where there are more, a note is repeated.
-const MOST: usize = 100;
+/// How many notes are remembered of one object. Where there are more, a note is repeated.
+const MOST_NOTES: usize = 100;
+/// The same for objects.
+const MOST_OBJECTS: usize = 10_000;
 
 /// Notes by the uid of the object that was deleted.
 #[derive(Debug, Default)]
@@ -16,11 +18,11 @@ impl Left {
     /// Whether this is not yet named as left behind by that object. A deletion that is retried does not name it again.
     pub(crate) fn is_new(&self, uid: &str, note: &str) -> bool {
         let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if objects.len() >= MOST && !objects.contains_key(uid) {
+        if objects.len() >= MOST_OBJECTS && !objects.contains_key(uid) {
             objects.clear();
         }
         let notes = objects.entry(uid.to_owned()).or_default();
-        if notes.len() >= MOST {
+        if notes.len() >= MOST_NOTES {
             notes.clear();
         }
         notes.insert(note.to_owned())
@@ -43,11 +45,11 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let left = Left::default();
-        for number in 0..=MOST * 2 {
+        for number in 0..=MOST_OBJECTS {
             left.is_new(&number.to_string(), "key alpha");
             left.is_new("a", &number.to_string());
         }
         let objects = left.0.lock().unwrap();
-        assert!(objects.len() <= MOST && objects.values().all(|it| it.len() <= MOST));
+        assert!(objects.len() <= MOST_OBJECTS && objects.values().all(|it| it.len() <= MOST_NOTES));
     }
 }

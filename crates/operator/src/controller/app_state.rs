@@ -51,6 +51,7 @@ impl<K: Kind> Driven for OfKind<K> {
 
     const FINALIZER: &'static str = finalizer::FINALIZER;
     const OWNS_OBJECTS: bool = false;
+    const HAS_SECRETS: bool = K::HAS_SECRETS;
 
     fn conditions(manifest: &K::Manifest) -> &[Condition] {
         manifest.status().map_or(&[], |it| it.conditions.as_slice())
@@ -65,7 +66,7 @@ impl<K: Kind> Driven for OfKind<K> {
     }
 
     fn refers_to_secret(manifest: &K::Manifest, secret: &str) -> bool {
-        K::HAS_SECRETS && K::refers_to_secret(manifest, secret)
+        K::refers_to_secret(manifest, secret)
     }
 
     fn is_suspended(manifest: &K::Manifest) -> bool {
@@ -116,7 +117,7 @@ impl<K: Kind> Driven for OfKind<K> {
 
     async fn take_back(
         driver: &Driver<Self>,
-        manifest: &K::Manifest,
+        manifest: &mut K::Manifest,
         deletion: &Deletion<'_>,
         cleanup: &mut Cleanup,
     ) -> Result<Taken, ClusterError> {

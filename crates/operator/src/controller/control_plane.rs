@@ -175,7 +175,7 @@ impl Driven for ControlPlanes {
 
     async fn take_back(
         driver: &Driver<Self>,
-        plane: &CoderControlPlane,
+        plane: &mut CoderControlPlane,
         deletion: &Deletion<'_>,
         cleanup: &mut Cleanup,
     ) -> Result<Taken, ClusterError> {

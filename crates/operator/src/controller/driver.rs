@@ -50,6 +50,8 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
     const FINALIZER: &'static str;
     /// Whether its manifests own objects of the cluster.
     const OWNS_OBJECTS: bool;
+    /// Whether its manifests have anything to do with Secrets.
+    const HAS_SECRETS: bool = true;
 
     fn conditions(manifest: &Self::Manifest) -> &[Condition];
 
@@ -83,10 +85,11 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
         wake: &Wake,
     ) -> impl Future<Output = Result<Option<Done<Self::Manifest>>, ClusterError>> + Send;
 
-    /// Takes back what a manifest made. Whatever stays behind is entered into `cleanup`.
+    /// Takes back what a manifest made. Whatever stays behind is entered into `cleanup`. A kind that reads the manifest again
+    /// replaces it, so that the rest of the deletion is about that version.
     fn take_back(
         driver: &Driver<Self>,
-        manifest: &Self::Manifest,
+        manifest: &mut Self::Manifest,
         deletion: &Deletion<'_>,
         cleanup: &mut Cleanup,
     ) -> impl Future<Output = Result<Taken, ClusterError>> + Send;
@@ -204,7 +207,10 @@ impl<D: Driven> Driver<D> {
         });
         // Secrets and owned objects are read by every reconcile: no event that lists have to be read again for.
         let secrets = secret_cache::changed(&shared.secrets, self.manifests.clone(), D::refers_to_secret);
-        let controller = controller.reconcile_on(planes).reconcile_on(references).reconcile_on(secrets);
+        let mut controller = controller.reconcile_on(planes).reconcile_on(references);
+        if D::HAS_SECRETS {
+            controller = controller.reconcile_on(secrets);
+        }
         if D::OWNS_OBJECTS {
             controller.reconcile_on(owned::changed(&shared.owned, self.manifests.clone()))
         } else {

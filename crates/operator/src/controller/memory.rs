@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use api::Reason;
 use engine::pipeline::contention::Mended;
 use tokio::time::Instant;
 
@@ -38,8 +39,8 @@ pub(super) struct Remembered {
     pub(super) mended: Mended,
     /// When its deletion first tried to take back what the operator made.
     pub(super) cleanup_since: Option<Instant>,
-    /// Whether its deletion has taken back everything in Coder, tokens included.
-    pub(super) is_taken_back: bool,
+    /// What its deletion has left in Coder. `None` until everything that can be taken back there is.
+    pub(super) left_in_coder: Option<Vec<(Reason, String)>>,
 }
 
 /// What is remembered of all of them.

@@ -57,12 +57,12 @@ impl Sandbox {
     }
 
     async fn state(&self) -> Value {
-        reqwest::get(self.path("/sandbox/state")).await.unwrap().json().await.unwrap()
+        browser().get(self.path("/sandbox/state")).send().await.unwrap().json().await.unwrap()
     }
 
     /// Changes something as the page does, from the given origin.
     async fn change(&self, origin: &str, change: &Value) -> (u16, Value) {
-        let request = reqwest::Client::new().post(self.path("/sandbox/change"));
+        let request = browser().post(self.path("/sandbox/change"));
         let answer = request.header("origin", origin).json(change).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
@@ -98,6 +98,11 @@ fn verbs_work_against_a_sandbox_as_against_a_real_coder() {
     assert!(words.contains("SANDBOX: this is not Coder") && words.contains("state is gone"), "{words}");
 }
 
+/// A client as a browser on this machine: no proxy leads to loopback.
+fn browser() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
 #[tokio::test]
 async fn drift_by_hand_is_found_healed_and_attributed() {
     let sandbox = Sandbox::start(&[]);
@@ -127,7 +132,7 @@ async fn other_sites_can_neither_read_nor_change_the_sandbox() {
     let banner = json!({"what": "banner", "message": "from elsewhere"});
     let (status, answer) = sandbox.change("http://evil.example", &banner).await;
     assert_eq!(status, 403, "{answer}");
-    let client = reqwest::Client::new();
+    let client = browser();
     for path in ["/", "/sandbox/state", "/api/v2/buildinfo"] {
         let rebound = client.get(sandbox.path(path)).header("host", "evil.example").send().await.unwrap();
         assert_eq!(rebound.status(), 421, "{path}");
@@ -201,15 +206,31 @@ fn state_is_saved_before_the_end() {
 
 #[test]
 fn command_finds_the_sandbox_and_its_exit_code_is_ours() {
-    let script = "test \"$(curl -sf \"$CODER_URL/api/v2/users/me\" -H \"Coder-Session-Token: $CODER_SESSION_TOKEN\" \
-                  | grep -c '\"username\":\"sandbox\"')\" = 1 && echo \"$CODER_URL\" && exit 7";
-    let output = bare(&["sandbox", "--quiet", "--", "sh", "-c", script]).output().unwrap();
-    assert_code(&output, 7);
+    let folder = Folder::new("sandbox-command");
+    let organization = "{apiVersion: coder.com/v1alpha1, kind: CoderOrganization, metadata: {name: alpha}, \
+                        spec: {controlPlaneRef: {name: main}}}";
+    let file = folder.write("alpha.yaml", organization);
+    let operator = env!("CARGO_BIN_EXE_coder-operator");
+    let script = "test -n \"$CODER_SESSION_TOKEN\" && echo \"$CODER_URL\"; \"$0\" verify -q -f \"$1\" > /dev/null 2>&1";
+    let output = bare(&["sandbox", "--quiet", "--", "sh", "-c", script, operator, &file]).output().unwrap();
+    assert_code(&output, 3);
     let words = said(&output);
     assert!(words.starts_with("http://127.0.0.1:") && words.lines().count() == 1, "{words}");
     let unknown = bare(&["sandbox", "--", "/no/such/program"]).output().unwrap();
     assert_code(&unknown, 2);
     assert!(said(&unknown).contains("cannot run /no/such/program"), "{}", said(&unknown));
+}
+
+#[test]
+fn command_that_is_interrupted_has_not_succeeded() {
+    let mut command = bare(&["sandbox", "--quiet", "--", "sh", "-c", "echo runs; exec sleep 600"]);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(first, "runs\n");
+    let pid = process.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(process.wait().unwrap().code(), Some(143));
 }
 
 #[test]

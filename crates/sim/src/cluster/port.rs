@@ -115,8 +115,7 @@ impl Cluster for MemoryCluster {
     fn namespace<'a>(&'a self, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
         Box::pin(self.call(ClusterCall::Namespace(name), move |state| {
             let key = Key::new("v1", "Namespace", "", name);
-            let found = state.objects.get(&key);
-            found.map(|it| decode(&key, it["metadata"].clone())).transpose()
+            state.namespace(name).map(|it| decode(&key, it["metadata"].clone())).transpose()
         }))
     }
 

@@ -85,15 +85,18 @@ impl State {
             }
             Write::Apply(object) => {
                 let key = key_of(object)?;
-                if !self.objects.contains_key(&key) && object["metadata"]["resourceVersion"].is_null() {
+                if self.objects.contains_key(&key) {
+                    let before = self.patched(&key, object)?;
+                    self.change(&key, &before, apply(Some(&before), object), now)
+                } else if object["metadata"]["uid"].is_null() {
                     self.create(&key, apply(None, object), now)
                 } else {
-                    let before = self.meant(&key, object).map_err(|it| conflict_if_missing(&key, it))?;
-                    self.change(&key, &before, apply(Some(&before), object), now)
+                    // The object that was meant is gone.
+                    Err(conflict(&key))
                 }
             }
             Write::Merge { key, patch } => {
-                let before = self.meant(key, patch)?;
+                let before = self.patched(key, patch)?;
                 let mut next = before.clone();
                 merge_patch(&mut next, patch);
                 self.change(key, &before, next, now)
@@ -105,7 +108,7 @@ impl State {
                 Ok(self.put(&key, next, now))
             }
             Write::MergeStatus { key, patch } => {
-                let mut next = self.meant(key, patch)?;
+                let mut next = self.patched(key, patch)?;
                 merge_patch(&mut next["status"], &patch["status"]);
                 Ok(self.put(key, next, now))
             }
@@ -125,12 +128,37 @@ impl State {
         if holds("uid") && holds("resourceVersion") { Ok(found.clone()) } else { Err(conflict(key)) }
     }
 
+    /// The same for a patch, to which the uid is a field that cannot be changed.
+    fn patched(&self, key: &Key, patch: &Value) -> Result<Value, ClusterError> {
+        let mut without_uid = patch.clone();
+        if let Some(metadata) = without_uid["metadata"].as_object_mut() {
+            metadata.remove("uid");
+        }
+        let found = self.meant(key, &without_uid)?;
+        let uid = &patch["metadata"]["uid"];
+        if uid.is_null() || *uid == found["metadata"]["uid"] {
+            Ok(found)
+        } else {
+            Err(invalid(key, "metadata.uid: field is immutable"))
+        }
+    }
+
+    /// A Namespace. A cluster in which none was created has them all.
+    pub(super) fn namespace(&self, name: &str) -> Option<Value> {
+        let has_some = self.objects.keys().any(|it| it.kind == "Namespace");
+        let any = || json!({"metadata": {"name": name}});
+        if has_some { self.objects.get(&Key::new("v1", "Namespace", "", name)).cloned() } else { Some(any()) }
+    }
+
     fn create(&mut self, key: &Key, mut object: Value, now: Timestamp) -> Result<Value, ClusterError> {
         if self.objects.contains_key(key) {
             return Err(ClusterError::refusal(409, "AlreadyExists", &format!("{key} already exists")));
         }
-        let namespace = self.objects.get(&Key::new("v1", "Namespace", "", &key.namespace));
-        if namespace.is_some_and(is_terminating) {
+        let Some(namespace) = self.namespace(&key.namespace) else {
+            let message = format!("namespace {} not found", key.namespace);
+            return Err(ClusterError::refusal(404, "NotFound", &message));
+        };
+        if is_terminating(&namespace) {
             let message = format!("namespace {} is being terminated", key.namespace);
             return Err(ClusterError::refusal(403, "Forbidden", &message));
         }
@@ -207,6 +235,9 @@ impl State {
         } else if !is_terminating(found) {
             let mut deleted = found.clone();
             deleted["metadata"]["deletionTimestamp"] = seconds(now);
+            if let Some(generation) = deleted["metadata"]["generation"].as_i64() {
+                deleted["metadata"]["generation"] = (generation + 1).into();
+            }
             self.store(key.clone(), deleted, now);
         }
     }
@@ -268,10 +299,6 @@ fn key_of(object: &Value) -> Result<Key, ClusterError> {
 
 fn conflict(key: &Key) -> ClusterError {
     ClusterError::refusal(409, "Conflict", &format!("{key} has changed since it was read"))
-}
-
-fn conflict_if_missing(key: &Key, error: ClusterError) -> ClusterError {
-    if error.is_missing() { conflict(key) } else { error }
 }
 
 fn invalid(key: &Key, why: &str) -> ClusterError {

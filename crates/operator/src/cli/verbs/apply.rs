@@ -36,6 +36,8 @@ pub(super) async fn apply(
     let deadline = Instant::now() + wait.unwrap_or_default();
     let Opened { mut targets, skipped } = session.open(Access::Write { yes }, deadline).await?;
     let (shown, mut rows) = assess(&mut targets, approvals).await;
+    let references = targets.iter().flat_map(|it| &it.subjects).map(|it| it.subject.reference());
+    approvals.check(references.zip(&shown))?;
     let question = question(&targets, &shown);
     session.announce(&view(&targets, &rows, &skipped), question.is_some() && !yes)?;
     let subjects = targets.iter().flat_map(|it| &it.subjects);

@@ -1,6 +1,8 @@
 //! Plans that the command line approves, by their hashes.
 
-use engine::{Assessment, Decision, Refusal, Verdict};
+use engine::{Assessment, Decision, Reference, Refusal, Verdict};
+
+use crate::cli::exit::Failure;
 
 /// The hashes of `--approve`.
 #[derive(Debug, Default)]
@@ -20,6 +22,28 @@ impl Approvals {
         assessment
     }
 
+    /// Refuses a hash that is that of several plans: the approval of one would apply the others, too.
+    pub(super) fn check<'a>(
+        &self,
+        plans: impl Iterator<Item = (Reference, &'a Assessment)>,
+    ) -> Result<(), Failure> {
+        let plans: Vec<(Reference, &Assessment)> = plans.collect();
+        for hash in &self.0 {
+            let is_one =
+                |it: &&(Reference, &Assessment)| it.1.plan.hash == *hash && !it.1.plan.steps.is_empty();
+            let names: Vec<String> = plans.iter().filter(is_one).map(|it| it.0.to_string()).collect();
+            if names.len() > 1 {
+                return Err(Failure::usage(format!(
+                    "--approve {hash} is the plan of {} manifests: {}: apply them one by one, or annotate each with {}",
+                    names.len(),
+                    names.join(", "),
+                    api::annotation::APPROVED_PLAN
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// What to do about a plan that needs an approval. `None` for any other.
     pub(super) fn advice(assessment: &Assessment) -> Option<String> {
         let Verdict::Decided(Decision::Refuse(Refusal::NotApproved | Refusal::Destructive)) =
@@ -33,7 +57,7 @@ impl Approvals {
 
 #[cfg(test)]
 mod tests {
-    use engine::{Aside, Outcome, PlanView};
+    use engine::{Aside, Outcome, PlanView, pipeline::plan::StepView};
 
     use super::*;
 
@@ -62,6 +86,30 @@ mod tests {
         for others in [vec![], vec!["other".to_owned()]] {
             assert!(!is_applied(&Approvals(others).grant(refused(Refusal::NotApproved))));
         }
+    }
+
+    #[test]
+    fn hash_of_several_plans_is_refused() {
+        let mut plan = assessed(Verdict::Decided(Decision::Refuse(Refusal::NotApproved)));
+        let reference = |name: &str| Reference {
+            kind: "CoderAppearance".to_owned(),
+            namespace: None,
+            name: name.to_owned(),
+        };
+        let approvals = Approvals(vec!["h".to_owned()]);
+        let both = |plan: &Assessment| {
+            approvals.check([(reference("staging"), plan), (reference("production"), plan)].into_iter())
+        };
+        assert!(both(&plan).is_ok(), "nothing to apply");
+        plan.plan.steps.push(StepView {
+            action: engine::Action::Update,
+            impact: engine::Impact::Safe,
+            reason: String::new(),
+            changes: Vec::new(),
+        });
+        let refused = both(&plan).unwrap_err().error.to_string();
+        assert!(refused.contains("staging") && refused.contains("production"), "{refused}");
+        assert!(approvals.check(std::iter::once((reference("staging"), &plan))).is_ok());
     }
 
     #[test]

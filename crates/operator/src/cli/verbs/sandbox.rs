@@ -38,6 +38,10 @@ use state_file::StateFile;
 /// How long open requests may take after the sandbox was told to stop.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
+/// The numbers of SIGINT and SIGTERM.
+const INTERRUPT: u8 = 2;
+const TERMINATE: u8 = 15;
+
 /// Serves a deployment until SIGINT or SIGTERM, or for as long as a command runs.
 pub(super) async fn sandbox(args: &Sandbox, quiet: bool) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("listen for signals")?;
@@ -65,7 +69,10 @@ pub(super) async fn sandbox(args: &Sandbox, quiet: bool) -> Result<Exit, Failure
             .context("print the address and the token of the sandbox")?;
     }
     let exit = tokio::select! {
-        () = signals.stop() => Exit::Success,
+        number = signals.stop() => match command.as_mut() {
+            Some(command) => interrupt(command, number).await?,
+            None => Exit::Success,
+        },
         ended = ended(command.as_mut()) => ended?,
         served = &mut server => return Err(anyhow::anyhow!("the sandbox stopped serving: {served:?}").into()),
     };
@@ -87,9 +94,25 @@ pub(super) async fn sandbox(args: &Sandbox, quiet: bool) -> Result<Exit, Failure
 fn start(program: &OsStr, args: &[OsString], url: &str, token: &SecretString) -> Result<Child, Failure> {
     let mut command = Command::new(program);
     command.args(args).env("CODER_URL", url).env("CODER_SESSION_TOKEN", token.expose_secret());
+    for variable in ["NO_PROXY", "no_proxy"] {
+        // No proxy leads to this machine's own loopback.
+        let others = std::env::var(variable).unwrap_or_default();
+        let separator = if others.is_empty() { "" } else { "," };
+        command.env(variable, format!("{others}{separator}{}", Ipv4Addr::LOCALHOST));
+    }
     command.kill_on_drop(true).spawn().map_err(|error| {
         Failure::usage(format!("cannot run {}: {error}: give a program and its arguments", program.display()))
     })
+}
+
+/// Ends the command of a sandbox that was told to stop. The exit code is that of a program which the signal ended: what the command
+/// was to check is not checked.
+async fn interrupt(command: &mut Child, number: u8) -> Result<Exit> {
+    // On a terminal the command has the signal, too.
+    if tokio::time::timeout(LAST_REQUESTS, command.wait()).await.is_err() {
+        command.kill().await.context("end the command")?;
+    }
+    Ok(Exit::OfCommand(128 + number))
 }
 
 /// How the command ended. Never returns without one.
@@ -144,11 +167,11 @@ impl Signals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Returns when the process is told to stop.
-    async fn stop(&mut self) {
+    /// Returns the number of the signal when the process is told to stop.
+    async fn stop(&mut self) -> u8 {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => INTERRUPT,
+            _ = self.terminate.recv() => TERMINATE,
         }
     }
 }

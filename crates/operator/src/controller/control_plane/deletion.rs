@@ -42,7 +42,7 @@ use crate::{
 
 /// Takes back what the operator made in the deployment and in other namespaces, after everything that needs the control plane.
 pub(super) async fn take_back(
-    plane: &CoderControlPlane,
+    plane: &mut CoderControlPlane,
     deletion: &Deletion<'_>,
     cleanup: &mut Cleanup,
     shared: &Shared,
@@ -51,11 +51,11 @@ pub(super) async fn take_back(
     // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
     let port: &dyn engine::Cluster = &**cluster;
     let now: Option<CoderControlPlane> = port.read(&name.0, &name.1, Reading::Now).await?;
-    let Some(plane) = now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE))
-    else {
-        return Ok(Taken::Gone);
-    };
-    let plane = &plane;
+    match now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE)) {
+        Some(now) => *plane = now,
+        None => return Ok(Taken::Gone),
+    }
+    let plane = &*plane;
     shared.planes.block(&name, Reason::Deleting, true);
     let Deletion { age, is_forced, .. } = *deletion;
     let waits = |message| {
@@ -121,23 +121,20 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     }
     workspace_roles::withdraw(plane, cleanup, &*shared.cluster).await;
     let about = About::of(plane);
-    let is_taken_back = shared.memory.with(&about, |it| it.is_taken_back);
-    if !is_taken_back && (licenses.is_some() || contents.token.is_some()) {
-        let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
-        let from = cleanup.count();
-        if let Some(record) = licenses {
-            let reached = reached.as_deref().map(Plane::reached);
-            license::delete(record, reached, cleanup, Timestamp::now()).await;
-            cleanup.settle(may_answer, from);
+    let left_in_coder = shared.memory.with(&about, |it| it.left_in_coder.clone());
+    if let Some(notes) = left_in_coder {
+        // A retry for another remainder has no token any more and needs none.
+        for (reason, note) in notes {
+            cleanup.stays_because(reason, note);
         }
-        if is_last || cleanup.pending().is_none() {
-            let reached = reached.as_deref().map(Plane::reached);
-            revoke_all(plane, &contents, reached, cleanup, Timestamp::now()).await;
-            cleanup.settle(may_answer, from);
-            // A retry for another remainder has no token any more and needs none.
-            let is_done = cleanup.pending().is_none();
-            shared.memory.with(&about, |it| it.is_taken_back = is_done);
+    } else if licenses.is_some() || contents.token.is_some() {
+        // The tokens are kept for as long as something else is retried.
+        let ends = is_last || cleanup.pending().is_none();
+        let in_coder = take_back_in_coder(plane, &contents, (ends, is_last), shared).await;
+        if ends && in_coder.pending().is_none() {
+            shared.memory.with(&about, |it| it.left_in_coder = Some(in_coder.notes()));
         }
+        cleanup.add(in_coder);
     }
     if is_last || cleanup.pending().is_none() {
         // The finalizers of the Secrets go last: with the token in them a retry gets in.
@@ -146,6 +143,28 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             cleanup.fail("the token Secret", Blocked { reason: Reason::SecretNotWritten, message });
         }
     }
+}
+
+/// Takes back the licences and, where the cleanup `ends` with that, the tokens.
+async fn take_back_in_coder(
+    plane: &CoderControlPlane,
+    contents: &Contents,
+    (ends, is_last): (bool, bool),
+    shared: &Shared,
+) -> Cleanup {
+    let mut cleanup = Cleanup::default();
+    let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
+    if let Some(record) = license::owed(plane) {
+        let reached = reached.as_deref().map(Plane::reached);
+        license::delete(record, reached, &mut cleanup, Timestamp::now()).await;
+        cleanup.settle(may_answer);
+    }
+    if ends && (is_last || cleanup.pending().is_none()) {
+        let reached = reached.as_deref().map(Plane::reached);
+        revoke_all(plane, contents, reached, &mut cleanup, Timestamp::now()).await;
+        cleanup.settle(may_answer);
+    }
+    cleanup
 }
 
 /// The deployment, with credentials that it takes.

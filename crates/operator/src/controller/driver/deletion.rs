@@ -91,6 +91,8 @@ pub(in crate::controller) async fn delete<D: Driven>(
     driver: &Driver<D>,
     manifest: &D::Manifest,
 ) -> Result<Action, ClusterError> {
+    let mut manifest = manifest.clone();
+    let manifest = &mut manifest;
     let (shared, about, started) = (&driver.shared, About::of(manifest), Instant::now());
     if !is_held(manifest, D::FINALIZER, shared) {
         shared.reconciles.forget(&about);

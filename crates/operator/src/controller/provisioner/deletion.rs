@@ -104,10 +104,15 @@ pub(super) async fn take_back(
 async fn leave_all(provisioner: &CoderProvisioner, cleanup: &mut Cleanup, shared: &Shared) {
     let holder = holder(provisioner);
     let secrets = KeySecrets::new(shared.key_store(), &holder);
-    let mut records = vec![recorded(provisioner)];
+    let mirror = recorded(provisioner);
+    let mut places = vec![secret(provisioner)];
+    places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
+    let mut records = vec![mirror];
     records.extend(shared.keys.record(&holder));
-    // What cannot be read does not hold up what is known without it.
-    records.extend(secrets.read(&secret(provisioner)).await.ok().flatten().and_then(|it| it.record));
+    for place in &places {
+        // What cannot be read does not hold up what is known without it.
+        records.extend(secrets.read(place).await.ok().flatten().and_then(|it| it.record));
+    }
     let names = Names::new(provisioner.key_name(), &holder.uid);
     let keys = keys_to_revoke(&HeldKeys { names: &names, records: &records, listed: None });
     let keys: BTreeSet<String> = keys.into_iter().map(|it| it.held.name).collect();

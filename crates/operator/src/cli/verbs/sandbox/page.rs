@@ -14,7 +14,7 @@ use sim::{
 use uuid::Uuid;
 
 use super::{
-    caller::Caller,
+    caller::{Caller, Refused},
     deployment::{self, START},
 };
 
@@ -56,7 +56,14 @@ impl Change {
     /// Makes the change through the API, with the rights of an owner.
     pub(super) async fn carry_out(&self, coder: &Coder) -> Result<()> {
         let caller = Caller { coder, token: Some(deployment::token(coder)?), user_agent: PAGE };
-        let done = match self {
+        let done = self.send(&caller).await;
+        // Also after a refusal: no session is left behind.
+        caller.send(Method::POST, "/api/v2/users/logout", &Value::Null).await.context("sign out")?;
+        done.map(drop).context("change the deployment by hand")
+    }
+
+    async fn send(&self, caller: &Caller<'_>) -> Result<Value, Refused> {
+        match self {
             Self::Quota { group, quota } => {
                 let path = format!("/api/v2/groups/{group}");
                 caller.send(Method::PATCH, &path, &json!({"quota_allowance": quota})).await
@@ -66,10 +73,7 @@ impl Change {
                 let shown = caller.send(Method::GET, path, &Value::Null).await?;
                 caller.send(Method::PUT, path, &with_banner(&shown, message)).await
             }
-        };
-        done.context("change the deployment by hand")?;
-        caller.send(Method::POST, "/api/v2/users/logout", &Value::Null).await.context("sign out")?;
-        Ok(())
+        }
     }
 }
 

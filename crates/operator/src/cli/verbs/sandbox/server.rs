@@ -62,7 +62,7 @@ impl Served {
     /// Saves the state, where it is to be saved.
     pub(super) fn save(&self) -> Result<()> {
         let Inner { coder, file, .. } = &*self.0;
-        file.as_ref().map_or(Ok(()), |it| it.save(&coder.state()))
+        file.as_ref().map_or(Ok(()), |it| it.save(|| coder.state()))
     }
 
     /// Saves the state after every change, for a process that is killed.

@@ -49,12 +49,13 @@ impl StateFile {
     }
 
     /// Replaces the file as a whole, where it is to be saved.
-    pub(super) fn save(&self, state: &State) -> Result<()> {
+    pub(super) fn save(&self, state: impl FnOnce() -> State) -> Result<()> {
         if !self.is_saved {
             return Ok(());
         }
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        write(&self.path, state).with_context(|| format!("save the state in {}", self.path.display()))
+        // Read only now: no earlier state replaces a later one.
+        write(&self.path, &state()).with_context(|| format!("save the state in {}", self.path.display()))
     }
 }
 
@@ -62,8 +63,12 @@ fn write(path: &Path, state: &State) -> Result<()> {
     let mut name = path.file_name().context("--state names no file")?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let unfinished = path.with_file_name(name);
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
     let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(PRIVATE).open(&unfinished)?;
+    let mut file = options.write(true).create_new(true).mode(PRIVATE).open(&unfinished)?;
     file.write_all(serde_json::to_string_pretty(state)?.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()?;
