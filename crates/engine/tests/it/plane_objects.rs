@@ -33,10 +33,12 @@ fn cluster() -> MemoryCluster {
     let cluster = support::cluster();
     cluster.set(&json!({"apiVersion": "v1", "kind": "Secret", "data": {"url": "cG9zdGdyZXM6Ly9h"},
         "metadata": {"name": "database", "namespace": "platform"}}));
-    cluster.set(
-        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "workspaces", "namespace": "",
-        "labels": {label::WORKSPACES_FROM: "platform"}}}),
-    );
+    for (name, labels) in
+        [("platform", json!({})), ("workspaces", json!({label::WORKSPACES_FROM: "platform"}))]
+    {
+        cluster.set(&json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "namespace": "", "labels": labels}}));
+    }
     cluster
 }
 
