@@ -17,9 +17,14 @@ use std::process::ExitCode;
 
 use cli::{exit, terminal, verbs};
 
+/// The stack of a worker thread, as large as that of a main thread: a reconcile is a deep chain of calls, and in builds without
+/// optimisation its frames are large.
+const STACK: usize = 8 * 1024 * 1024;
+
 fn main() -> ExitCode {
     let args = args::Args::read();
-    let done = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let done = match runtime.worker_threads(2).thread_stack_size(STACK).enable_all().build() {
         Ok(runtime) => {
             let done = runtime.block_on(verbs::run(args));
             // A question may still wait for its answer.

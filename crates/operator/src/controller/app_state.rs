@@ -98,7 +98,7 @@ impl<K: Kind> Driven for OfKind<K> {
         let (assessment, report) = match shared.planes.standing(&name) {
             Some(Standing::Usable(plane)) => {
                 deployment = Some(plane.deployment());
-                apply::compare_and_apply(&mut object, &plane, wake, driver).await?
+                Box::pin(apply::compare_and_apply(&mut object, &plane, wake, driver)).await?
             }
             Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
             None => {

@@ -238,7 +238,7 @@ impl<D: Driven> Driver<D> {
     ) -> Result<Action, ClusterError> {
         let (shared, about, started) = (&self.shared, About::of(&*manifest), Instant::now());
         if manifest.meta().deletion_timestamp.is_some() {
-            return deletion::delete(&self, &manifest).await;
+            return Box::pin(deletion::delete(&self, &manifest)).await;
         }
         let mut manifest = (*manifest).clone();
         if D::is_suspended(&manifest) {
@@ -250,7 +250,7 @@ impl<D: Driven> Driver<D> {
             wake = wake.of_written(&manifest, &written);
             manifest = written;
         }
-        let Some(done) = D::reconcile(&self, manifest, &wake).await? else {
+        let Some(done) = Box::pin(D::reconcile(&self, manifest, &wake)).await? else {
             return Ok(Action::requeue(SAFETY_NET));
         };
         let Done { manifest, ending, next, is_answered } = done;
