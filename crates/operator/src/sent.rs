@@ -15,7 +15,7 @@ tokio::task_local! {
 /// A request is about to be sent. From the first one that is more than a question the reconcile is not cut any more.
 pub(crate) fn sends(route: &Route) {
     if !route.method().is_safe() {
-        // Outside of a reconcile nobody cuts anything.
+        // Outside of a reconcile there is no deadline.
         MAY_HAVE_CHANGED.try_with(|it| it.store(true, Ordering::Relaxed)).ok();
     }
 }

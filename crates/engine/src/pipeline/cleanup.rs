@@ -6,7 +6,7 @@ use api::Reason;
 
 use crate::pipeline::outcome::{Blocked, Trouble};
 
-/// How long a deletion may wait for somebody else.
+/// How long a deletion waits for a dependency or a server.
 pub const DEADLINE: Duration = Duration::from_mins(15);
 /// However long others were waited for, a deployment that does not answer is asked again for this long.
 pub const LAST_TRIES: Duration = Duration::from_mins(4);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// 32 bytes that nobody can guess.
+/// 32 unpredictable bytes.
 #[derive(Clone)]
 pub struct RandomBytes([u8; 32]);
 

@@ -87,7 +87,7 @@ pub async fn required(cluster: &dyn Cluster, namespace: &str, name: &str) -> Res
     }
 }
 
-/// The values of a Secret, which nobody sees by accident.
+/// The values of a Secret. `Debug` shows the keys only.
 pub struct Values(BTreeMap<String, SecretSlice<u8>>);
 
 impl Values {

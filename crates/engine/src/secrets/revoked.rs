@@ -10,6 +10,6 @@ pub enum Revoked {
     NotOurs,
     /// A key has the name that may be ours or a stranger's: it stays, and is named.
     Doubtful,
-    /// Its place is gone, or nobody knows where it is: it stays, and is named.
+    /// Its deployment is gone, or not known: the key stays, and is named.
     OutOfReach,
 }

@@ -3,6 +3,7 @@
 mod account;
 mod admin_job;
 mod asked;
+mod ban;
 mod beside_the_pods;
 mod cluster_door;
 mod deletion;

@@ -9,7 +9,7 @@ use crate::cli::exit::Failure;
 pub(super) struct Approvals(pub(super) Vec<String>);
 
 impl Approvals {
-    /// Lets a plan through that was refused only because nobody had approved it. The annotation `coder.com/approved-plan` does
+    /// Applies a plan that was refused only for lack of an approval. The annotation `coder.com/approved-plan` does
     /// the same for the manifest that has it.
     pub(super) fn grant(&self, assessment: Assessment) -> Assessment {
         let needs_approval = matches!(

@@ -91,10 +91,10 @@ async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) 
         }
         Some(_) => {}
         None if K::has_traces(manifest) => {}
-        // There is nothing to take away, so there is nobody to wait for.
+        // There is nothing to take back.
         None if status.creating.is_none() => return Ok(Outcome::Equal),
         None => {
-            let message = "it was being made, and nobody knows what came of that: look for it".to_owned();
+            let message = "its creation was requested, and the answer was lost: look for it in Coder, and delete it there".to_owned();
             return Err(Obstacle::Gone(Blocked { reason: Reason::Deleting, message }));
         }
     }

@@ -66,10 +66,16 @@ pub(super) async fn take_back(
         Ok(dependents) => dependents,
         // A forced deletion, and one past its deadline, does not wait for the list.
         Err(error) if is_forced || age >= DEADLINE => {
-            cleanup.stays(format!("nobody knows what still belongs to it: {error}"));
+            cleanup.stays(format!(
+                "the dependents of the control plane cannot be listed, and may be left behind: {error}"
+            ));
             Vec::new()
         }
-        Err(error) => return waits(format!("what still belongs to it cannot be listed: {error}")),
+        Err(error) => {
+            return waits(format!(
+                "its dependents cannot be listed: {error}; correct the cause, the deletion is retried"
+            ));
+        }
     };
     match dependents::decide(&dependents, age, is_forced) {
         // Each of them wakes the control plane when it is gone; a retry is for those that do not.
@@ -78,7 +84,10 @@ pub(super) async fn take_back(
         }
         Departure::Go(left) if left.is_empty() => {}
         Departure::Go(left) => {
-            cleanup.stays(format!("it goes before what belongs to it: {}", shortened(&left)));
+            cleanup.stays(format!(
+                "control plane deleted before its dependents: {}; their remote objects were left in Coder",
+                shortened(&left)
+            ));
         }
     }
     let is_last = is_forced || is_over(&about, age, shared) || deletion.is_terminating().await;

@@ -11,7 +11,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -66,7 +66,8 @@ impl Operator {
             .spawn()
             .unwrap();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let mut lines = lines.map(|it| serde_json::from_str::<Value>(&it).unwrap());
+        // A line that is not ours, as of a process that aborts, is kept as it is: a failed test shows it.
+        let mut lines = lines.map(|it| serde_json::from_str(&it).unwrap_or_else(|_| json!({"aborted": it})));
         let listens = lines.find(|it| it["message"] == "listening for health and metrics");
         let url = listens.unwrap()["url"].as_str().unwrap().to_owned();
         let said = Arc::<Mutex<Vec<Value>>>::default();

@@ -2,13 +2,14 @@
 
 use api::{CoderControlPlane, CoderGroup, CoderOrganization};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::ground::{
-    TOKEN_SECRET, ask, cluster_wide, license, licensed, operator, process, ready, running, shipped, stage,
-    tell_group,
+    Ground, TOKEN_SECRET, ask, cluster_wide, license, licensed, operator, process, ready, running, shipped,
+    stage, tell_group,
 };
+use crate::bed::ban::Ban;
 use crate::bed::stage::{eventually, group, is_held_up, is_ready, says, words};
 
 const OUR_TOKENS: &str = "select count(*) from api_keys where token_name like 'coder-operator-%'";
@@ -77,8 +78,15 @@ async fn a_namespace_with_a_coder_of_ours_goes_and_leaves_no_process() {
     assert!(!std::path::Path::new("/proc").join(&process).exists(), "its process is gone too");
 }
 
+/// Whether the API server takes a change of the token Secret.
+async fn takes_changes(stage: &Ground) -> bool {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"asked": "yes"}}}));
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    stage.api::<Secret>().patch(TOKEN_SECRET, &params, &patch).await.is_ok()
+}
+
 #[tokio::test]
-async fn coder_without_pods_goes_at_once_and_its_token_is_named() {
+async fn coder_without_pods_goes_and_its_token_is_named_though_its_secret_is_released_later() {
     let stage = stage().await;
     let mut manifest = shipped();
     ready(&stage, &manifest).await;
@@ -86,9 +94,19 @@ async fn coder_without_pods_goes_at_once_and_its_token_is_named() {
     stage.apply(&manifest).await;
     eventually("without pods", || running(&stage, "main"), Vec::is_empty).await;
     let plane = stage.wait::<CoderControlPlane>("main", "there", |_| true).await;
+    let forbidden =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["secrets"]});
+    let name = format!("no-changes-of-secrets-in-{}", stage.namespace);
+    let ban = Ban { stage: &stage, name, words: "Secrets of this namespace stay as they are", forbidden };
+    ban.begin(|| takes_changes(&stage)).await;
     stage.delete("CoderControlPlane", "main").await;
+    let is_held = |it: &Value| words(it).contains("the token Secret is not deleted yet");
+    stage.wait::<CoderControlPlane>("main", "held by the token Secret", is_held).await;
+    assert_eq!(stage.left_behind().await, [""; 0], "the deletion is not over");
+    ban.end(|| takes_changes(&stage)).await;
     stage.gone(&plane).await;
     let left = stage.left_behind().await;
     assert!(left.iter().any(|it| it.starts_with("the operator's token")), "{left:#?}");
+    assert!(left.iter().any(|it| it.contains("stays in Coder without a token")), "{left:#?}");
     assert_eq!(ask(&stage, OUR_TOKENS).await, "1", "nobody could be asked");
 }

@@ -2,23 +2,20 @@
 
 use api::CoderProvisioner;
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::Deployment,
     core::v1::ServiceAccount,
     rbac::v1::{Role, RoleBinding},
 };
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
-};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use super::{
     super::{
+        ban::Ban,
         licensed,
         operator::writes,
         service_account::OTHERS,
-        stage::{Stage, eventually, is_held_up, is_ready, says, words},
+        stage::{Stage, is_held_up, is_ready, says, words},
     },
     keys, provisioner,
     scene::idle,
@@ -27,53 +24,16 @@ use super::{
 const WORDS: &str = "this namespace has no Roles";
 const STAYS: &str = "Deployments of this namespace stay";
 
-/// A policy for the namespace of the test and no other: the API server is everybody's.
-struct Ban<'a> {
-    stage: &'a Stage,
-    name: String,
-    words: &'static str,
-    /// The rule of what is forbidden.
-    forbidden: Value,
+fn ban_of_roles(stage: &Stage) -> Ban<'_> {
+    let forbidden = json!({"apiGroups": ["rbac.authorization.k8s.io"], "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"], "resources": ["roles"]});
+    Ban { stage, name: format!("no-roles-in-{}", stage.namespace), words: WORDS, forbidden }
 }
 
-impl<'a> Ban<'a> {
-    fn of_roles(stage: &'a Stage) -> Self {
-        let forbidden = json!({"apiGroups": ["rbac.authorization.k8s.io"], "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE"], "resources": ["roles"]});
-        Self { stage, name: format!("no-roles-in-{}", stage.namespace), words: WORDS, forbidden }
-    }
-
-    fn of_deletions(stage: &'a Stage) -> Self {
-        let forbidden = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["DELETE"],
-            "resources": ["deployments"]});
-        Self { stage, name: format!("no-deletions-in-{}", stage.namespace), words: STAYS, forbidden }
-    }
-
-    fn policies(&self) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>) {
-        (Api::all(self.stage.client.clone()), Api::all(self.stage.client.clone()))
-    }
-
-    /// Forbids it, and waits until the API server knows.
-    async fn begin<F: Future<Output = bool>>(&self, takes: impl Fn() -> F) {
-        let Self { name, words, forbidden, .. } = self;
-        let here = json!({"matchLabels": {"kubernetes.io/metadata.name": self.stage.namespace}});
-        let constraints = json!({"namespaceSelector": here, "resourceRules": [forbidden]});
-        let policy = json!({"metadata": {"name": name}, "spec": {"failurePolicy": "Fail",
-            "matchConstraints": constraints, "validations": [{"expression": "false", "message": words}]}});
-        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": here}}});
-        let (policies, bindings) = self.policies();
-        policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-        eventually("forbidden", takes, |takes| !takes).await;
-    }
-
-    async fn end<F: Future<Output = bool>>(&self, takes: impl Fn() -> F) {
-        let (policies, bindings) = self.policies();
-        bindings.delete(&self.name, &DeleteParams::default()).await.unwrap();
-        policies.delete(&self.name, &DeleteParams::default()).await.unwrap();
-        eventually("allowed again", takes, |takes| *takes).await;
-    }
+fn ban_of_deletions(stage: &Stage) -> Ban<'_> {
+    let forbidden = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["DELETE"],
+        "resources": ["deployments"]});
+    Ban { stage, name: format!("no-deletions-in-{}", stage.namespace), words: STAYS, forbidden }
 }
 
 /// Whether the API server takes a Role.
@@ -96,7 +56,7 @@ async fn deletes(stage: &Stage, deployment: &str) -> bool {
 #[tokio::test]
 async fn what_a_policy_refuses_is_told_in_its_words_holds_up_nothing_else_and_comes_when_it_may() {
     let stage = Stage::new(licensed().await).await;
-    let ban = Ban::of_roles(&stage);
+    let ban = ban_of_roles(&stage);
     ban.begin(|| takes_roles(&stage)).await;
     stage.apply(&idle(&json!({}))).await;
     let told = stage.wait::<CoderProvisioner>("alpha", "refused", is_held_up("NotApplied")).await;
@@ -143,7 +103,7 @@ async fn deletion_that_a_policy_refuses_is_reported_and_can_be_forced() {
         stage.apply(&provisioner(name, &json!({"replicas": 0}))).await;
         made.push(stage.wait::<CoderProvisioner>(name, "ready", is_ready).await);
     }
-    let ban = Ban::of_deletions(&stage);
+    let ban = ban_of_deletions(&stage);
     ban.begin(|| deletes(&stage, "provisioner-alpha")).await;
     for name in ["alpha", "beta"] {
         stage.delete("CoderProvisioner", name).await;
