@@ -93,6 +93,8 @@ reasons! {
     NotEntitled,
     /// This Coder is too old for this.
     VersionTooOld,
+    /// This version of Coder does not have a declared field, or not the API that the kind uses.
+    VersionNotSupported,
     /// Coder does not answer.
     Unreachable,
     /// Coder asks us to slow down.

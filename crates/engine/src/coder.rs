@@ -26,6 +26,7 @@ use client::{
     roles::AssignableRole,
 };
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -37,12 +38,14 @@ use self::{
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     pipeline::{
+        field_gate::{FieldGate, Unsupported},
         gate::{self, Gate},
         outcome::{Blocked, Trouble},
         remote_name::RemoteName,
     },
     ports::Cluster,
     secrets::{
+        FingerprintKeys,
         memory::{KeyMemory, KeyStore},
         own::OwnIntents,
     },
@@ -60,6 +63,8 @@ pub struct Coder {
     expected: Option<Uuid>,
     /// The cluster, where there is one.
     beside: Option<Beside>,
+    /// Where Secrets are read that manifests refer to, where that is not the cluster beside the deployment.
+    references: Option<Arc<dyn Cluster>>,
 }
 
 /// A cluster beside a deployment, for what is kept in it.
@@ -72,6 +77,8 @@ pub struct Beside {
     pub memory: Arc<KeyMemory>,
     /// Whether records are written into the status of manifests, too.
     pub writes_status: bool,
+    /// The keys of fingerprints that stand in the status of manifests. `None` where no status is written.
+    pub fingerprints: Option<Arc<FingerprintKeys>>,
 }
 
 impl Beside {
@@ -127,6 +134,7 @@ impl Coder {
             promises: Arc::new(promises),
             expected: None,
             beside: None,
+            references: None,
         }
     }
 
@@ -157,6 +165,31 @@ impl Coder {
     #[must_use]
     pub fn beside(self, beside: Beside) -> Self {
         Self { beside: Some(beside), ..self }
+    }
+
+    /// The same with a place where Secrets are read that manifests refer to, with or without a cluster behind it.
+    #[must_use]
+    pub fn reading(self, references: Arc<dyn Cluster>) -> Self {
+        Self { references: Some(references), ..self }
+    }
+
+    /// Where Secrets and control planes are read that manifests refer to.
+    pub(crate) fn references(&self) -> Result<&dyn Cluster, Blocked> {
+        match (&self.references, &self.beside) {
+            (Some(references), _) => Ok(&**references),
+            (None, Some(beside)) => Ok(&*beside.references),
+            (None, None) => Err(Blocked {
+                reason: Reason::NeedsCluster,
+                message: "the manifest refers to Secrets, and there are neither files nor a cluster to read them from: \
+                          set KUBECONFIG"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// The cluster beside the deployment, where there is one.
+    pub(crate) fn cluster(&self) -> Option<&Beside> {
+        self.beside.as_ref()
     }
 
     /// The cluster, for a manifest that needs one.
@@ -216,18 +249,51 @@ impl Coder {
         read.value
     }
 
-    /// Whether a kind can be kept on this deployment now.
-    pub async fn pass(&self, gate: Gate) -> Result<(), Trouble> {
+    /// Whether a kind can be kept on this deployment now. A kind without a gate needs no licence.
+    pub async fn pass(&self, gate: Option<Gate>) -> Result<(), Trouble> {
         match self.deployment().await {
-            Ok(known) if self.expected.is_some_and(|it| it != known.0.deployment_id) => Err(Blocked {
-                reason: Reason::DeploymentChanged,
-                message: format!("another deployment answers: {}", known.0.deployment_id),
+            Ok(known) => {
+                self.check_expected(&known.0)?;
+                Ok(gate::check(gate, &known.0, &known.1)?)
             }
-            .into()),
-            Ok(known) => Ok(gate::check(gate, &known.0, &known.1)?),
-            Err(error) if error.route_missing() => Err(gate::without_licences(gate).into()),
+            Err(error) if error.route_missing() => {
+                if let Some(gate) = gate {
+                    return Err(gate::without_licences(gate).into());
+                }
+                let build = self.client.build_info().await?;
+                self.check_expected(&build)?;
+                Ok(gate::check_version(&build)?)
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The fields of a manifest that this deployment does not support.
+    pub(crate) async fn unsupported(
+        &self,
+        gates: &[FieldGate],
+        manifest: &Value,
+    ) -> Result<Unsupported, Error> {
+        if gates.is_empty() {
+            return Ok(Unsupported::default());
+        }
+        match self.deployment().await {
+            Ok(known) => Ok(Unsupported::of(gates, manifest, &known.0, Some(&known.1))),
+            // A build without licences.
+            Err(error) if error.route_missing() => {
+                Ok(Unsupported::of(gates, manifest, &self.client.build_info().await?, None))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_expected(&self, build: &BuildInfo) -> Result<(), Blocked> {
+        let found = build.deployment_id;
+        if self.expected.is_none_or(|it| it == found) {
+            return Ok(());
+        }
+        let message = format!("another deployment answers: {found}");
+        Err(Blocked { reason: Reason::DeploymentChanged, message })
     }
 
     /// What tells this deployment from others.
@@ -237,17 +303,12 @@ impl Coder {
 
     /// Whether the deployment that answers is still the expected one.
     pub async fn same_deployment(&self) -> Result<(), Trouble> {
-        let found = match self.deployment().await {
-            Ok(known) => known.0.deployment_id,
+        match self.deployment().await {
+            Ok(known) => Ok(self.check_expected(&known.0)?),
             // A build without licences; whatever is asked of it says so.
-            Err(error) if error.route_missing() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if self.expected.is_none_or(|it| it == found) {
-            return Ok(());
+            Err(error) if error.route_missing() => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        let message = format!("another deployment answers: {found}");
-        Err(Blocked { reason: Reason::DeploymentChanged, message }.into())
     }
 
     /// What answers, and what it is licensed for.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use api::{AppState, DeletionPolicy, Mode, Reason, annotation};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
@@ -16,11 +16,12 @@ use crate::{
     kind::{Aside, Kind},
     pipeline::{
         decide::{Contact, Decision, Door, Situation, decide},
-        outcome::{Invalid, Outcome, Trouble},
+        field_gate::Unsupported,
+        outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, PlanView},
     },
     ports::object::Live,
-    secrets::Holder,
+    secrets::{Holder, SecretValues},
 };
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -46,7 +47,16 @@ pub struct Assessment {
     pub plan: PlanView,
     /// What only this kind tells.
     pub aside: Aside,
+    /// The declared fields that the deployment does not support: they are neither compared nor applied.
+    pub unsupported: Option<Blocked>,
     pub verdict: Verdict,
+}
+
+/// What plan and decision follow from.
+struct Known<K: Kind> {
+    desired: K::Desired,
+    observed: K::Observed,
+    unsupported: Option<Blocked>,
 }
 
 /// What an assessment ends in.
@@ -66,6 +76,15 @@ pub struct Report {
     pub id: Option<Uuid>,
     /// How many steps were done.
     pub done: usize,
+    /// Fields of the status that only this kind has, by the steps that were done.
+    pub recorded: Map<String, Value>,
+}
+
+impl Report {
+    /// The report of an object to which nothing was done.
+    pub fn of(outcome: Outcome, id: Option<Uuid>) -> Self {
+        Self { outcome, id, done: 0, recorded: Map::new() }
+    }
 }
 
 /// Who carries out the plan of a manifest.
@@ -157,17 +176,14 @@ impl<K: Kind> Object<K> {
             Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
         };
         let held = self.held();
-        let observed = async {
-            coder.pass(K::GATE).await?;
-            K::observe(&desired, held, coder).await
-        };
-        let observed = match observed.await {
-            Ok(observed) => observed,
-            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        let Known { desired, observed, unsupported } = match self.known(desired, held, coder).await {
+            Ok(known) => known,
+            Err(outcome) => return Assessment::stopped(&target, outcome),
         };
         if let Some(waiting) = K::waits(&observed) {
             let aside = K::aside(&observed);
-            return Assessment { aside, ..Assessment::stopped(&target, Outcome::Blocked(waiting)) };
+            let stopped = Assessment::stopped(&target, Outcome::Blocked(waiting));
+            return Assessment { aside, unsupported, ..stopped };
         }
         let plan = K::plan(&desired, &observed);
         let view = plan.view(&target);
@@ -192,8 +208,54 @@ impl<K: Kind> Object<K> {
             rest,
             plan: view,
             aside: K::aside(&observed),
+            unsupported,
             verdict: Verdict::Decided(decision),
         }
+    }
+
+    /// Passes the gates, reads the Secrets that the manifest refers to, and observes.
+    async fn known(
+        &self,
+        desired: K::Desired,
+        held: Option<Uuid>,
+        coder: &Coder,
+    ) -> Result<Known<K>, Outcome> {
+        coder.pass(K::GATE).await?;
+        let unsupported = self.unsupported(coder).await?;
+        let trimmed = self.without(&unsupported);
+        let manifest = trimmed.as_ref().unwrap_or(&self.manifest);
+        let desired = if trimmed.is_some() { K::desire(manifest)? } else { desired };
+        let places = K::secret_refs(manifest);
+        let desired = if places.is_empty() {
+            desired
+        } else {
+            let namespace = manifest.namespace().unwrap_or_default();
+            let references = coder.references().map_err(Outcome::Blocked)?;
+            let values = SecretValues::read(references, &namespace, &places).await;
+            K::with_secrets(desired, &values.map_err(Outcome::Blocked)?)?
+        };
+        let observed = K::observe(&desired, held, coder).await?;
+        Ok(Known { desired, observed, unsupported: unsupported.blocked() })
+    }
+
+    /// The declared fields that the deployment does not support.
+    async fn unsupported(&self, coder: &Coder) -> Result<Unsupported, Trouble> {
+        if K::FIELD_GATES.is_empty() {
+            return Ok(Unsupported::default());
+        }
+        let manifest = serde_json::to_value(&self.manifest).unwrap_or_default();
+        Ok(coder.unsupported(K::FIELD_GATES, &manifest).await?)
+    }
+
+    /// The manifest without these fields. `None` where there are none.
+    fn without(&self, unsupported: &Unsupported) -> Option<K::Manifest> {
+        if unsupported.is_empty() {
+            return None;
+        }
+        let mut manifest = serde_json::to_value(&self.manifest).ok()?;
+        unsupported.remove_from(&mut manifest);
+        // Fields of a table of gates are optional: what is left can be read.
+        serde_json::from_value(manifest).ok()
     }
 
     /// What is to become of the remote object when the manifest is deleted. Nothing is written. Only what we hold is
@@ -241,6 +303,7 @@ impl<K: Kind> Object<K> {
             rest: None,
             plan: view,
             aside: Aside::default(),
+            unsupported: None,
             verdict: Verdict::Decided(Decision::Apply),
         }
     }
@@ -258,25 +321,25 @@ impl<K: Kind> Object<K> {
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.
     pub async fn carry_out(&self, assessment: &Assessment, coder: &Coder) -> Report {
-        let report = |outcome, id| Report { outcome, id, done: 0 };
-        match &assessment.verdict {
-            Verdict::Stopped(outcome) => report(outcome.clone(), None),
+        let report = match &assessment.verdict {
+            Verdict::Stopped(outcome) => Report::of(outcome.clone(), None),
             // Looking on takes nothing over, not even what is equal.
             Verdict::Decided(Decision::Nothing) if self.manifest.policy().mode() == Mode::Observe => {
-                report(Outcome::Equal, assessment.held())
+                Report::of(Outcome::Equal, assessment.held())
             }
-            Verdict::Decided(Decision::Nothing) => report(Outcome::Equal, assessment.id),
-            Verdict::Decided(Decision::Observe) => report(Outcome::Observed, assessment.held()),
+            Verdict::Decided(Decision::Nothing) => Report::of(Outcome::Equal, assessment.id),
+            Verdict::Decided(Decision::Observe) => Report::of(Outcome::Observed, assessment.held()),
             Verdict::Decided(Decision::Refuse(refusal)) => {
-                report(Outcome::Refused(*refusal), assessment.held())
+                Report::of(Outcome::Refused(*refusal), assessment.held())
             }
             Verdict::Decided(Decision::Apply) => self.apply(assessment, coder).await,
-        }
+        };
+        Report { outcome: report.outcome.with_unsupported(assessment.unsupported.as_ref()), ..report }
     }
 
     async fn apply(&self, assessment: &Assessment, coder: &Coder) -> Report {
         // What was not held is ours once a step on it is done, and not before.
-        let mut report = Report { outcome: Outcome::Applied, id: assessment.held(), done: 0 };
+        let mut report = Report::of(Outcome::Applied, assessment.held());
         for step in self.plan.iter().flat_map(|plan| &plan.steps) {
             match K::apply(&step.effect, coder).await {
                 Ok(made) => report.id = made.or(report.id).or(assessment.id),
@@ -285,6 +348,7 @@ impl<K: Kind> Object<K> {
                     return report;
                 }
             }
+            report.recorded.extend(K::recorded(&step.effect));
             report.done += 1;
         }
         report
@@ -375,7 +439,7 @@ impl Assessment {
     pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
-        Self { contact, id: None, rest: None, plan, aside, verdict }
+        Self { contact, id: None, rest: None, plan, aside, unsupported: None, verdict }
     }
 
     /// What is reported of a manifest that only the controllers apply.
@@ -386,13 +450,13 @@ impl Assessment {
             Verdict::Decided(Decision::Apply | Decision::Observe) => Outcome::Observed,
             Verdict::Decided(Decision::Refuse(refusal)) => Outcome::Refused(*refusal),
         };
-        Report { outcome, id: None, done: 0 }
+        Report::of(outcome, None)
     }
 
     pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
-        Self { contact: None, id: None, rest: None, plan, aside, verdict }
+        Self { contact: None, id: None, rest: None, plan, aside, unsupported: None, verdict }
     }
 }
 

@@ -12,12 +12,13 @@ use crate::{
     coder::Coder,
     pipeline::{
         decide::Contact,
+        field_gate::FieldGate,
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
         plan::Plan,
         remote_name::RemoteName,
     },
-    secrets::KeyStore,
+    secrets::{KeyStore, SecretPlace, SecretValues},
 };
 
 /// What a kind tells of itself beside what every kind tells.
@@ -39,11 +40,17 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// A write that the kind knows.
     type Effect: Debug + Send + Sync;
 
-    const GATE: Gate;
+    /// The licensed feature that the whole kind needs. `None` for a kind that works without a licence.
+    const GATE: Option<Gate> = None;
+    /// The fields that only some deployments support, a line each, as `FieldGate::since("icon", 2, 36)`. A declared field that
+    /// the deployment does not support is absent from the manifest that the stages get; the driver reports it.
+    const FIELD_GATES: &'static [FieldGate] = &[];
     /// Lower ones come first: what others refer to has to be there before them. Licences have the rank 0.
     const RANK: u8;
     /// Whether it keeps something in Secrets, and says more in its status than every kind does.
     const HAS_SECRETS: bool = false;
+    /// Whether manifests may refer to Secrets of people, by [`Self::secret_refs`]. A change of such a Secret wakes them.
+    const REFERS_TO_SECRETS: bool = false;
 
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
@@ -64,9 +71,21 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
 
+    /// Pure: the entries of people's Secrets whose values the kind needs. The driver reads them after `desire`, from the
+    /// cluster, or from `--secret` and the files of the command line, and hands them to [`Self::with_secrets`]. A Secret or
+    /// an entry that is missing is an outcome with the reason `SecretNotFound`. Nothing is read for a deletion.
+    fn secret_refs(_manifest: &Self::Manifest) -> Vec<SecretPlace> {
+        Vec::new()
+    }
+
+    /// Pure: what the manifest means, with the values of [`Self::secret_refs`]. Called only where there are any.
+    fn with_secrets(desired: Self::Desired, _values: &SecretValues) -> Result<Self::Desired, Invalid> {
+        Ok(desired)
+    }
+
     /// Pure: whether a manifest has anything to do with a Secret, so that a change there is worth a pass.
-    fn refers_to_secret(_manifest: &Self::Manifest, _secret: &str) -> bool {
-        false
+    fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool {
+        Self::secret_refs(manifest).iter().any(|it| it.name == secret)
     }
 
     /// Pure: whether its status says, by more than an id, that something of ours is there or may be.
@@ -143,6 +162,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
         effect: &Self::Effect,
         coder: &Coder,
     ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
+
+    /// Pure: fields of the status that only this kind has, to be written once the step is done, as the fingerprint of a
+    /// secret value that was sent.
+    fn recorded(_effect: &Self::Effect) -> Map<String, Value> {
+        Map::new()
+    }
 
     /// Pure: the object that other manifests may refer to once this one is applied.
     fn provides(_manifest: &Self::Manifest) -> Option<RemoteName> {

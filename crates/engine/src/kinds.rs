@@ -1,6 +1,7 @@
 //! The kinds, one file each. Which kinds there are says the table of the `api` crate.
 
 pub mod control_plane;
+pub mod fingerprint;
 mod mapping;
 mod names;
 pub mod provisioner;

@@ -15,8 +15,10 @@
 
 pub mod around;
 pub(crate) mod copies;
+pub mod declared;
 pub mod deletion;
 pub(crate) mod describe;
+pub mod fingerprints;
 pub mod holder;
 pub mod holders;
 pub mod key_secrets;
@@ -34,7 +36,9 @@ pub mod secret_read;
 pub mod situation;
 
 pub use around::{Around, Why};
+pub use declared::SecretValues;
 pub use deletion::{HeldKeys, keys_to_revoke};
+pub use fingerprints::FingerprintKeys;
 pub use holder::Holder;
 pub use key_secrets::{KeySecrets, Written};
 pub use machine::{KeyNeed, Next, Rest, next};

@@ -182,6 +182,7 @@ impl Shared {
             references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.keys),
             writes_status: true,
+            fingerprints: Some(Arc::clone(&self.planes.fingerprints)),
         }
     }
 

@@ -16,8 +16,8 @@ use engine::{
     kinds::control_plane::{
         access::{Lifetime, TokenMemory},
         identity::ReachedDeployment,
-        token_secret::FingerprintKeys,
     },
+    secrets::FingerprintKeys,
 };
 use jiff::Timestamp;
 use tokio::sync::broadcast;
@@ -162,8 +162,8 @@ pub(crate) struct Planes {
     released: broadcast::Sender<PlaneName>,
     /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
     rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
-    /// The keys of fingerprints of what pods read.
-    pub(crate) fingerprints: FingerprintKeys,
+    /// The keys of fingerprints of secret values.
+    pub(crate) fingerprints: Arc<FingerprintKeys>,
     /// The operator's own tokens.
     pub(crate) tokens: TokenMemory,
 }
@@ -176,7 +176,7 @@ impl Default for Planes {
             changed: channel(),
             released: channel(),
             rate_limiters: Mutex::default(),
-            fingerprints: FingerprintKeys::default(),
+            fingerprints: Arc::default(),
             tokens: TokenMemory::default(),
         }
     }

@@ -188,6 +188,12 @@ pub(super) const REMOTE_STATE: ReasonGroup = ReasonGroup {
             "Upgrade Coder to the version in the message.",
         ),
         row(
+            Reason::VersionNotSupported,
+            "This version of Coder does not have the field that the message names, or not the API that the kind uses. The other \
+             fields are as declared.",
+            "Use a version of Coder that the message names, or remove the field.",
+        ),
+        row(
             Reason::NeedsCluster,
             "On the command line: the value has to be stored in a Secret, and there is no cluster.",
             "Apply the manifest to a cluster where the operator runs.",

@@ -52,7 +52,7 @@ impl Kind for Appearance {
     /// All of it: coderd clears what is absent.
     type Effect = UpdateAppearance;
 
-    const GATE: Gate = APPEARANCE;
+    const GATE: Option<Gate> = Some(APPEARANCE);
     const RANK: u8 = 1;
 
     fn target(_manifest: &CoderAppearance) -> String {

@@ -77,7 +77,7 @@ impl Kind for Group {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = TEMPLATE_RBAC;
+    const GATE: Option<Gate> = Some(TEMPLATE_RBAC);
     const RANK: u8 = 2;
 
     fn target(manifest: &CoderGroup) -> String {

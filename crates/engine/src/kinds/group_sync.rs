@@ -55,7 +55,7 @@ impl Kind for GroupSync {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = TEMPLATE_RBAC;
+    const GATE: Option<Gate> = Some(TEMPLATE_RBAC);
     const RANK: u8 = 3;
 
     fn target(manifest: &CoderGroupSync) -> String {

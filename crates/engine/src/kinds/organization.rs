@@ -51,7 +51,7 @@ impl Kind for Organization {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = MULTIPLE_ORGANIZATIONS;
+    const GATE: Option<Gate> = Some(MULTIPLE_ORGANIZATIONS);
     const RANK: u8 = 1;
 
     fn target(manifest: &CoderOrganization) -> String {

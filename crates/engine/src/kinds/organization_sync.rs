@@ -53,7 +53,7 @@ impl Kind for OrganizationSync {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = MULTIPLE_ORGANIZATIONS;
+    const GATE: Option<Gate> = Some(MULTIPLE_ORGANIZATIONS);
     const RANK: u8 = 3;
 
     fn target(_manifest: &CoderOrganizationSync) -> String {

@@ -114,7 +114,8 @@ impl Kind for ProvisionerKey {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" };
+    const GATE: Option<Gate> =
+        Some(Gate { feature: "external_provisioner_daemons", license: "Premium or Enterprise" });
     const RANK: u8 = 3;
     const HAS_SECRETS: bool = true;
 

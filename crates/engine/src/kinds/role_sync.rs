@@ -50,7 +50,7 @@ impl Kind for RoleSync {
     type Observed = Observed;
     type Effect = Effect;
 
-    const GATE: Gate = USER_ROLE_MANAGEMENT;
+    const GATE: Option<Gate> = Some(USER_ROLE_MANAGEMENT);
     const RANK: u8 = 3;
 
     fn target(manifest: &CoderRoleSync) -> String {

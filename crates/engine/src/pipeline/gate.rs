@@ -17,21 +17,26 @@ pub struct Gate {
     pub license: &'static str,
 }
 
-/// Whether a kind can be kept on this deployment now. Looked at before anything else is read: without its feature a
-/// surface answers with refusals or with defaults, and neither says what is stored.
-pub fn check(gate: Gate, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Blocked> {
-    let Gate { feature, license } = gate;
+/// Whether a kind can be kept on this deployment now; a kind without a gate needs no licence. Looked at before anything else is
+/// read: without its feature a surface answers with refusals or with defaults, and neither says what is stored.
+pub fn check(gate: Option<Gate>, build: &BuildInfo, entitlements: &Entitlements) -> Result<(), Blocked> {
+    check_version(build)?;
+    match gate {
+        Some(Gate { feature, license }) if !entitlements.is_enabled(feature) => Err(Blocked {
+            reason: Reason::NotEntitled,
+            message: format!("needs a {license} licence: {feature}"),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether the deployment is recent enough for any kind.
+pub fn check_version(build: &BuildInfo) -> Result<(), Blocked> {
     // A development build has no version that means anything, and is let through.
     if Version::parse(&build.version).is_some_and(|found| found.minor() < OLDEST) {
         let (major, minor) = OLDEST;
         let message = format!("needs Coder >= {major}.{minor}, and this is {}", build.version);
         return Err(Blocked { reason: Reason::VersionTooOld, message });
-    }
-    if !entitlements.is_enabled(feature) {
-        return Err(Blocked {
-            reason: Reason::NotEntitled,
-            message: format!("needs a {license} licence: {feature}"),
-        });
     }
     Ok(())
 }
@@ -59,7 +64,7 @@ mod tests {
         let entitlements = json!({"features": {"multiple_organizations": feature}, "has_license": enabled,
             "refreshed_at": "2026-01-01T00:00:00Z"});
         let build = serde_json::from_value(build).unwrap();
-        check(GATE, &build, &serde_json::from_value(entitlements).unwrap()).err().map(|it| it.message)
+        check(Some(GATE), &build, &serde_json::from_value(entitlements).unwrap()).err().map(|it| it.message)
     }
 
     #[test]

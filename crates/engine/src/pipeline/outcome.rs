@@ -19,6 +19,8 @@ pub enum Outcome {
     Applied,
     /// There is a difference, and nobody is asked to mend it.
     Observed,
+    /// Every field that the deployment supports is as declared. The message names the others.
+    Unsupported(Blocked),
     Blocked(Blocked),
     Refused(Refusal),
     Invalid(Invalid),
@@ -82,6 +84,12 @@ impl From<Blocked> for Trouble {
     }
 }
 
+impl From<Invalid> for Outcome {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
 impl From<Trouble> for Outcome {
     fn from(trouble: Trouble) -> Self {
         match trouble {
@@ -97,7 +105,9 @@ impl Outcome {
         match self {
             Self::Equal | Self::Applied => Reason::UpToDate,
             Self::Observed => Reason::Observed,
-            Self::Blocked(waiting) | Self::Failed(Trouble::Blocked(waiting)) => waiting.reason,
+            Self::Unsupported(waiting) | Self::Blocked(waiting) | Self::Failed(Trouble::Blocked(waiting)) => {
+                waiting.reason
+            }
             Self::Refused(Refusal::NotEqual | Refusal::NotOurs) => Reason::AdoptionRefused,
             Self::Refused(Refusal::NotApproved) => Reason::ApprovalRequired,
             Self::Refused(Refusal::Destructive) => Reason::DestructiveRefused,
@@ -115,6 +125,19 @@ impl Outcome {
     /// Whether the deployment is as declared, on evidence.
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Equal | Self::Applied)
+    }
+
+    /// Whether nothing of the plan is left to do.
+    pub fn is_settled(&self) -> bool {
+        self.is_ready() || matches!(self, Self::Unsupported(_))
+    }
+
+    /// The same for a manifest of which the deployment does not support some fields: it is not ready.
+    pub(crate) fn with_unsupported(self, fields: Option<&Blocked>) -> Self {
+        match fields {
+            Some(fields) if self.is_ready() => Self::Unsupported(fields.clone()),
+            _ => self,
+        }
     }
 
     /// Whether only a person can bring this forward: trying again would end the same way.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::pipeline::{
     conditions::{Conditions, Truth},
     decide::{Contact, Refusal},
-    outcome::{Outcome, STALE, Trouble},
+    outcome::{Blocked, Outcome, STALE, Trouble},
     plan::{Change, PlanView, StepView},
     short::shortened,
 };
@@ -31,6 +31,8 @@ pub struct StatusInput<'a> {
     pub plan: &'a PlanView,
     pub target: &'a str,
     pub outcome: &'a Outcome,
+    /// The declared fields that the deployment does not support.
+    pub unsupported: Option<&'a Blocked>,
     /// The id to record, where there is one.
     pub id: Option<String>,
     /// The deployment that was reconciled with.
@@ -44,10 +46,21 @@ pub struct StatusInput<'a> {
 
 /// The status after a pass. It equals the one before when nothing is different.
 pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
-    let StatusInput { generation, contact, plan, target, outcome, id, deployment, changed, requested, now } =
-        pass;
+    let StatusInput {
+        generation,
+        contact,
+        plan,
+        target,
+        outcome,
+        id,
+        deployment,
+        changed,
+        requested,
+        now,
+        ..
+    } = pass;
     let before = before.cloned().unwrap_or_default();
-    let pending = !outcome.is_ready() && !plan.is_empty();
+    let pending = !outcome.is_settled() && !plan.is_empty();
     let differs = pending && *contact == Some(Contact::Held);
     Status {
         observed_generation: *generation,
@@ -70,8 +83,11 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
 }
 
 fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Vec<Condition> {
-    let StatusInput { generation, contact, outcome, plan, now, .. } = pass;
-    let message = message(outcome, plan);
+    let StatusInput { generation, contact, outcome, plan, now, unsupported, .. } = pass;
+    let mut message = message(outcome, plan);
+    if let Some(fields) = unsupported.filter(|_| !outcome.is_settled()) {
+        message = format!("{message}. Moreover {}", fields.message);
+    }
     let ready = outcome.is_ready().into();
     let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
     let made = match contact {
@@ -121,7 +137,9 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
     match outcome {
         Outcome::Equal | Outcome::Applied => "as declared".to_owned(),
         Outcome::Observed => format!("differs ({}), and is only observed", plan.summary),
-        Outcome::Blocked(waiting) | Outcome::Failed(Trouble::Blocked(waiting)) => waiting.message.clone(),
+        Outcome::Unsupported(waiting)
+        | Outcome::Blocked(waiting)
+        | Outcome::Failed(Trouble::Blocked(waiting)) => waiting.message.clone(),
         Outcome::Refused(Refusal::NotEqual) => {
             "it exists and differs: make the manifest equal to it, or set adoptionPolicy to Adopt to take it over".to_owned()
         }

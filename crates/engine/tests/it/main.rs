@@ -26,6 +26,7 @@ mod provisioner;
 mod provisioner_gate;
 mod provisioner_key;
 mod sheet;
+mod stages;
 mod status_fields;
 mod support;
 mod token_secret;

@@ -7,8 +7,8 @@ use engine::{
         access::{AccessContext, TokenMemory, admin_job, own_token},
         facts::PlaneContext,
         identity::ReachedDeployment,
-        token_secret::FingerprintKeys,
     },
+    secrets::FingerprintKeys,
 };
 use serde_json::{Value, json};
 use sim::MemoryCluster;

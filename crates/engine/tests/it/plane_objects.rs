@@ -5,10 +5,10 @@ use engine::{
     Action, Blocked,
     kinds::control_plane::{
         facts::PlaneContext,
-        token_secret::FingerprintKeys,
         workload::{self, PlanePreview, Workload, preview},
     },
     pipeline::held_back::Changes,
+    secrets::FingerprintKeys,
 };
 use serde_json::{Value, json};
 use sim::MemoryCluster;

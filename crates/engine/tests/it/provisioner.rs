@@ -56,6 +56,7 @@ impl Scene {
             references: Arc::clone(&self.cluster) as _,
             memory: Arc::default(),
             writes_status: true,
+            fingerprints: None,
         }
     }
 

@@ -49,6 +49,7 @@ impl Scene {
             references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.memory),
             writes_status: true,
+            fingerprints: None,
         })
     }
 

@@ -1,8 +1,11 @@
 //! The token Secret of a control plane, in a cluster.
 
 use api::{CoderControlPlane, annotation, finalizer};
-use engine::kinds::control_plane::token_secret::{
-    Contents, FingerprintKeys, TokenSecret, fingerprint_key, release_all, release_orphans,
+use engine::{
+    kinds::control_plane::token_secret::{
+        Contents, TokenSecret, fingerprint_key, release_all, release_orphans,
+    },
+    secrets::FingerprintKeys,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};

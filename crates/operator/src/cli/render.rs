@@ -83,7 +83,7 @@ impl From<&Outcome> for Ended {
             Outcome::Equal => Self::Equal,
             Outcome::Applied => Self::Applied,
             Outcome::Observed => Self::Observed,
-            Outcome::Blocked(_) => Self::Blocked,
+            Outcome::Unsupported(_) | Outcome::Blocked(_) => Self::Blocked,
             Outcome::Refused(_) => Self::Refused,
             Outcome::Invalid(_) => Self::Invalid,
             Outcome::Failed(_) => Self::Failed,
@@ -118,6 +118,17 @@ impl Row {
             }
             Verdict::Stopped(outcome) => {
                 (state_of(outcome), Some(outcome.reason()), Some(message(outcome, &assessment.plan)))
+            }
+        };
+        let (state, reason, message) = match &assessment.unsupported {
+            None => (state, reason, message),
+            Some(fields) => {
+                let state = if state == State::Equal { State::Blocked } else { state };
+                let words = message.map_or_else(
+                    || fields.message.clone(),
+                    |it| format!("{it}. Moreover {}", fields.message),
+                );
+                (state, reason.or(Some(fields.reason)), Some(words))
             }
         };
         Self {
@@ -156,7 +167,7 @@ fn state_of(outcome: &Outcome) -> State {
     match outcome {
         Outcome::Equal | Outcome::Applied => State::Equal,
         Outcome::Observed => State::Observed,
-        Outcome::Blocked(_) => State::Blocked,
+        Outcome::Unsupported(_) | Outcome::Blocked(_) => State::Blocked,
         Outcome::Refused(_) => State::Refused,
         Outcome::Invalid(_) => State::Invalid,
         Outcome::Failed(_) => State::Failed,

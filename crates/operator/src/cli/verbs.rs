@@ -63,6 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 /// The exit code of an assessment; `differs` is that of a difference.
 fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
     match &assessment.verdict {
+        Verdict::Decided(Decision::Nothing) if assessment.unsupported.is_some() => Exit::Blocked,
         Verdict::Decided(Decision::Nothing) => Exit::Success,
         Verdict::Decided(Decision::Apply | Decision::Observe) => differs,
         Verdict::Decided(Decision::Refuse(_)) => Exit::Refused,
@@ -73,7 +74,7 @@ fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
 fn exit_of_outcome(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Equal | Outcome::Applied | Outcome::Observed => Exit::Success,
-        Outcome::Blocked(_) => Exit::Blocked,
+        Outcome::Unsupported(_) | Outcome::Blocked(_) => Exit::Blocked,
         Outcome::Refused(_) => Exit::Refused,
         Outcome::Invalid(_) => Exit::Usage,
         Outcome::Failed(_) => Exit::Failure,

@@ -51,7 +51,7 @@ impl<K: Kind> Driven for OfKind<K> {
 
     const FINALIZER: &'static str = finalizer::FINALIZER;
     const OWNS_OBJECTS: bool = false;
-    const HAS_SECRETS: bool = K::HAS_SECRETS;
+    const HAS_SECRETS: bool = K::HAS_SECRETS || K::REFERS_TO_SECRETS;
 
     fn conditions(manifest: &K::Manifest) -> &[Condition] {
         manifest.status().map_or(&[], |it| it.conditions.as_slice())
@@ -157,8 +157,9 @@ async fn conclude<K: Kind>(
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
     let next = next_status(object, deployment, assessment.as_ref(), &report);
     // First of all: what was made is ours once that is written.
-    let Aside { status: aside, again_at } =
+    let Aside { status: mut aside, again_at } =
         assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
+    aside.extend(report.recorded.clone());
     let written = write_status(manifest, next, &aside, shared).await;
     announce::<K>(manifest, &report, shared);
     tell(object, assessment.as_ref(), &report, shared).await;
@@ -171,7 +172,9 @@ async fn conclude<K: Kind>(
     let next = match &report.outcome {
         Outcome::Failed(Trouble::Remote(error)) => Next::Retry { wanted: error.retry_after(), at_most: None },
         Outcome::Failed(_) => Next::Retry { wanted: None, at_most: None },
-        Outcome::Blocked(_) => Next::Periodic { within: Some(SAFETY_NET), at: again_at },
+        Outcome::Unsupported(_) | Outcome::Blocked(_) => {
+            Next::Periodic { within: Some(SAFETY_NET), at: again_at }
+        }
         _ => Next::Periodic { within: None, at: again_at },
     };
     Ok(Done {
@@ -199,7 +202,7 @@ fn not_ready((_, name): &PlaneName, why: Reason) -> Report {
 }
 
 fn waits(waiting: Blocked) -> Report {
-    Report { outcome: Outcome::Blocked(waiting), id: None, done: 0 }
+    Report::of(Outcome::Blocked(waiting), None)
 }
 
 fn next_status<K: Kind>(
@@ -216,6 +219,7 @@ fn next_status<K: Kind>(
         plan: assessment.map_or(&empty, |it| &it.plan),
         target: &target,
         outcome: &report.outcome,
+        unsupported: assessment.and_then(|it| it.unsupported.as_ref()),
         id: report.id.as_ref().map(Uuid::to_string),
         deployment,
         changed: report.done > 0,

@@ -43,6 +43,7 @@ async fn plane(token: &'static str) -> Plane {
             references: Arc::new(with_token(token)),
             memory: Arc::default(),
             writes_status: true,
+            fingerprints: None,
         },
     )
 }

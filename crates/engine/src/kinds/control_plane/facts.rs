@@ -6,18 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{CoderControlPlane, Reason};
 use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::PolicyRule};
 use kube::ResourceExt as _;
-use secrecy::{ExposeSecret, SecretSlice};
-use sha2::{Digest as _, Sha256};
+use secrecy::SecretSlice;
 
 use super::{
     children::{Deployed, PlaneFacts, consents, sources_of_deployment},
-    token_secret::{FingerprintKeys, fingerprint_key, read_fingerprint_key},
+    token_secret::{fingerprint_key, read_fingerprint_key},
 };
 use crate::{
     objects::references::{Source, SourceRef, references},
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Live},
-    secrets::referenced,
+    secrets::{FingerprintKeys, fingerprints::fingerprint, referenced},
 };
 
 /// What the objects of control planes are made with.
@@ -58,7 +57,7 @@ pub async fn facts(
         has_fingerprints = key.is_some();
         for reference in wanted {
             if let Some(values) = values(&reference, &namespace, context.cluster).await? {
-                sources.insert(reference, source(&values, key.as_ref().map(ExposeSecret::expose_secret)));
+                sources.insert(reference, source(&values, key.as_ref()));
             }
         }
     }
@@ -101,24 +100,13 @@ async fn values(
 
 /// What a Secret or a `ConfigMap` holds, as far as pods care. The fingerprint is made with a key that only the operator has,
 /// because it ends in an annotation that more people may read than the Secret. Without that key the fingerprint is empty.
-fn source(values: &[(String, Vec<u8>)], key: Option<&[u8]>) -> Source {
+fn source(values: &[(String, Vec<u8>)], key: Option<&SecretSlice<u8>>) -> Source {
     let sorted: BTreeMap<&String, &Vec<u8>> = values.iter().map(|(key, value)| (key, value)).collect();
-    let fingerprint = key.map(|key| fingerprint(&sorted, key)).unwrap_or_default();
+    let parts = sorted.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]);
+    let fingerprint = key.map(|key| fingerprint(parts, key)).unwrap_or_default();
     let is_blank = |value: &[u8]| value.iter().all(u8::is_ascii_whitespace);
     let blank = sorted.iter().filter(|(_, value)| is_blank(value)).map(|(key, _)| (*key).clone()).collect();
     Source { keys: sorted.into_keys().cloned().collect(), blank, fingerprint }
-}
-
-fn fingerprint(values: &BTreeMap<&String, &Vec<u8>>, key: &[u8]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(key);
-    for (name, value) in values {
-        for part in [name.as_bytes(), value] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-    }
-    base16ct::lower::encode_string(&hash.finalize())
 }
 
 /// What is known of the declared namespaces.

@@ -4,9 +4,9 @@
 //! needs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use api::{CoderControlPlane, Reason, annotation, finalizer};
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     pipeline::outcome::Blocked,
     ports::{Cluster, ClusterError, Reading, object::Key},
+    secrets::FingerprintKeys,
 };
 
 const FINGERPRINT_KEY: &str = "fingerprint-key";
@@ -44,20 +45,6 @@ impl fmt::Debug for TokenSecret<'_> {
 pub struct Contents {
     pub token: Option<SecretString>,
     pub record: TokenRecord,
-}
-
-/// The keys of fingerprints that were last in use, by the namespace and the name of the control plane.
-#[derive(Debug, Default)]
-pub struct FingerprintKeys(Mutex<HashMap<(String, String), SecretSlice<u8>>>);
-
-impl FingerprintKeys {
-    pub fn forget(&self, name: &(String, String)) {
-        self.lock().remove(name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), SecretSlice<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<'a> TokenSecret<'a> {
@@ -153,7 +140,7 @@ impl<'a> TokenSecret<'a> {
     }
 }
 
-/// The key that only the operator has, for fingerprints of what pods read. It is made when it is first needed.
+/// The key that only the operator has, for fingerprints of secret values. It is made when it is first needed.
 pub async fn fingerprint_key(
     plane: &CoderControlPlane,
     known: &FingerprintKeys,
@@ -162,11 +149,11 @@ pub async fn fingerprint_key(
     let name = (plane.namespace().unwrap_or_default(), plane.name_any());
     let (secret, _) = TokenSecret::open(plane, cluster).await?;
     if let Some(key) = secret.last().and_then(stored_key) {
-        known.lock().insert(name, key.clone());
+        known.keep(name, key.clone());
         return Ok(key);
     }
     // One that somebody removed is put back while it is known: pods would be rolled for another one.
-    let key = known.lock().get(&name).cloned();
+    let key = known.get(&name);
     let key = key.unwrap_or_else(|| cluster.random().bytes().to_vec().into());
     let bytes = ByteString(key.expose_secret().to_vec());
     secret

@@ -91,7 +91,15 @@ impl Provisioner {
             None => Verdict::Decided(decision),
         };
         let (plan, aside) = (masked(plan), Aside::default());
-        Ok(Assessment { contact: Some(contact), id: None, rest: None, plan, aside, verdict })
+        Ok(Assessment {
+            contact: Some(contact),
+            id: None,
+            rest: None,
+            plan,
+            aside,
+            unsupported: None,
+            verdict,
+        })
     }
 
     /// The control plane, from the files or the cluster. What its status does not say, as that of a file, comes from the deployment.

@@ -22,6 +22,7 @@ fn held(plan: &PlanView) -> StatusInput<'_> {
         plan,
         target: "group alpha/developers",
         outcome: &Outcome::Equal,
+        unsupported: None,
         id: Some("id".to_owned()),
         deployment: Some(Uuid::nil()),
         changed: false,
@@ -96,6 +97,7 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
                 plan: &empty,
                 target: "t",
                 outcome: &waiting,
+                unsupported: None,
                 id: None,
                 deployment: None,
                 changed: false,
@@ -191,4 +193,24 @@ fn long_values_are_cut_and_the_plan_stays_the_same() {
         assert!(value.as_ref().is_some_and(|it| it.len() <= 1024 && it.ends_with('…')), "{value:?}");
     }
     assert!(line(plan(&long).changes().next().unwrap()).len() < 2_100);
+}
+
+#[test]
+fn unsupported_field_is_named_whatever_else_the_status_says() {
+    let blocked = crate::Blocked {
+        reason: api::Reason::VersionNotSupported,
+        message: "spec.icon needs Coder >= 2.36".to_owned(),
+    };
+    let applied = Outcome::Applied.with_unsupported(Some(&blocked));
+    let partly = next(None, &StatusInput { outcome: &applied, unsupported: Some(&blocked), ..held(&plan()) });
+    let ready = condition(&partly, "Ready").unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "VersionNotSupported"));
+    assert_eq!(condition(&partly, "Drifted").unwrap().status, "False");
+    assert!(partly.plan.is_none() && partly.drift.is_empty(), "the other fields are as declared: {partly:?}");
+    let refused = Outcome::Refused(Refusal::NotApproved).with_unsupported(Some(&blocked));
+    let refused =
+        next(None, &StatusInput { outcome: &refused, unsupported: Some(&blocked), ..held(&plan()) });
+    let ready = condition(&refused, "Ready").unwrap();
+    assert_eq!(ready.reason, "ApprovalRequired");
+    assert!(ready.message.contains("Moreover spec.icon needs"), "{}", ready.message);
 }

@@ -66,6 +66,7 @@ impl Deployment {
             references: Arc::clone(&self.desk) as _,
             memory: Arc::default(),
             writes_status: false,
+            fingerprints: None,
         })
     }
 

@@ -245,23 +245,30 @@ async fn carry_out(
         |exit, state| End { exit, state, reason: None, message: None, may_come: false, is_stale: false };
     match &now.verdict {
         Verdict::Decided(Decision::Apply) => {}
-        Verdict::Decided(Decision::Nothing) => return end(Exit::Success, Ended::Equal),
+        Verdict::Decided(Decision::Nothing) => {
+            return match &now.unsupported {
+                Some(fields) => ended(&Outcome::Unsupported(fields.clone()), &now, ""),
+                None => end(Exit::Success, Ended::Equal),
+            };
+        }
         Verdict::Decided(Decision::Observe) => return end(Exit::Success, Ended::Observed),
         Verdict::Decided(Decision::Refuse(refusal)) => {
             return ended(&Outcome::Refused(*refusal), &now, "");
         }
         Verdict::Stopped(outcome) => return ended(outcome, &now, ""),
     }
-    // An object that waited or could not be read was shown without a plan. Only `--yes` agrees to a plan that was not shown.
-    let was_shown = now.plan.hash == shown.plan.hash
-        || terms.yes && matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)));
+    // An object that waited or could not be read was shown without a plan, and one with unsupported fields without these: a
+    // licence that was installed since may cover them. Only `--yes` agrees to a plan that was not shown.
+    let was_partial = matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)))
+        || shown.unsupported.is_some();
+    let was_shown = now.plan.hash == shown.plan.hash || terms.yes && was_partial;
     if !was_shown {
         let message = "the plan has changed since it was shown, and was not applied: run the command again";
         let end = end(Exit::Failure, Ended::Skipped);
         return End { message: Some(message.to_owned()), ..end };
     }
     progress.now(&format!("applying, {}", now.plan.summary));
-    let Report { outcome, id: _, done } = placed.subject.carry_out(&now, coder).await;
+    let Report { outcome, done, .. } = placed.subject.carry_out(&now, coder).await;
     ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()))
 }
 

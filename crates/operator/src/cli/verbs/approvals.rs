@@ -63,7 +63,15 @@ mod tests {
 
     fn assessed(verdict: Verdict) -> Assessment {
         let plan = PlanView { hash: "h".to_owned(), summary: String::new(), steps: Vec::new() };
-        Assessment { contact: None, id: None, rest: None, plan, aside: Aside::default(), verdict }
+        Assessment {
+            contact: None,
+            id: None,
+            rest: None,
+            plan,
+            aside: Aside::default(),
+            unsupported: None,
+            verdict,
+        }
     }
 
     fn refused(refusal: Refusal) -> Assessment {

@@ -83,8 +83,10 @@ impl Target {
 
 impl Target {
     /// Puts manifests that need a cluster beside it, and returns where that is. `None` where there are
-    /// none, and where there is no cluster: then their plans say so.
+    /// none, and where there is no cluster: then their plans say so. Secrets that manifests refer to are read from `--secret`,
+    /// then from the files, then from the cluster.
     pub(super) async fn settle(&mut self, files: &Arc<FileCluster>) -> Result<Option<String>, Failure> {
+        self.coder = self.coder.clone().reading(Arc::clone(files) as _);
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }
@@ -114,6 +116,7 @@ impl Target {
             references: Arc::clone(files) as _,
             memory: Arc::default(),
             writes_status: false,
+            fingerprints: None,
         };
         self.coder = self.coder.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))

@@ -128,7 +128,7 @@ impl Licenses {
     }
 
     async fn carry_out(&self, assessment: &Assessment, coder: &Coder) -> Report {
-        let report = |outcome, done| Report { outcome, id: None, done };
+        let report = |outcome, done| Report { done, ..Report::of(outcome, None) };
         match &assessment.verdict {
             Verdict::Stopped(outcome) => return report(outcome.clone(), 0),
             Verdict::Decided(Decision::Apply) => {}
@@ -165,6 +165,7 @@ fn decided(plan: &Plan<LicenseEffect>, decision: Decision) -> Assessment {
         rest: None,
         plan: plan.view(TARGET),
         aside: Aside::default(),
+        unsupported: None,
         verdict: Verdict::Decided(decision),
     }
 }
