@@ -5,8 +5,12 @@
 
 pub mod object;
 mod random;
+mod watch;
 
-use std::fmt::{self, Debug};
+use std::{
+    fmt::{self, Debug},
+    sync::Arc,
+};
 
 use api::Reason;
 use futures::future::{BoxFuture, try_join_all};
@@ -26,6 +30,7 @@ use serde_json::{Map, Value, json};
 use self::object::{Key, Live};
 
 pub use random::RandomBytes;
+pub use watch::{Watch, WatchEvent, WatchEvents};
 
 /// What a cluster answers.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ClusterError>>;
@@ -191,6 +196,10 @@ pub trait Cluster: Debug + Send + Sync {
     }
 
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>>;
+
+    /// Watches objects: a list of them, then every change in the order of their versions. A watch that fails reports the failure
+    /// and begins anew with a list, after a while where that is a request. The stream never ends.
+    fn watch(self: Arc<Self>, watch: Watch) -> WatchEvents;
 
     /// The end of the log of a container.
     fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String>;

@@ -12,23 +12,28 @@ pub(crate) mod own_writes;
 pub(crate) mod owned;
 pub(crate) mod port;
 pub(crate) mod secret_cache;
+mod watch;
+pub(crate) mod watched;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use engine::{objects::FIELD_MANAGER, ports::RandomBytes};
+use engine::{
+    objects::FIELD_MANAGER,
+    ports::{ClusterError, RandomBytes},
+};
 use kube::{
-    Api, Client, Config,
-    api::{ApiResource, DynamicObject, PatchParams, PostParams},
+    Client, Config,
+    api::{ApiResource, PatchParams, PostParams},
     client::{Body, ClientBuilder},
     config::Kubeconfig,
+    core::GroupVersionKind,
 };
 use tower::filter::FilterLayer;
 use uuid::Uuid;
 
 use self::attempts::{Repeats, bounded};
 use self::fence::Fence;
-use crate::telemetry::metrics::Metrics;
 
 /// How long a watch may hear nothing: the server ends one after 290 seconds.
 const SILENT_FOR: Duration = Duration::from_secs(330);
@@ -106,33 +111,16 @@ pub(crate) fn writes() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// With what objects are watched.
-#[derive(Clone)]
-pub(crate) struct Watching {
-    pub(crate) client: Client,
-    /// The namespace that is watched. `None` for all of them.
-    pub(crate) namespace: Option<String>,
-    pub(crate) metrics: Arc<Metrics>,
+/// The resource of a kind.
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-impl Watching {
-    /// Objects of a known type to watch.
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-    {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        }
-    }
-
-    /// Objects of a resource to watch.
-    fn objects(&self, resource: &ApiResource) -> Api<DynamicObject> {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
-            None => Api::all_with(self.client.clone(), resource),
-        }
+fn failure(error: kube::Error) -> ClusterError {
+    match error {
+        kube::Error::Api(status) => ClusterError::Refused(status),
+        other => ClusterError::NoAnswer(format!("{:#}", anyhow::Error::from(other))),
     }
 }
 

@@ -10,6 +10,8 @@ mod backoff;
 mod control_plane;
 mod controllers;
 mod driver;
+#[cfg(test)]
+mod in_memory;
 mod memory;
 mod predicate;
 mod provisioner;
@@ -27,10 +29,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use api::CoderControlPlane;
-use client::AddressPolicy;
+use api::{CoderControlPlane, Reason};
+use client::{AddressPolicy, Client, ClientOptions};
 use engine::{
-    Cluster,
+    Blocked, Cluster, Endpoint,
     coder::Beside,
     kinds::control_plane::{access::AccessContext, facts::PlaneContext},
     ports::Reading,
@@ -50,15 +52,17 @@ use self::{
 use crate::{
     args::Run,
     cluster::{
-        self, Clients, Watching,
+        self,
         events::Events,
         fence::Fence,
         left::Left,
         own_writes::OwnWrites,
         owned::Owned,
-        port::{KubeCluster, Watches},
+        port::{KubeCluster, Reporter},
         secret_cache::SecretCache,
+        watched::WatchedCluster,
     },
+    connect::{self, Connect},
     lease::{Election, LeaseRef},
     planes::{PlaneName, Planes},
     telemetry::{
@@ -73,8 +77,6 @@ const EVENTS_END_WITHIN: Duration = Duration::from_secs(3);
 
 /// What controllers share.
 pub(crate) struct Shared {
-    /// For watches.
-    watching: Watching,
     /// Whether writes may be sent.
     fence: Fence,
     planes: Planes,
@@ -90,11 +92,12 @@ pub(crate) struct Shared {
     reconciles: Arc<Reconciles>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
-    events: Arc<Events>,
     /// The cluster, as the engine sees it.
-    cluster: Arc<KubeCluster>,
+    cluster: Arc<WatchedCluster>,
     /// What is remembered of provisioner keys.
     keys: Arc<KeyMemory>,
+    /// How deployments are reached.
+    connect: Connect,
     /// Where deployments may be.
     addresses: AddressPolicy,
     /// What `extraRules` of control planes may grant.
@@ -105,36 +108,40 @@ pub(crate) struct Shared {
 /// What whoever starts the operator says of what it may do.
 #[derive(Default)]
 struct Limits {
-    namespace: Option<String>,
     addresses: AddressPolicy,
     allowed_rules: Vec<PolicyRule>,
 }
 
+/// What the controllers work with: the same controllers for a cluster and deployments in memory.
+struct Outside {
+    cluster: Arc<dyn Cluster>,
+    connect: Connect,
+    /// Whether writes may be sent.
+    fence: Fence,
+}
+
 impl Shared {
-    fn new(clients: Clients, limits: Limits, metrics: Arc<Metrics>) -> Arc<Self> {
-        let Clients { acting, watching, fence, .. } = clients;
-        let Limits { namespace, addresses, allowed_rules } = limits;
+    fn new(outside: Outside, limits: Limits, metrics: Arc<Metrics>) -> Arc<Self> {
+        let Outside { cluster, connect, fence } = outside;
+        let Limits { addresses, allowed_rules } = limits;
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
         let (secrets, owned, own_writes) =
             (Arc::<SecretCache>::default(), Arc::<Owned>::default(), Arc::default());
-        let (control_planes, events) = (Arc::default(), Arc::new(Events::new(acting.clone())));
-        let watches = Watches {
+        let control_planes = Arc::default();
+        let watched = WatchedCluster {
+            behind: cluster,
             secrets: Arc::clone(&secrets),
             owned: Arc::clone(&owned),
             control_planes: Arc::clone(&control_planes),
             own_writes: Arc::clone(&own_writes),
-            events: Arc::clone(&events),
             metrics: Arc::clone(&metrics),
-            namespace: namespace.clone(),
-            own_pod: own_pod(),
             left: Left::default(),
         };
         Arc::new(Self {
-            cluster: Arc::new(KubeCluster::new(acting, watches)),
-            events,
+            cluster: Arc::new(watched),
+            connect,
             keys: Arc::default(),
             secrets,
-            watching: Watching { client: watching, namespace, metrics: Arc::clone(&metrics) },
             fence,
             planes: Planes::default(),
             control_planes,
@@ -149,6 +156,14 @@ impl Shared {
             allowed_rules,
             stop,
         })
+    }
+
+    /// A client for a declared deployment, without a token. Writes pass the fence once they are `guarded_by` it.
+    fn reach(&self, endpoint: &Endpoint) -> Result<Client, Blocked> {
+        let invalid = |message| Blocked { reason: Reason::Invalid, message };
+        let transport = (self.connect)(endpoint).map_err(invalid)?;
+        let options = ClientOptions { url: endpoint.url.clone(), token: None, transport };
+        Client::new(options).map_err(|error| invalid(error.to_string()))
     }
 
     /// The address of a control plane by its status, as the watch has shown it.
@@ -259,8 +274,15 @@ async fn act(args: Run) -> Result<()> {
     if leads {
         metrics.lead(true);
         let addresses = if args.allow_local_addresses { AddressPolicy::Any } else { AddressPolicy::NotLocal };
-        let limits = Limits { namespace: args.namespace, addresses, allowed_rules };
-        let shared = Shared::new(clients, limits, Arc::clone(&metrics));
+        let limits = Limits { addresses, allowed_rules };
+        let events = Arc::new(Events::new(clients.acting.clone()));
+        let reporter = Reporter::Events { events: Arc::clone(&events), own_pod: own_pod() };
+        let outside = Outside {
+            cluster: Arc::new(KubeCluster::new(&clients, args.namespace, reporter)),
+            connect: Arc::new(move |endpoint| connect::http(endpoint, addresses)),
+            fence: clients.fence,
+        };
+        let shared = Shared::new(outside, limits, Arc::clone(&metrics));
         let mut controllers = Controllers::start(&shared);
         progress.set(Phase::Acting);
         tracing::info!("running");
@@ -273,7 +295,7 @@ async fn act(args: Run) -> Result<()> {
         progress.set(Phase::Ending);
         tracing::info!("ending");
         tokio::select! {
-            () = end(controllers, &shared) => {}
+            () = end(controllers, &events) => {}
             () = lost(&mut election) => return Err(no_longer_leads()),
         }
         metrics.lead(false);
@@ -286,9 +308,9 @@ async fn act(args: Run) -> Result<()> {
 }
 
 /// Ends the controllers, and gives Events that are under way a moment.
-async fn end(controllers: Controllers, shared: &Shared) {
+async fn end(controllers: Controllers, events: &Events) {
     controllers.end().await;
-    tokio::time::timeout(EVENTS_END_WITHIN, shared.events.flush()).await.ok();
+    tokio::time::timeout(EVENTS_END_WITHIN, events.flush()).await.ok();
 }
 
 /// The Lease that the arguments name; in the namespace of the pod when they name none.

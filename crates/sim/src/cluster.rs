@@ -5,11 +5,14 @@
 //! defaults and no admission: these are checked against a real API server.
 
 mod clock;
+mod follow;
 mod intercept;
 mod merge;
 mod port;
 mod record;
 mod state;
+mod watch;
+mod workloads;
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +21,7 @@ use std::{
 };
 
 use engine::ports::{ClusterError, object::Key};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 pub use self::{
@@ -81,7 +85,7 @@ impl MemoryCluster {
     /// Stores an object as it is, status and metadata included, whatever is stored under its name.
     pub fn set(&self, object: &Value) {
         let key = Key::of(object).expect("an object has a kind, a namespace and a name");
-        self.lock().store(key, object.clone(), (self.clock)());
+        self.lock().store(&key, object.clone(), (self.clock)());
     }
 
     /// Removes all objects of that kind and name at once, and their dependents.
@@ -108,6 +112,17 @@ impl MemoryCluster {
         let mut object = self.find(kind, name).expect("the object that is changed exists");
         edit(&mut object);
         self.set(&object);
+    }
+
+    /// Brings Deployments, their `ReplicaSet`s and their pods as far as they are by now, with pods that are ready that long after
+    /// they were created. Returns when the next pod becomes ready. `None` where none will.
+    pub fn settle_workloads(&self, ready_after: SignedDuration) -> Option<Timestamp> {
+        self.lock().settle_workloads(ready_after, (self.clock)())
+    }
+
+    /// Loses every watch. What changes until a watch is asked for its next event is only in its new list.
+    pub fn lose_watches(&self) {
+        self.lock().watchers.lose();
     }
 
     /// The Events that were written, oldest first.

@@ -278,6 +278,8 @@ fn credentials(external: &External, values: &Values) -> Option<Credentials> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use futures::future::BoxFuture;
     use k8s_openapi::{
@@ -287,7 +289,7 @@ mod tests {
     };
 
     use crate::ports::{
-        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write,
+        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Watch, WatchEvents, Write,
         object::{Key, Live},
     };
 
@@ -333,6 +335,10 @@ mod tests {
 
         fn list<'a>(&'a self, _: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
             refused()
+        }
+
+        fn watch(self: Arc<Self>, _: Watch) -> WatchEvents {
+            Box::pin(futures::stream::pending())
         }
 
         fn log<'a>(&'a self, _: &'a Log<'a>) -> Answer<'a, String> {

@@ -10,16 +10,19 @@ use api::{CoderControlPlane, Reason};
 use engine::{
     Cluster,
     objects::{Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
+    ports::{
+        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Watch, WatchEvent, WatchEvents,
+        Write,
+    },
 };
-use futures::future::BoxFuture;
+use futures::{StreamExt as _, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ObjectReference, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::Resource as _;
+use kube::{Resource as _, ResourceExt as _, core::SelectorExt as _};
 use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
@@ -54,7 +57,7 @@ impl FileCluster {
         let connect = || async {
             cluster::clients(Fence::open())
                 .await
-                .map(|it| Arc::new(KubeCluster::unwatched(it.acting, say)))
+                .map(|it| Arc::new(KubeCluster::for_command(it.acting, say)))
                 .map_err(|error| format!("{error:#}"))
         };
         self.cluster.get_or_init(connect).await.as_ref().map_err(String::as_str)
@@ -62,11 +65,7 @@ impl FileCluster {
 
     /// The cluster, for a read that the files do not answer.
     async fn behind(&self) -> Result<&KubeCluster, ClusterError> {
-        self.cluster().await.map(|it| &**it).map_err(|why| {
-            ClusterError::NoAnswer(format!(
-                "it is not among the files, and there is no cluster to ask ({why})"
-            ))
-        })
+        self.cluster().await.map(|it| &**it).map_err(absent)
     }
 
     /// The cluster, for a write.
@@ -102,6 +101,40 @@ impl FileCluster {
         let found = self.planes.get(&Named::new(&key.namespace, &key.name)).filter(|_| is_plane)?;
         Live::with_key(key.clone(), serde_json::to_value(found).ok()?)
     }
+}
+
+impl FileCluster {
+    /// The control planes of the files that a watch covers.
+    fn planes_of(&self, watch: &Watch) -> Vec<Live> {
+        let planes = self.planes.iter().filter_map(|(named, plane)| {
+            let key = Key::new(&watch.api_version, &watch.kind, &named.namespace, &named.name);
+            let is_covered = watch.namespace.as_ref().is_none_or(|it| *it == named.namespace)
+                && watch.labels.matches(plane.labels());
+            self.plane_of_files(&key).filter(|_| is_covered)
+        });
+        planes.collect()
+    }
+}
+
+/// The events of a watch, with those objects in place of others of the same key.
+fn over(files: Vec<Live>, events: WatchEvents) -> WatchEvents {
+    let events = events.flat_map(move |event| {
+        let is_hidden = match &event {
+            Ok(WatchEvent::InitApply(it) | WatchEvent::Apply(it) | WatchEvent::Delete(it)) => {
+                files.iter().any(|file| file.key == it.key)
+            }
+            _ => false,
+        };
+        let begins = matches!(event, Ok(WatchEvent::Init));
+        let own = files.iter().filter(|_| begins).map(|it| Ok(WatchEvent::InitApply(it.clone())));
+        let events: Vec<_> = [event].into_iter().filter(|_| !is_hidden).chain(own).collect();
+        stream::iter(events)
+    });
+    events.boxed()
+}
+
+fn absent(why: &str) -> ClusterError {
+    ClusterError::NoAnswer(format!("it is not among the files, and there is no cluster to ask ({why})"))
 }
 
 impl fmt::Debug for FileCluster {
@@ -158,6 +191,22 @@ impl Cluster for FileCluster {
 
     fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move { self.behind().await?.list(list, reading).await })
+    }
+
+    /// The events of the cluster. A control plane of the files stands in place of the cluster's of the same name, and never changes.
+    fn watch(self: Arc<Self>, watch: Watch) -> WatchEvents {
+        let events = async move {
+            let planes = self.planes_of(&watch);
+            match self.cluster().await {
+                Ok(cluster) => over(planes, Arc::clone(cluster).watch(watch)),
+                Err(_) if !planes.is_empty() => {
+                    let list = stream::iter([Ok(WatchEvent::Init), Ok(WatchEvent::InitDone)]);
+                    over(planes, list.chain(stream::pending()).boxed())
+                }
+                Err(why) => stream::iter([Err(absent(why))]).chain(stream::pending()).boxed(),
+            }
+        };
+        stream::once(events).flatten().boxed()
     }
 
     fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String> {
@@ -261,6 +310,38 @@ mod tests {
             let why = Unreadable::from(read.unwrap_err());
             assert!(why.words().starts_with("it is not among the files"), "{}", why.words());
         }
+    }
+
+    #[tokio::test]
+    async fn watch_shows_control_planes_of_the_files_in_place_of_others() {
+        let plane = |image: &str| -> CoderControlPlane {
+            let plane = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+                "metadata": {"name": "main", "namespace": "a"}, "spec": {"image": image}});
+            serde_json::from_value(plane).unwrap()
+        };
+        let planes = BTreeMap::from([(Named::new("a", "main"), plane("of-the-file"))]);
+        let files = Arc::new(FileCluster { planes, ..files() });
+        let watch = Watch::all::<CoderControlPlane>();
+        let alone: Vec<String> = Arc::clone(&files)
+            .watch(watch.clone())
+            .take(3)
+            .map(|it| format!("{:?}", it.unwrap()))
+            .collect()
+            .await;
+        assert_eq!(alone, ["Init", "InitApply CoderControlPlane a/main in version None", "InitDone"]);
+        let other = Live::typed(&plane("of-the-cluster")).unwrap();
+        let behind = [WatchEvent::Init, WatchEvent::InitApply(other.clone()), WatchEvent::InitDone];
+        let events = behind.into_iter().chain([WatchEvent::Apply(other)]).map(Ok);
+        let shown: Vec<_> =
+            over(files.planes_of(&watch), stream::iter(events).boxed()).map(Result::unwrap).collect().await;
+        let [WatchEvent::Init, WatchEvent::InitApply(shown), WatchEvent::InitDone] = shown.as_slice() else {
+            panic!("{shown:?}")
+        };
+        assert_eq!(shown.object["spec"]["image"], "of-the-file");
+        let mut groups = files.watch(Watch::all::<api::CoderGroup>());
+        let why = groups.next().await.unwrap().unwrap_err().to_string();
+        assert!(why.starts_with("it is not among the files"), "{why}");
+        assert!(futures::poll!(groups.next()).is_pending(), "a watch never ends");
     }
 
     #[tokio::test]

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
+use engine::{
+    objects::Live,
+    ports::{ClusterError, WatchEvent},
+};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    Resource,
-    runtime::watcher::{self, Event},
-};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -158,30 +158,29 @@ impl<T> Cache<T> {
 
     /// Follows a watch for as long as it is polled. `changed` is called for every object that another client has created,
     /// changed or deleted, `failed` for every error; the watch recovers from these by itself.
-    pub(crate) async fn follow<K>(
+    pub(crate) async fn follow(
         &self,
-        events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
-        read: impl Fn(K) -> Option<T> + Send,
+        events: impl Stream<Item = Result<WatchEvent, ClusterError>> + Send,
+        read: impl Fn(Live) -> Option<T> + Send,
         changed: impl Fn(&ObjectMeta) + Send,
-        mut failed: impl FnMut(&watcher::Error) + Send,
+        mut failed: impl FnMut(&ClusterError) + Send,
     ) where
-        K: Resource + Send,
         T: Send + Sync,
     {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => self.begin_list(),
-                Ok(Event::InitDone) => self.end_list().iter().for_each(&changed),
-                Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                    let metadata = object.meta().clone();
+                Ok(WatchEvent::Init) => self.begin_list(),
+                Ok(WatchEvent::InitDone) => self.end_list().iter().for_each(&changed),
+                Ok(WatchEvent::InitApply(object) | WatchEvent::Apply(object)) => {
+                    let metadata = object.metadata().clone();
                     if read(object).is_some_and(|it| self.enter(&metadata, it)) {
                         changed(&metadata);
                     }
                 }
-                Ok(Event::Delete(object)) => {
-                    self.remove(object.meta());
-                    changed(object.meta());
+                Ok(WatchEvent::Delete(object)) => {
+                    self.remove(object.metadata());
+                    changed(object.metadata());
                 }
                 Err(error) => {
                     self.lock().failed = Some(Instant::now());
@@ -232,7 +231,6 @@ fn version(metadata: &ObjectMeta) -> u64 {
 #[cfg(test)]
 mod tests {
     use futures::stream;
-    use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
 
@@ -290,8 +288,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cache_whose_watch_fails_is_not_relied_on() {
         let cache = Cache::<u64>::default();
-        let error = || watcher::Error::NoResourceVersion;
-        let events = [Ok(Event::<Pod>::Init), Ok(Event::InitDone), Err(error())];
+        let error = ClusterError::NoAnswer("the watch was lost".to_owned());
+        let events = [Ok(WatchEvent::Init), Ok(WatchEvent::InitDone), Err(error)];
         cache.follow(stream::iter(events), |_| None, |_| {}, |_| {}).await;
         assert!(!cache.is_reliable().await);
         tokio::time::advance(DOUBTFUL_FOR).await;

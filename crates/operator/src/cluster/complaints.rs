@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kube::runtime::watcher;
+use engine::ports::ClusterError;
 
 use crate::telemetry::metrics::{KindName, Metrics};
 
@@ -15,16 +15,15 @@ pub(crate) struct Complaints(Option<(String, Instant)>);
 
 impl Complaints {
     /// Reports the errors of a watch.
-    pub(crate) fn reported(kind: KindName, metrics: &Metrics) -> impl FnMut(&watcher::Error) + Send {
+    pub(crate) fn reported(kind: KindName, metrics: &Metrics) -> impl FnMut(&ClusterError) + Send {
         let mut complaints = Self::default();
-        move |error| complaints.report(&kind, error, metrics)
+        move |error| complaints.report(&kind, &error.to_string(), metrics)
     }
 
     /// Counts a watch that failed, and logs it unless the same was logged lately.
-    pub(crate) fn report(&mut self, kind: &KindName, error: &watcher::Error, metrics: &Metrics) {
-        let words = error.to_string();
+    pub(crate) fn report(&mut self, kind: &KindName, words: &str, metrics: &Metrics) {
         metrics.watch_failed(kind.clone());
-        if self.is_due(&words, Instant::now()) {
+        if self.is_due(words, Instant::now()) {
             tracing::warn!(%kind, "cannot watch what this kind needs, and goes on trying: {words}");
         }
     }

@@ -1,6 +1,11 @@
-//! The engine's port over a real API server and over the memory of `sim`: the same calls, the same answers.
+//! The engine's port over a real API server, over files in front of one, and over the memory of `sim`: the same calls, the same
+//! answers.
 
-use std::{sync::Arc, time::Duration};
+mod differences;
+mod watches;
+mod workloads;
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use api::Reason;
 use engine::{
@@ -8,10 +13,12 @@ use engine::{
     objects::{Key, Live},
     ports::{Answer, ClusterError, Event, List, Log, Only, Reading, Write},
 };
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::Selector;
 use serde_json::{Value, json};
+use sim::MemoryCluster;
 
 /// More than the garbage collector takes, also where everything is slow.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -21,7 +28,10 @@ const ANOTHER: &str = "11111111-1111-1111-1111-111111111111";
 
 /// One side of the comparison.
 struct Side {
+    name: &'static str,
     cluster: Arc<dyn Cluster>,
+    /// The cluster in memory whose Deployments have to be told that time has passed. `None` for a real one.
+    workloads: Option<MemoryCluster>,
     namespace: String,
 }
 
@@ -40,9 +50,28 @@ const CASES: &[(&[&str], Case)] = &[
     (&["delete", "write"], |it| Box::pin(it.finalizers())),
     (&["delete"], |it| Box::pin(it.owners())),
     (&["list"], |it| Box::pin(it.lists())),
+    (&["write", "list", "delete"], |it| Box::pin(it.workloads())),
+    (&["watch"], |it| Box::pin(it.watches())),
+    (&["watch"], |it| Box::pin(it.metadata_watches())),
     (&["secret", "secret_metadata", "secrets"], |it| Box::pin(it.secrets())),
     (&["namespace", "log", "event", "left_behind"], |it| Box::pin(it.rest())),
 ];
+
+/// How many cases answer otherwise than before, and the words about each. A case that cannot come to its end is one of them.
+async fn differences(sides: [&Side; 2]) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (methods, case) in CASES {
+        let mut answers = Vec::new();
+        for side in sides {
+            answers.push(AssertUnwindSafe(case(side)).catch_unwind().await.ok());
+        }
+        if answers[0] != answers[1] || answers[0].is_none() {
+            let (methods, name) = (methods.join(", "), sides[1].name);
+            differences.push(format!("{methods}:\n  expected {:?}\n  {name} {:?}", answers[0], answers[1]));
+        }
+    }
+    differences
+}
 
 /// The status code of an answer, or that there is none to report.
 fn code<T>(answer: &Result<T, ClusterError>) -> Value {
@@ -238,12 +267,14 @@ impl Side {
     }
 
     async fn lists(&self) -> Vec<Value> {
-        for (name, label) in [("list-b", "yes"), ("list-a", "yes"), ("list-c", "no")] {
+        // Other namespaces of the same cluster have lists of their own.
+        let listed = self.namespace.as_str();
+        for (name, label) in [("list-b", listed), ("list-a", listed), ("list-c", "no")] {
             let mut map = self.map(name, &json!({}));
             map["metadata"]["labels"] = json!({"listed": label});
             self.created(&map).await;
         }
-        let labels: Selector = [("listed".to_owned(), "yes".to_owned())].into_iter().collect();
+        let labels: Selector = [("listed".to_owned(), listed.to_owned())].into_iter().collect();
         let names = async |namespace: Option<&str>, labels: Selector| {
             let list = List { api_version: "v1", kind: "ConfigMap", namespace, labels };
             let found = self.cluster.list(&list, Reading::Now).await.unwrap();
@@ -315,28 +346,32 @@ impl Side {
     }
 }
 
-#[test]
-fn every_method_of_the_port_has_a_case() {
-    let ports = include_str!("../../../engine/src/ports.rs");
-    let port = ports.split_once("pub trait Cluster").unwrap().1.split_once("\n}\n").unwrap().0;
-    let methods = port.lines().filter_map(|it| it.strip_prefix("    fn "));
-    let methods = methods.map(|it| it.split(['<', '(']).next().unwrap());
-    let compared: Vec<&str> = CASES.iter().flat_map(|(methods, _)| methods.iter().copied()).collect();
-    let missing: Vec<&str> = methods.filter(|it| !compared.contains(it)).collect();
-    assert!(missing.is_empty(), "add a case for {}", missing.join(", "));
+/// A cluster in memory with one namespace.
+fn memory_of(namespace: &str) -> MemoryCluster {
+    let memory = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+    memory.set(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
+        "namespace": ""}}));
+    memory
+}
+
+impl Side {
+    fn in_memory(name: &'static str, namespace: &str) -> Self {
+        let cluster = memory_of(namespace);
+        let workloads = Some(cluster.clone());
+        Self { name, cluster: Arc::new(cluster), workloads, namespace: namespace.to_owned() }
+    }
 }
 
 mod bed {
-    use jiff::Timestamp;
     use kube::{
         Api,
         api::{Patch, PatchParams},
         runtime::{conditions::is_crd_established, wait::await_condition},
     };
-    use sim::MemoryCluster;
+    use tokio::sync::OnceCell;
 
     use super::*;
-    use crate::cluster::port::KubeCluster;
+    use crate::{cli::file_cluster::FileCluster, cluster::port::KubeCluster};
 
     #[tokio::test]
     async fn memory_cluster_answers_as_a_real_api_server() {
@@ -350,20 +385,17 @@ mod bed {
             crds.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
             await_condition(crds.clone(), &name, is_crd_established()).await.unwrap();
         }
-        let memory = MemoryCluster::new(Arc::new(Timestamp::now), 1);
-        memory.set(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
-            "namespace": ""}}));
-        let real =
-            Side { cluster: Arc::new(KubeCluster::unwatched(client, |_| {})), namespace: namespace.clone() };
-        let memory = Side { cluster: Arc::new(memory), namespace };
-        let mut differences = Vec::new();
-        for (methods, case) in CASES {
-            let (expected, answered) = (case(&real).await, case(&memory).await);
-            if answered != expected {
-                let methods = methods.join(", ");
-                differences.push(format!("{methods}:\n  memory     {answered:?}\n  API server {expected:?}"));
-            }
-        }
-        assert!(differences.is_empty(), "{}", differences.join("\n"));
+        let kube = || Arc::new(KubeCluster::for_command(client.clone(), |_| {}));
+        let real = Side { name: "API server", cluster: kube(), workloads: None, namespace };
+        let memory = Side::in_memory("memory", &real.namespace);
+        let found = differences([&real, &memory]).await;
+        assert!(found.is_empty(), "{}", found.join("\n"));
+        // Files that hold nothing, in front of the same API server.
+        let namespace = bed.namespace("conformance").await.unwrap();
+        let files = FileCluster { cluster: OnceCell::new_with(Some(Ok(kube()))), ..FileCluster::default() };
+        let files = Side { name: "files", cluster: Arc::new(files), workloads: None, namespace };
+        let memory = Side::in_memory("memory", &files.namespace);
+        let found = differences([&memory, &files]).await;
+        assert!(found.is_empty(), "{}", found.join("\n"));
     }
 }

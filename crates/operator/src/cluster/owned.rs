@@ -4,8 +4,10 @@ use std::{fmt::Debug, sync::Arc};
 
 use api::label;
 use engine::{
+    Cluster,
     kinds::provisioner::KINDS,
     objects::{Key, Live},
+    ports::{Watch, WatchEvents},
 };
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use k8s_openapi::{
@@ -17,18 +19,17 @@ use k8s_openapi::{
 };
 use kube::{
     Resource,
-    api::{ApiResource, PartialObjectMeta},
+    api::ApiResource,
     core::{GroupVersionKind, Selector, SelectorExt as _},
-    runtime::{
-        WatchStreamExt as _,
-        reflector::{ObjectRef, Store},
-        watcher::{self, watcher},
-    },
+    runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::broadcast;
 
-use super::{Watching, cache::Cache, complaints::Complaints};
-use crate::{stream::received, telemetry::metrics::KindName};
+use super::{cache::Cache, complaints::Complaints};
+use crate::{
+    stream::received,
+    telemetry::metrics::{KindName, Metrics},
+};
 
 /// How many changes a slow controller may be behind before it reconciles everything.
 const CAPACITY: usize = 4096;
@@ -137,44 +138,49 @@ where
 }
 
 /// The watches, each with the kind that it is for.
-pub(crate) fn watches(owned: &Arc<Owned>, watching: &Watching) -> Vec<(KindName, BoxFuture<'static, ()>)> {
+pub(crate) fn watches(
+    owned: &Arc<Owned>,
+    cluster: &Arc<dyn Cluster>,
+    metrics: &Arc<Metrics>,
+) -> Vec<(KindName, BoxFuture<'static, ()>)> {
     let mut watches: Vec<(KindName, BoxFuture<'static, ()>)> = Vec::new();
     for (index, (resource, _)) in owned.objects.iter().enumerate() {
-        let watch = Box::pin(watch_objects(Arc::clone(owned), watching.clone(), index));
+        let events = selected(cluster, Watch::new(&resource.api_version, &resource.kind));
+        let watch = Box::pin(watch_objects(Arc::clone(owned), events, index, Arc::clone(metrics)));
         watches.push((resource.kind.clone().into(), watch));
     }
-    let replica_sets = watch_replica_sets(Arc::clone(owned), watching.clone());
+    let events = selected(cluster, Watch::all::<ReplicaSet>().only_metadata());
+    let replica_sets = watch_replica_sets(Arc::clone(owned), events, Arc::clone(metrics));
     watches.push((ReplicaSet::kind(&()), Box::pin(replica_sets)));
-    watches.push((Pod::kind(&()), Box::pin(watch_pods(Arc::clone(owned), watching.clone()))));
+    let events = selected(cluster, Watch::all::<Pod>());
+    let pods = watch_pods(Arc::clone(owned), events, Arc::clone(metrics));
+    watches.push((Pod::kind(&()), Box::pin(pods)));
     watches
 }
 
-async fn watch_objects(owned: Arc<Owned>, watching: Watching, index: usize) {
+async fn watch_objects(owned: Arc<Owned>, events: WatchEvents, index: usize, metrics: Arc<Metrics>) {
     let (resource, cache) = &owned.objects[index];
-    let events = watcher(watching.objects(resource), config()).default_backoff();
-    let read = |object| Live::of(object, resource);
-    let failed = Complaints::reported(resource.kind.clone().into(), &watching.metrics);
-    cache.follow(events, read, |it| owned.announce(it), failed).await;
+    let failed = Complaints::reported(resource.kind.clone().into(), &metrics);
+    cache.follow(events, Some, |it| owned.announce(it), failed).await;
 }
 
-async fn watch_replica_sets(owned: Arc<Owned>, watching: Watching) {
-    let events = watcher(watching.api::<PartialObjectMeta<ReplicaSet>>(), config()).default_backoff();
-    let read = |object: PartialObjectMeta<ReplicaSet>| {
-        Some(ReplicaSet { metadata: object.metadata, ..ReplicaSet::default() })
-    };
-    let failed = Complaints::reported(ReplicaSet::kind(&()), &watching.metrics);
+async fn watch_replica_sets(owned: Arc<Owned>, events: WatchEvents, metrics: Arc<Metrics>) {
+    let read =
+        |object: Live| Some(ReplicaSet { metadata: object.metadata().clone(), ..ReplicaSet::default() });
+    let failed = Complaints::reported(ReplicaSet::kind(&()), &metrics);
     owned.replica_sets.follow(events, read, |_| {}, failed).await;
 }
 
-async fn watch_pods(owned: Arc<Owned>, watching: Watching) {
-    let events = watcher(watching.api::<Pod>(), config()).default_backoff();
-    let failed = Complaints::reported(Pod::kind(&()), &watching.metrics);
-    owned.pods.follow(events, |pod| Some(pruned(pod)), |_| {}, failed).await;
+async fn watch_pods(owned: Arc<Owned>, events: WatchEvents, metrics: Arc<Metrics>) {
+    let failed = Complaints::reported(Pod::kind(&()), &metrics);
+    let read = |pod: Live| serde_json::from_value(pod.object).ok().map(pruned);
+    owned.pods.follow(events, read, |_| {}, failed).await;
 }
 
-/// What a watch selects.
-fn config() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{}={MANAGED_BY}", label()))
+/// The events of those objects that belong to manifests.
+fn selected(cluster: &Arc<dyn Cluster>, watch: Watch) -> WatchEvents {
+    let labels = [(label(), MANAGED_BY.to_owned())].into_iter().collect();
+    Arc::clone(cluster).watch(watch.labelled(labels))
 }
 
 fn label() -> String {

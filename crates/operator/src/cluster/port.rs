@@ -1,14 +1,14 @@
-//! The engine's port to Kubernetes: requests with the operator's client, and what its watches have shown.
+//! The engine's port to Kubernetes: requests and watches with the operator's clients.
 
 #![expect(clippy::disallowed_methods, reason = "what the port does is done here")]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use api::{CoderControlPlane, Reason};
+use api::Reason;
 use engine::{
     Cluster,
     objects::{FIELD_MANAGER, Key, Live},
-    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write},
+    ports::{Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Watch, WatchEvents, Write},
 };
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -17,86 +17,40 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, Resource as _,
+    Api, Client,
     api::{
         ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, Preconditions,
     },
-    core::GroupVersionKind,
-    runtime::{
-        events::EventType,
-        reflector::{ObjectRef, Store},
-    },
+    runtime::events::EventType,
 };
 use serde_json::Value;
 
-use crate::telemetry::metrics::Metrics;
-
 use super::{
+    Clients,
     events::{Events, Words},
-    left::Left,
-    own_writes::OwnWrites,
-    owned::Owned,
-    patches,
-    secret_cache::SecretCache,
-    writes,
+    failure, patches, resource, watch, writes,
 };
 
-/// The cluster that this operator works in.
+/// The cluster that this operator works in, by requests alone.
 pub(crate) struct KubeCluster {
     client: Client,
-    /// `None` for a command, which has no watches.
-    watches: Option<Watches>,
-    /// How a command reports to people.
-    say: fn(&str),
+    /// For watches, which may hear nothing for minutes.
+    watching: Client,
+    /// The only namespace that the operator serves. `None` where it serves all.
+    namespace: Option<String>,
+    reporter: Reporter,
 }
 
-/// What the watches of the controllers have shown, and where the controllers report.
-pub(crate) struct Watches {
-    pub(crate) secrets: Arc<SecretCache>,
-    pub(crate) owned: Arc<Owned>,
-    /// The manifests of control planes, once their controller runs.
-    pub(crate) control_planes: Arc<OnceLock<Store<CoderControlPlane>>>,
-    pub(crate) own_writes: Arc<OwnWrites>,
-    pub(crate) events: Arc<Events>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// The namespace that is watched. `None` for all of them.
-    pub(crate) namespace: Option<String>,
-    /// The operator's own Pod, where its environment names it.
-    pub(crate) own_pod: Option<ObjectReference>,
-    pub(crate) left: Left,
-}
-
-impl Watches {
-    /// An object that the watch has shown. `None` where it has not, and where nothing watches its kind.
-    async fn known(&self, key: &Key) -> Option<Live> {
-        if key.kind != CoderControlPlane::kind(&()) {
-            return self.owned.get(key).await;
-        }
-        let found = self.control_planes.get()?.get(&ObjectRef::new(&key.name).within(&key.namespace))?;
-        Live::typed(&*found)
-    }
-
-    /// Enters the answer to a write of ours.
-    fn note(&self, written: &Live, writer: &str) {
-        if written.key.kind == Secret::kind(&()) {
-            self.secrets.note(written.metadata(), writer);
-        } else if written.key.api_version.starts_with(api::GROUP) {
-            self.own_writes.note(written.metadata());
-        } else {
-            self.owned.note(written.clone());
-        }
-    }
-
-    /// Reports something that stays behind: in a log line, in a metric, and in an Event. A deletion that is retried repeats none
-    /// of them; the Event is sent again, should it have been refused, and is a series otherwise.
-    async fn left_behind(&self, about: &ObjectReference, reason: Reason, note: &str) {
-        if self.left.is_new(about.uid.as_deref().unwrap_or_default(), note) {
-            tracing::warn!(%reason, "{note}");
-            self.metrics.left_behind(about.kind.clone().unwrap_or_default().into());
-        }
-        let words = Words { type_: EventType::Warning, reason: Reason::LeftBehind, action: "Delete", note };
-        self.events.publish_surely(about, words, self.own_pod.as_ref()).await;
-    }
+/// Where people read what happened to an object.
+pub(crate) enum Reporter {
+    /// In Events.
+    Events {
+        events: Arc<Events>,
+        /// The operator's own Pod, where its environment names it.
+        own_pod: Option<ObjectReference>,
+    },
+    /// On the standard error of a command.
+    Terminal(fn(&str)),
 }
 
 impl std::fmt::Debug for KubeCluster {
@@ -106,13 +60,16 @@ impl std::fmt::Debug for KubeCluster {
 }
 
 impl KubeCluster {
-    pub(crate) fn new(client: Client, watches: Watches) -> Self {
-        Self { client, watches: Some(watches), say: |_| {} }
+    /// A cluster for controllers, which report in Events.
+    pub(crate) fn new(clients: &Clients, namespace: Option<String>, reporter: Reporter) -> Self {
+        let (client, watching) = (clients.acting.clone(), clients.watching.clone());
+        Self { client, watching, namespace, reporter }
     }
 
-    /// A cluster without watches, for a command that reports to people with `say`.
-    pub(crate) fn unwatched(client: Client, say: fn(&str)) -> Self {
-        Self { client, watches: None, say }
+    /// A cluster for a command that reports to people with `say`.
+    pub(crate) fn for_command(client: Client, say: fn(&str)) -> Self {
+        let (watching, reporter) = (client.clone(), Reporter::Terminal(say));
+        Self { client, watching, namespace: None, reporter }
     }
 
     /// The namespace of the Kubernetes context.
@@ -137,11 +94,6 @@ impl KubeCluster {
 
     fn objects(&self, key: &Key) -> (Api<DynamicObject>, ApiResource) {
         self.api(&key.api_version, &key.kind, Some(&key.namespace))
-    }
-
-    /// Objects that the watch has shown. `None` where nothing watches their kind, or not reliably.
-    async fn known_list(&self, list: &List<'_>) -> Option<Vec<Live>> {
-        self.watches.as_ref()?.owned.list(list.kind, list.namespace?, &list.labels).await
     }
 
     async fn written(&self, write: Write<'_>) -> Result<Live, ClusterError> {
@@ -194,45 +146,26 @@ impl Cluster for KubeCluster {
         super::random()
     }
 
-    fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {
+    fn get<'a>(&'a self, key: &'a Key, _: Reading) -> Answer<'a, Option<Live>> {
         Box::pin(async move {
-            if reading == Reading::Known
-                && let Some(watches) = &self.watches
-                && let Some(known) = watches.known(key).await
-            {
-                return Ok(Some(known));
-            }
             let (objects, resource) = self.objects(key);
             let found = objects.get_opt(&key.name).await.map_err(failure)?;
             found.map(|it| live(it, &resource, key)).transpose()
         })
     }
 
-    fn secret<'a>(
-        &'a self,
-        namespace: &'a str,
-        name: &'a str,
-        reader: &'a str,
-    ) -> Answer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str, _: &'a str) -> Answer<'a, Option<Secret>> {
         Box::pin(async move {
-            let found = Api::<Secret>::namespaced(self.client.clone(), namespace).get_opt(name).await;
-            let found = found.map_err(failure)?;
-            if let (Some(secret), Some(watches)) = (&found, &self.watches) {
-                watches.secrets.note(&secret.metadata, reader);
-            }
-            Ok(found)
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
+            secrets.get_opt(name).await.map_err(failure)
         })
     }
 
     fn secret_metadata<'a>(&'a self, namespace: &'a str, name: &'a str) -> Answer<'a, Option<ObjectMeta>> {
         Box::pin(async move {
-            let Some(watches) = &self.watches else {
-                let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
-                let found = secrets.get_metadata_opt(name).await.map_err(failure)?;
-                return Ok(found.map(|it| it.metadata));
-            };
-            let found = watches.secrets.metadata(&self.client, namespace, name).await.map_err(failure)?;
-            Ok(found.map(|it| (*it).clone()))
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
+            let found = secrets.get_metadata_opt(name).await.map_err(failure)?;
+            Ok(found.map(|it| it.metadata))
         })
     }
 
@@ -253,23 +186,21 @@ impl Cluster for KubeCluster {
     }
 
     fn served_namespace(&self) -> Option<String> {
-        self.watches.as_ref()?.namespace.clone()
+        self.namespace.clone()
     }
 
-    fn list<'a>(&'a self, list: &'a List<'a>, reading: Reading) -> Answer<'a, Vec<Live>> {
+    fn list<'a>(&'a self, list: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(async move {
-            if reading == Reading::Known
-                && let Some(known) = self.known_list(list).await
-            {
-                return Ok(known);
-            }
-            let served = self.served_namespace();
-            let namespace = list.namespace.or(served.as_deref());
+            let namespace = list.namespace.or(self.namespace.as_deref());
             let (objects, resource) = self.api(list.api_version, list.kind, namespace);
             let params = ListParams::default().labels(&list.labels.to_string());
             let found = objects.list(&params).await.map_err(failure)?.items;
             Ok(found.into_iter().filter_map(|it| Live::of(it, &resource)).collect())
         })
+    }
+
+    fn watch(self: Arc<Self>, watch: Watch) -> WatchEvents {
+        watch::events(self.watching.clone(), &watch, self.namespace.as_deref())
     }
 
     fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String> {
@@ -286,14 +217,8 @@ impl Cluster for KubeCluster {
         })
     }
 
-    fn write<'a>(&'a self, write: Write<'a>, writer: &'a str) -> Answer<'a, Live> {
-        Box::pin(async move {
-            let written = self.written(write).await?;
-            if let Some(watches) = &self.watches {
-                watches.note(&written, writer);
-            }
-            Ok(written)
-        })
+    fn write<'a>(&'a self, write: Write<'a>, _: &'a str) -> Answer<'a, Live> {
+        Box::pin(self.written(write))
     }
 
     fn delete<'a>(&'a self, key: &'a Key, only: Only<'a>) -> Answer<'a, ()> {
@@ -315,36 +240,32 @@ impl Cluster for KubeCluster {
             let Event { is_warning, reason, action, note, must_be_written } = event;
             tracing::info!(%reason, action, "{note}");
             let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
-            let Some(watches) = &self.watches else { return (self.say)(note) };
-            if must_be_written {
-                let words = Words { type_, reason, action, note };
-                watches.events.publish_surely(about, words, watches.own_pod.as_ref()).await;
-            } else {
-                watches.events.send(about.clone(), type_, (reason, action), note.to_owned());
+            match &self.reporter {
+                Reporter::Terminal(say) => say(note),
+                Reporter::Events { events, own_pod } if must_be_written => {
+                    let words = Words { type_, reason, action, note };
+                    events.publish_surely(about, words, own_pod.as_ref()).await;
+                }
+                Reporter::Events { events, .. } => {
+                    events.send(about.clone(), type_, (reason, action), note.to_owned());
+                }
             }
         })
     }
 
-    fn left_behind<'a>(
-        &'a self,
-        about: &'a ObjectReference,
-        reason: Reason,
-        note: &'a str,
-    ) -> BoxFuture<'a, ()> {
+    fn left_behind<'a>(&'a self, about: &'a ObjectReference, _: Reason, note: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            match &self.watches {
-                Some(watches) => watches.left_behind(about, reason, note).await,
+            match &self.reporter {
                 // A command has no log: its standard error is for people.
-                None => (self.say)(note),
+                Reporter::Terminal(say) => say(note),
+                Reporter::Events { events, own_pod } => {
+                    let (type_, reason) = (EventType::Warning, Reason::LeftBehind);
+                    let words = Words { type_, reason, action: "Delete", note };
+                    events.publish_surely(about, words, own_pod.as_ref()).await;
+                }
             }
         })
     }
-}
-
-/// The resource of a kind.
-fn resource(api_version: &str, kind: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
 fn decoded(object: &Value) -> Result<(Key, DynamicObject), ClusterError> {
@@ -356,11 +277,4 @@ fn decoded(object: &Value) -> Result<(Key, DynamicObject), ClusterError> {
 fn live(object: DynamicObject, resource: &ApiResource, key: &Key) -> Result<Live, ClusterError> {
     Live::of(object, resource)
         .ok_or_else(|| ClusterError::NoAnswer(format!("{key} cannot be read as an object")))
-}
-
-fn failure(error: kube::Error) -> ClusterError {
-    match error {
-        kube::Error::Api(status) => ClusterError::Refused(status),
-        other => ClusterError::NoAnswer(format!("{:#}", anyhow::Error::from(other))),
-    }
 }

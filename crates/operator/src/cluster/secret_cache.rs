@@ -2,21 +2,17 @@
 
 use std::{fmt::Debug, sync::Arc};
 
+use engine::{Cluster, objects::Live, ports::Watch};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt as _,
-        reflector::{ObjectRef, Store},
-        watcher::{self, watcher},
-    },
+    Resource, ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::broadcast;
 
-use super::{Watching, cache::Cache, complaints::Complaints};
-use crate::stream::received;
+use super::{cache::Cache, complaints::Complaints};
+use crate::{stream::received, telemetry::metrics::Metrics};
 
 /// How many changes a slow controller may be behind before it reconciles everything.
 const CAPACITY: usize = 4096;
@@ -45,18 +41,9 @@ impl Default for SecretCache {
 }
 
 impl SecretCache {
-    /// The metadata of a Secret. `None` when there is no such Secret.
-    pub(crate) async fn metadata(
-        &self,
-        client: &Client,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Arc<ObjectMeta>>, kube::Error> {
-        if self.metadata.is_reliable().await {
-            return Ok(self.metadata.get(namespace, name));
-        }
-        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-        Ok(secrets.get_metadata_opt(name).await?.map(|it| Arc::new(it.metadata)))
+    /// The metadata of a Secret, or that there is no such Secret. `None` where the watch cannot be relied on.
+    pub(crate) async fn known(&self, namespace: &str, name: &str) -> Option<Option<Arc<ObjectMeta>>> {
+        self.metadata.is_reliable().await.then(|| self.metadata.get(namespace, name))
     }
 
     /// The metadata of a Secret, as the watch has shown it. `None` where the watch has not, and where it cannot be relied on.
@@ -133,11 +120,11 @@ where
 }
 
 /// Keeps the metadata up to date for as long as it is polled.
-pub(crate) async fn watch(secrets: Arc<SecretCache>, watching: Watching) {
-    let events = watcher(watching.api::<PartialObjectMeta<Secret>>(), watcher::Config::default());
-    let read = |secret: PartialObjectMeta<Secret>| Some(pruned(secret.metadata));
-    let failed = Complaints::reported(Secret::kind(&()), &watching.metrics);
-    secrets.metadata.follow(events.default_backoff(), read, |it| secrets.changed(it), failed).await;
+pub(crate) async fn watch(secrets: Arc<SecretCache>, cluster: Arc<dyn Cluster>, metrics: Arc<Metrics>) {
+    let events = cluster.watch(Watch::all::<Secret>().only_metadata());
+    let read = |secret: Live| Some(pruned(secret.metadata().clone()));
+    let failed = Complaints::reported(Secret::kind(&()), &metrics);
+    secrets.metadata.follow(events, read, |it| secrets.changed(it), failed).await;
 }
 
 /// What is asked of the metadata of Secrets: a cluster may have thousands of them.

@@ -18,7 +18,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Resource as _, ResourceExt as _, runtime::events::EventType};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::Map;
 use uuid::Uuid;
 
@@ -241,8 +241,6 @@ async fn tell<K: Kind>(
         let fields: Vec<String> = step.changes.iter().map(status::line).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };
         let note = format!("{}: {fields}", step.reason);
-        let words = words_of(step.action);
-        tracing::info!(action = words.1, "{note}");
-        publish(&object.manifest, EventType::Normal, words, &note, shared);
+        publish(&object.manifest, false, words_of(step.action), &note, shared).await;
     }
 }

@@ -24,7 +24,7 @@ use engine::{
     },
     objects::references::{SourceRef, references},
     pipeline::{cleanup::Cleanup, conditions::Truth, held_back::Changes},
-    ports::ClusterError,
+    ports::{ClusterError, Watch},
 };
 use futures::{StreamExt as _, channel::mpsc, future::BoxFuture};
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ use k8s_openapi::{
 use kube::{
     ResourceExt as _,
     api::PartialObjectMeta,
-    runtime::{controller::Controller, reflector::ObjectRef, watcher},
+    runtime::{WatchStreamExt as _, controller::Controller, reflector::ObjectRef, watcher},
 };
 
 use self::{orphans::Orphans, proof::prove};
@@ -128,13 +128,16 @@ impl Driven for ControlPlanes {
         let shared = &driver.shared;
         let (of_maps, of_releases) = (Arc::clone(driver), Arc::clone(driver));
         // Only the metadata of what is referred to is watched; what has changed is fetched.
-        let maps = shared.watching.api::<PartialObjectMeta<ConfigMap>>();
+        let maps = Watch::all::<ConfigMap>().only_metadata();
+        let maps = watch::events::<PartialObjectMeta<ConfigMap>>(shared, maps).touched_objects();
+        let jobs = Watch::all::<Job>().only_metadata();
+        let jobs = watch::events::<PartialObjectMeta<Job>>(shared, jobs).touched_objects();
         let controller = controller
-            .watches(maps, watcher::Config::default(), move |it| {
+            .watches_stream(maps, move |it| {
                 let (namespace, reference) = (it.namespace(), SourceRef::ConfigMap(it.name_any()));
                 of_maps.those(|plane| plane.namespace() == namespace && is_read(plane, &reference))
             })
-            .owns(shared.watching.api::<PartialObjectMeta<Job>>(), watcher::Config::default())
+            .owns_stream(jobs)
             // A control plane that waits for the last of its dependents goes when that is gone.
             .reconcile_on(shared.planes.releases().flat_map(move |_| {
                 futures::stream::iter(of_releases.those(|it| it.metadata.deletion_timestamp.is_some()))

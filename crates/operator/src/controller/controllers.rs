@@ -7,7 +7,7 @@ mod tests;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{CoderControlPlane, CoderProvisioner};
-use engine::{Kind, kinds};
+use engine::{Cluster, Kind, kinds};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Resource as _;
@@ -39,11 +39,10 @@ impl Controllers {
         let controllers: Vec<(KindName, Controller)> =
             vec![(CoderControlPlane::kind(&()), planes), (CoderProvisioner::kind(&()), provisioners)];
         let mut start = Start { shared, controllers };
-        start.controllers.extend(owned::watches(&shared.owned, &shared.watching));
-        start.controllers.push((
-            Secret::kind(&()),
-            Box::pin(secret_cache::watch(Arc::clone(&shared.secrets), shared.watching.clone())),
-        ));
+        let cluster: Arc<dyn Cluster> = Arc::clone(&shared.cluster) as _;
+        start.controllers.extend(owned::watches(&shared.owned, &cluster, &shared.metrics));
+        let secrets = secret_cache::watch(Arc::clone(&shared.secrets), cluster, Arc::clone(&shared.metrics));
+        start.controllers.push((Secret::kind(&()), Box::pin(secrets)));
         kinds::visit(&mut start);
         Self::of(start.controllers, Arc::clone(&shared.reconciles), shared.stop.clone())
     }

@@ -294,7 +294,7 @@ async fn drive<K, T>(
     let mut controller = std::pin::pin!(controller);
     while let Some(reconcile) = controller.next().await {
         if let Err(controller::Error::QueueError(error)) = reconcile {
-            complaints.report(&K::kind(&()), &error, &shared.metrics);
+            complaints.report(&K::kind(&()), &error.to_string(), &shared.metrics);
         }
     }
 }

@@ -4,9 +4,9 @@ use api::{Manifest, Reason};
 use engine::{
     Action, Cluster as _,
     objects::Key,
-    ports::{ClusterError, Write},
+    ports::{ClusterError, Event, Write},
 };
-use kube::{Resource, ResourceExt as _, runtime::events::EventType};
+use kube::{Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{Shared, about::About};
@@ -22,14 +22,15 @@ pub(super) fn words_of(action: Action) -> (Reason, &'static str) {
 
 /// Writes an Event in the background; `words` are its reason and its action. An Event that cannot be written, as in a namespace
 /// that is being deleted, is in the log all the same.
-pub(super) fn publish(
-    about: &impl Resource<DynamicType = ()>,
-    type_: EventType,
+pub(super) async fn publish(
+    about: &(impl Resource<DynamicType = ()> + Sync),
+    is_warning: bool,
     (reason, action): (Reason, &'static str),
     note: &str,
     shared: &Shared,
 ) {
-    shared.events.send(about.object_ref(&()), type_, (reason, action), note.to_owned());
+    let event = Event { is_warning, reason, action, note, must_be_written: false };
+    shared.cluster.event(&about.object_ref(&()), event).await;
 }
 
 /// Adds or removes a finalizer on the version of the object that was read, and returns the object as it is then.

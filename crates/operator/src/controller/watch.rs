@@ -6,18 +6,22 @@
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
 use api::{Manifest, Reason};
+use engine::{
+    Cluster,
+    objects::Live,
+    ports::{self, ClusterError, Watch, WatchEvent},
+};
 use futures::{Stream, StreamExt as _, future::ready};
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Resource,
     core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
-        WatchStreamExt as _,
-        events::EventType,
         reflector::{ObjectRef, Store},
         watcher::{self, Event},
     },
 };
+use serde::de::DeserializeOwned;
 
 use super::Shared;
 
@@ -44,9 +48,31 @@ pub(super) fn decoded_noting<K: Manifest, N: FnMut(&ObjectMeta, Decoding) + Send
     known: Option<Store<K>>,
     note: N,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K, N> {
-    let events = watcher::watcher(shared.watching.api::<DeserializeGuard<K>>(), watcher::Config::default());
+    let events = events::<DeserializeGuard<K>>(shared, Watch::all::<K>());
     let shared = Arc::clone(shared);
-    decode(events.default_backoff(), known, move |invalid| report::<K>(invalid, &shared), note)
+    decode(events, known, move |invalid| report::<K>(invalid, &shared), note)
+}
+
+/// The events of a watch of the port as the controllers of `kube` take them. Objects that are not of that type are left out.
+pub(super) fn events<T: DeserializeOwned + Send + 'static>(
+    shared: &Arc<Shared>,
+    watch: Watch,
+) -> impl Stream<Item = watcher::Result<Event<T>>> + Send + use<T> {
+    let cluster: Arc<dyn Cluster> = Arc::clone(&shared.cluster) as _;
+    let typed = |object: Live| serde_json::from_value::<T>(object.object).ok();
+    cluster.watch(watch).filter_map(move |event| {
+        ready(match event {
+            Ok(WatchEvent::Init) => Some(Ok(Event::Init)),
+            Ok(WatchEvent::InitApply(object)) => typed(object).map(|it| Ok(Event::InitApply(it))),
+            Ok(WatchEvent::InitDone) => Some(Ok(Event::InitDone)),
+            Ok(WatchEvent::Apply(object)) => typed(object).map(|it| Ok(Event::Apply(it))),
+            Ok(WatchEvent::Delete(object)) => typed(object).map(|it| Ok(Event::Delete(it))),
+            Err(ClusterError::Refused(status)) => Some(Err(watcher::Error::WatchError(status))),
+            Err(ClusterError::NoAnswer(words)) => {
+                Some(Err(watcher::Error::WatchFailed(kube::Error::Service(words.into()))))
+            }
+        })
+    })
 }
 
 /// Passes on what can be decoded and reports each version of an object that cannot. An object that could be decoded before is
@@ -123,7 +149,13 @@ fn report<K: Resource<DynamicType = ()>>(invalid: &InvalidObject, shared: &Arc<S
     let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
     tracing::warn!(%kind, namespace, object = name, reason = %Reason::Undecodable, "{note}");
     shared.metrics.undecodable(kind);
-    shared.events.send(object, EventType::Warning, (Reason::Undecodable, "Read"), note);
+    let shared = Arc::clone(shared);
+    // The watch does not wait for the Event.
+    tokio::spawn(async move {
+        let (reason, action) = (Reason::Undecodable, "Read");
+        let event = ports::Event { is_warning: true, reason, action, note: &note, must_be_written: false };
+        shared.cluster.event(&object, event).await;
+    });
 }
 
 #[cfg(test)]
@@ -132,7 +164,7 @@ mod tests {
 
     use api::CoderGroup;
     use futures::stream;
-    use kube::runtime::reflector;
+    use kube::runtime::{WatchStreamExt as _, reflector};
     use serde_json::{Value, json};
 
     use super::*;

@@ -28,7 +28,7 @@ async fn plane(token: &'static str) -> Plane {
     let client =
         Client::new(ClientOptions { url, token: Some(SecretString::from(token)), transport }).unwrap();
     let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let cluster = Arc::new(KubeCluster::unwatched(nobody, |_| {}));
+    let cluster = Arc::new(KubeCluster::for_command(nobody, |_| {}));
     let made_from = Sources {
         declared: origin(token).await,
         place: Origin::new(&[b"place"]),

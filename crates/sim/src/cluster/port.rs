@@ -1,10 +1,12 @@
 //! The engine's ports over the cluster.
 
+use std::sync::Arc;
+
 use api::Reason;
 use engine::{
     Cluster,
     ports::{
-        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Write,
+        Answer, ClusterError, Event, List, Log, Only, RandomBytes, Reading, Watch, WatchEvents, Write,
         object::{Key, Live},
     },
 };
@@ -121,6 +123,10 @@ impl Cluster for MemoryCluster {
 
     fn list<'a>(&'a self, list: &'a List<'a>, _: Reading) -> Answer<'a, Vec<Live>> {
         Box::pin(self.call(ClusterCall::List { kind: list.kind }, |state| state.list(list)))
+    }
+
+    fn watch(self: Arc<Self>, watch: Watch) -> WatchEvents {
+        self.follow(watch)
     }
 
     fn log<'a>(&'a self, log: &'a Log<'a>) -> Answer<'a, String> {

@@ -1,14 +1,16 @@
 //! The objects of a cluster, and the rules by which writes change them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use engine::ports::{ClusterError, Only, Write, object::Key};
+use engine::ports::{ClusterError, Only, Watch, WatchEvent, Write, object::Key};
+use futures::channel::mpsc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     merge::{apply, merge_patch},
     record::{PodLog, RecordedEvent},
+    watch::Watchers,
 };
 use crate::ids::Ids;
 
@@ -25,6 +27,7 @@ pub(super) struct State {
     pub(super) is_refused: Option<fn(&Value) -> bool>,
     /// The kinds that cannot be listed in one namespace or in all, with the code of the answer.
     pub(super) unlisted: Vec<(&'static str, Option<&'static str>, u16)>,
+    pub(super) watchers: Watchers,
     seed: u64,
     issued: u64,
     /// The resourceVersion of the last change.
@@ -40,6 +43,7 @@ impl State {
             logs: BTreeMap::new(),
             is_refused: None,
             unlisted: Vec::new(),
+            watchers: Watchers::default(),
             seed,
             issued: 0,
             version: 0,
@@ -51,8 +55,21 @@ impl State {
         Ids { seed: self.seed, issued: &mut self.issued }.bytes()
     }
 
-    /// Stores an object as it is. One without a uid gets one.
-    pub(super) fn store(&mut self, key: Key, mut object: Value, now: Timestamp) -> Value {
+    /// Letters for the end of a name.
+    pub(super) fn suffix(&mut self) -> String {
+        Ids { seed: self.seed, issued: &mut self.issued }.letters(8).to_ascii_lowercase()
+    }
+
+    /// Begins a watch.
+    pub(super) fn begin_watch(
+        &mut self,
+        watch: &Watch,
+    ) -> (VecDeque<WatchEvent>, mpsc::UnboundedReceiver<WatchEvent>) {
+        self.watchers.begin(watch, &self.objects)
+    }
+
+    /// Stores an object as it is, and shows it to watches. One without a uid gets one.
+    pub(super) fn store(&mut self, key: &Key, mut object: Value, now: Timestamp) -> Value {
         self.version += 1;
         let metadata = &mut object["metadata"];
         metadata["resourceVersion"] = self.version.to_string().into();
@@ -63,7 +80,8 @@ impl State {
         if metadata["creationTimestamp"].is_null() {
             metadata["creationTimestamp"] = seconds(now);
         }
-        self.objects.insert(key, object.clone());
+        let before = self.objects.insert(key.clone(), object.clone());
+        self.watchers.stored(key, before.as_ref(), &object);
         object
     }
 
@@ -171,7 +189,7 @@ impl State {
         if !object["spec"].is_null() {
             object["metadata"]["generation"] = 1.into();
         }
-        Ok(self.store(key.clone(), object, now))
+        Ok(self.store(key, object, now))
     }
 
     /// Changes everything of an object but its status.
@@ -197,22 +215,24 @@ impl State {
             let generation = before["metadata"]["generation"].as_i64().unwrap_or_default();
             next["metadata"]["generation"] = (generation + 1).into();
         }
-        let written = self.put(key, next, now);
-        if is_terminating(&written) && finalizers(&written).is_empty() {
+        if is_terminating(&next) && finalizers(&next).is_empty() {
+            // Watches are shown the deletion alone, of the object as it was before this write.
             self.remove(key, now);
+            next["metadata"]["resourceVersion"] = self.version.to_string().into();
+            return Ok(next);
         }
-        Ok(written)
+        Ok(self.put(key, next, now))
     }
 
     /// Stores the next version of an object. A write that changes nothing makes no new version.
-    fn put(&mut self, key: &Key, mut next: Value, now: Timestamp) -> Value {
+    pub(super) fn put(&mut self, key: &Key, mut next: Value, now: Timestamp) -> Value {
         if let Some(before) = self.objects.get(key) {
             restore(&mut next["metadata"], &before["metadata"], "resourceVersion");
             if next == *before {
                 return next;
             }
         }
-        self.store(key.clone(), next, now)
+        self.store(key, next, now)
     }
 
     pub(super) fn delete(&mut self, key: &Key, only: Only<'_>, now: Timestamp) -> Result<(), ClusterError> {
@@ -228,7 +248,7 @@ impl State {
     }
 
     /// Removes an object, or marks it as deleted while it has finalizers.
-    fn end(&mut self, key: &Key, now: Timestamp) {
+    pub(super) fn end(&mut self, key: &Key, now: Timestamp) {
         let Some(found) = self.objects.get(key) else { return };
         if finalizers(found).is_empty() {
             self.remove(key, now);
@@ -238,7 +258,7 @@ impl State {
             if let Some(generation) = deleted["metadata"]["generation"].as_i64() {
                 deleted["metadata"]["generation"] = (generation + 1).into();
             }
-            self.store(key.clone(), deleted, now);
+            self.store(key, deleted, now);
         }
     }
 
@@ -252,8 +272,10 @@ impl State {
 
     /// Removes an object, and deletes those whose last owner it was.
     fn remove(&mut self, key: &Key, now: Timestamp) {
-        let Some(removed) = self.objects.remove(key) else { return };
+        let Some(mut removed) = self.objects.remove(key) else { return };
         self.version += 1;
+        removed["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.watchers.removed(key, &removed);
         let uid = &removed["metadata"]["uid"];
         let is_left = |object: &Value| {
             let owners: Vec<&Value> = owners(object).map(|it| &it["uid"]).collect();
@@ -289,7 +311,7 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// A time as metadata has it: in whole seconds.
-fn seconds(time: Timestamp) -> Value {
+pub(super) fn seconds(time: Timestamp) -> Value {
     json!(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 

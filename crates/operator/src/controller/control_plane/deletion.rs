@@ -47,10 +47,10 @@ pub(super) async fn take_back(
     cleanup: &mut Cleanup,
     shared: &Shared,
 ) -> Result<Taken, ClusterError> {
-    let (name, about, cluster) = (name_of(plane), About::of(plane), &shared.cluster);
+    let (name, about) = (name_of(plane), About::of(plane));
+    let cluster: Arc<dyn engine::Cluster> = Arc::clone(&shared.cluster) as _;
     // What we know may be old: one that has gone already needs nothing, and must not be given a token again.
-    let port: &dyn engine::Cluster = &**cluster;
-    let now: Option<CoderControlPlane> = port.read(&name.0, &name.1, Reading::Now).await?;
+    let now: Option<CoderControlPlane> = cluster.read(&name.0, &name.1, Reading::Now).await?;
     match now.filter(|it| it.uid() == plane.uid() && has_finalizer(it, finalizer::CONTROL_PLANE)) {
         Some(now) => *plane = now,
         None => return Ok(Taken::Gone),
@@ -62,7 +62,7 @@ pub(super) async fn take_back(
         let why = Blocked { reason: Reason::Deleting, message };
         Ok(Taken::Waits(Waiting { is_trouble: false, ..Waiting::failed(why) }))
     };
-    let dependents = match dependents::dependents(cluster, &name).await {
+    let dependents = match dependents::dependents(&cluster, &name).await {
         Ok(dependents) => dependents,
         // A forced deletion, and one past its deadline, does not wait for the list.
         Err(error) if is_forced || age >= DEADLINE => {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{AppState as _, CoderProvisioner, Manifest, finalizer};
 use engine::{
-    Cluster as _, Kind,
+    Cluster, Kind,
     kinds::{self, provisioner::patience::Patience},
     objects::Live,
     pipeline::cleanup::DEADLINE,
@@ -13,7 +13,7 @@ use engine::{
 use futures::future::BoxFuture;
 use kube::core::Selector;
 
-use crate::{cluster::port::KubeCluster, controller::record::has_finalizer, planes::PlaneName};
+use crate::{controller::record::has_finalizer, planes::PlaneName};
 
 /// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced:
 
 /// Everything that belongs to a control plane and holds on to something in it, as the API server has it now.
 pub(super) async fn dependents(
-    cluster: &Arc<KubeCluster>,
+    cluster: &Arc<dyn Cluster>,
     plane: &PlaneName,
 ) -> Result<Vec<Dependent>, ClusterError> {
     let mut lists = Lists { cluster, plane: Arc::new(plane.clone()), found: Vec::new() };
@@ -67,7 +67,7 @@ pub(super) async fn dependents(
 
 /// Lists every kind that it is shown.
 struct Lists<'a> {
-    cluster: &'a Arc<KubeCluster>,
+    cluster: &'a Arc<dyn Cluster>,
     plane: Arc<PlaneName>,
     found: Vec<BoxFuture<'static, Result<Vec<Dependent>, ClusterError>>>,
 }
@@ -118,6 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::port::KubeCluster;
 
     const SOON: Duration = Duration::from_secs(1);
     const LATER: Duration = Duration::from_mins(1);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     /// A cluster that has one organization, does not know of groups, and has nothing else.
-    async fn cluster() -> Arc<KubeCluster> {
+    async fn cluster() -> Arc<dyn Cluster> {
         let answer = |uri: Uri| async move {
             let finalizers = [finalizer::FINALIZER];
             let alpha = json!({"metadata": {"name": "alpha", "namespace": "platform", "finalizers": finalizers},
@@ -158,7 +159,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
         let client = kube::Client::try_from(kube::Config::new(url)).unwrap();
-        Arc::new(KubeCluster::unwatched(client, |_| {}))
+        Arc::new(KubeCluster::for_command(client, |_| {}))
     }
 
     #[tokio::test]

@@ -22,7 +22,6 @@ use uuid::Uuid;
 
 use super::name_of;
 use crate::{
-    connect::reach,
     controller::Shared,
     planes::{Origin, Plane, Sources, Versions},
 };
@@ -107,9 +106,7 @@ pub(in crate::controller) async fn prove(
     // Asked without a token: who answers has to be known before anything secret is sent.
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => reach(&endpoint, None, shared.addresses)
-            .map_err(|message| Blocked { reason: Reason::Invalid, message })?
-            .observed_by(shared.metrics.observer(&name)),
+        None => shared.reach(&endpoint)?.observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;

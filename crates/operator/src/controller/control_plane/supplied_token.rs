@@ -3,7 +3,6 @@
 use api::{CoderControlPlane, Reason};
 use engine::kinds::control_plane::{access::Lifetime, status::SuppliedToken, token_record::id_of};
 use jiff::Timestamp;
-use kube::runtime::events::EventType;
 use secrecy::SecretString;
 
 use super::{name_of, proof::Proved};
@@ -32,7 +31,7 @@ pub(super) async fn keep(
     let (credential, announcement) = lifetime.announce(before, now);
     if let Some(announcement) = announcement {
         let note = announcement.message("the token of the control plane");
-        publish(plane, EventType::Warning, (Reason::TokenExpires, "Announce"), &note, shared);
+        publish(plane, true, (Reason::TokenExpires, "Announce"), &note, shared).await;
         if let Some(heard) = heard {
             shared.planes.set_heard(&name, Heard { announced: credential.clone(), ..heard });
         }

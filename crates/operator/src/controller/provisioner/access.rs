@@ -17,7 +17,6 @@ use secrecy::ExposeSecret as _;
 
 use super::{Provisioners, plane_of};
 use crate::{
-    connect,
     controller::{Shared, control_plane::proof::check_address, driver::Driver},
     planes::{Origin, Plane, PlaneName, Sources, Standing},
 };
@@ -142,9 +141,7 @@ async fn bootstrap(
     }
     let anonymous = match shared.planes.client(&name, &place) {
         Some(client) => client,
-        None => connect::reach(&endpoint, None, shared.addresses)
-            .map_err(|message| Blocked { reason: Reason::Invalid, message })?
-            .observed_by(shared.metrics.observer(&name)),
+        None => shared.reach(&endpoint)?.observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
     let build = anonymous.build_info().await?;

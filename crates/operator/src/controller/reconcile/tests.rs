@@ -162,15 +162,12 @@ async fn who_waits_for_a_turn_when_the_end_comes_does_not_begin() {
 
 #[tokio::test]
 async fn a_pass_is_over_the_object_as_it_is_when_its_turn_comes() {
-    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let client = kube::Client::try_from(config).unwrap();
-    let clients = crate::cluster::Clients {
-        acting: client.clone(),
-        electing: client.clone(),
-        watching: client,
+    let outside = crate::controller::Outside {
+        cluster: Arc::new(sim::MemoryCluster::new(Arc::new(jiff::Timestamp::now), 1)),
+        connect: Arc::new(|_| Err("nowhere".to_owned())),
         fence: crate::cluster::fence::Fence::open(),
     };
-    let shared = Shared::new(clients, crate::controller::Limits::default(), Arc::default());
+    let shared = Shared::new(outside, crate::controller::Limits::default(), Arc::default());
     let group = |generation: i64| {
         let manifest = serde_json::json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup",
             "metadata": {"name": "a", "namespace": "b", "generation": generation},

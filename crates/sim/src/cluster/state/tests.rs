@@ -168,6 +168,6 @@ fn namespace_that_is_terminating_takes_no_new_objects() {
     let mut state = State::new(1);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "n", "namespace": "", "deletionTimestamp": "2027-01-01T00:00:00Z"}});
-    state.store(Key::of(&namespace).unwrap(), namespace, start());
+    state.store(&Key::of(&namespace).unwrap(), namespace, start());
     assert_eq!(code(state.write(Write::Create(&object("a", &json!({}))), start())), 403);
 }

@@ -1,0 +1,301 @@
+//! The controllers over a cluster and a deployment in memory: the code of `run`, without any process. Time passes at once.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use client::{AddressPolicy, Transport as _, groups::UpdateGroup};
+use engine::{
+    Cluster,
+    objects::Key,
+    ports::{Only, Watch, WatchEvent, Write},
+};
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use sim::{Coder, MemoryCluster, Options};
+use tokio::{task::JoinHandle, time::timeout};
+
+use super::{Limits, Outside, Shared, controllers::Controllers};
+use crate::cluster::fence::Fence;
+
+/// The engine's own, so that a kind has one example for all suites.
+#[path = "../../../engine/tests/it/examples.rs"]
+#[expect(dead_code, reason = "changes by hand need a session of the test bed")]
+mod examples;
+
+const NAMESPACE: &str = "platform";
+const URL: &str = "https://coder.test";
+const PASSWORD: &str = "Correct-horse-battery-4!";
+/// Longer than anything takes, deletions that settle first included. No test waits for it: the clock moves when nothing else does.
+const LIMIT: Duration = Duration::from_mins(30);
+/// The kinds of which an example is applied, beside control planes and provisioners.
+const KINDS: [&str; 7] = [
+    "CoderOrganization",
+    "CoderGroup",
+    "CoderOrganizationSync",
+    "CoderGroupSync",
+    "CoderRoleSync",
+    "CoderAppearance",
+    "CoderProvisionerKey",
+];
+
+/// The controllers with what they work on.
+struct Stage {
+    cluster: MemoryCluster,
+    coder: Coder,
+    controllers: Controllers,
+    nodes: JoinHandle<()>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+        let options = Options::new(Arc::new(Timestamp::now));
+        let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), ..options });
+        let deployment = coder.clone();
+        let outside = Outside {
+            cluster: Arc::new(cluster.clone()),
+            connect: Arc::new(move |_| Ok(deployment.transport())),
+            fence: Fence::open(),
+        };
+        let limits = Limits { addresses: AddressPolicy::Any, ..Limits::default() };
+        let shared = Shared::new(outside, limits, Arc::default());
+        let nodes = tokio::spawn(run_pods(cluster.clone(), coder.clone()));
+        Self { controllers: Controllers::start(&shared), cluster, coder, nodes }
+    }
+
+    async fn end(self) {
+        self.controllers.end().await;
+        self.nodes.abort();
+    }
+
+    /// An anonymous request to the deployment, or one with a token of its owner.
+    async fn request(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut request = http::Request::builder().method(method).uri(format!("{URL}{path}"));
+        if let Some(token) = self.coder.sign_in("admin", SignedDuration::from_hours(1)) {
+            request = request.header("coder-session-token", token.expose_secret());
+        }
+        let answer = self.coder.send(request.body(body.to_string().into()).unwrap()).await.unwrap();
+        assert!(answer.status().is_success(), "{method} {path}: {answer:?}");
+        serde_json::from_slice(answer.body()).unwrap_or_default()
+    }
+
+    async fn apply(&self, manifest: &Value) {
+        let mut manifest = manifest.clone();
+        manifest["metadata"]["namespace"] = json!(NAMESPACE);
+        self.cluster.write(Write::Create(&manifest), "").await.unwrap();
+    }
+
+    async fn write_secret(&self, name: &str, values: &[(&str, &str)]) {
+        let data: Map<String, Value> =
+            values.iter().map(|(key, value)| ((*key).to_owned(), json!(STANDARD.encode(value)))).collect();
+        self.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}))
+            .await;
+    }
+
+    /// Follows the watch of a kind until an object of that name, or its absence, is as wanted.
+    async fn until(&self, kind: &str, name: &str, what: &str, is: impl Fn(Option<&Value>) -> bool) -> Value {
+        let api_version = if kind == "Deployment" { "apps/v1" } else { "coder.com/v1alpha1" };
+        let mut events = Arc::new(self.cluster.clone()).watch(Watch::new(api_version, kind));
+        let mut last = None;
+        let wanted = async {
+            while let Some(event) = events.next().await {
+                match event.unwrap() {
+                    WatchEvent::InitApply(it) | WatchEvent::Apply(it) if it.key.name == name => {
+                        last = Some(it.object);
+                    }
+                    WatchEvent::Delete(it) if it.key.name == name => last = None,
+                    WatchEvent::InitDone => {}
+                    _ => continue,
+                }
+                if is(last.as_ref()) {
+                    return;
+                }
+            }
+        };
+        let waited = timeout(LIMIT, wanted).await;
+        assert!(waited.is_ok(), "{kind} {name} is not {what}: {last:#?}");
+        last.unwrap_or_default()
+    }
+
+    async fn ready(&self, kind: &str, name: &str) -> Value {
+        self.until(kind, name, "ready", |it| it.is_some_and(is_ready)).await
+    }
+
+    /// Waits until something is true of the deployment.
+    async fn eventually(&self, what: &str, is: impl Fn(&sim::state::State) -> bool) {
+        let wanted = async {
+            while !self.coder.read(&is) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        assert!(timeout(LIMIT, wanted).await.is_ok(), "{what}");
+    }
+
+    async fn delete(&self, kind: &str, name: &str) {
+        let key = Key::new("coder.com/v1alpha1", kind, NAMESPACE, name);
+        let uid = self.cluster.find(kind, name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+        self.cluster.delete(&key, Only { uid: &uid, version: None }).await.unwrap();
+    }
+
+    /// The quota of the group of that name.
+    fn quota(&self, name: &str) -> Option<i32> {
+        self.coder.read(|it| Some(it.groups.values().find(|it| it.name == name)?.quota_allowance))
+    }
+}
+
+/// Whether a manifest is ready in the version that it has.
+fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|it| {
+        it["type"] == "Ready"
+            && it["status"] == "True"
+            && it["observedGeneration"] == object["metadata"]["generation"]
+    })
+}
+
+/// Runs pods: Deployments get theirs at once, and those with a key connect to the deployment.
+async fn run_pods(cluster: MemoryCluster, coder: Coder) {
+    let mut deployments = Arc::new(cluster.clone()).watch(Watch::new("apps/v1", "Deployment"));
+    while deployments.next().await.is_some() {
+        cluster.settle_workloads(SignedDuration::ZERO);
+        for pod in cluster.all("Pod") {
+            let variables = pod["spec"]["containers"][0]["env"].as_array().into_iter().flatten();
+            let mut keys = variables.filter(|it| it["name"] == "CODER_PROVISIONER_DAEMON_KEY");
+            let Some(key) = keys.next().map(|it| &it["valueFrom"]["secretKeyRef"]) else { continue };
+            let secret = cluster.find("Secret", key["name"].as_str().unwrap_or_default());
+            let value = secret.as_ref().map(|it| &it["data"][key["key"].as_str().unwrap_or_default()]);
+            if let Some(value) = value.and_then(Value::as_str).and_then(|it| STANDARD.decode(it).ok()) {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                coder.connect_daemon(&String::from_utf8_lossy(&value), name, "v2.36.1");
+            }
+        }
+    }
+}
+
+/// A Coder that runs elsewhere, with its first user, a licence and a token.
+async fn external(stage: &Stage) {
+    let user = json!({"email": "admin@coder.test", "username": "admin", "password": PASSWORD});
+    stage.request("POST", "/api/v2/users/first", &user).await;
+    let license = stage.coder.sign_license(&Map::new());
+    stage.request("POST", "/api/v2/licenses", &json!({"license": license})).await;
+    let token = stage.coder.sign_in("admin", SignedDuration::from_hours(24)).unwrap();
+    stage.write_secret("coder-automation", &[("token", token.expose_secret())]).await;
+    let external = json!({"url": URL, "credentialsSecretRef": {"name": "coder-automation"}});
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main"}, "spec": {"external": external}}))
+        .await;
+}
+
+/// One manifest of every kind, in the order that fits least.
+fn manifests() -> Vec<Value> {
+    let mut manifests: Vec<Value> = KINDS.iter().map(|it| examples::of(it)).collect();
+    for manifest in &mut manifests {
+        manifest["spec"]["deletionPolicy"] = json!("Delete");
+        manifest["spec"]["allowDestructive"] = json!(true);
+    }
+    manifests.reverse();
+    manifests.push(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+        "metadata": {"name": "daemons"}, "spec": {"controlPlaneRef": {"name": "main"}, "replicas": 2,
+            "organizationName": examples::HOME, "image": "coder:v2.36.1"}}));
+    manifests
+}
+
+/// The kind and the name of a manifest.
+fn which(manifest: &Value) -> [&str; 2] {
+    [&manifest["kind"], &manifest["metadata"]["name"]].map(|it| it.as_str().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_lives_from_apply_to_deletion_in_memory() {
+    let stage = Stage::new();
+    for manifest in manifests() {
+        stage.apply(&manifest).await;
+    }
+    external(&stage).await;
+    stage.ready("CoderControlPlane", "main").await;
+    for manifest in manifests() {
+        let [kind, name] = which(&manifest);
+        stage.ready(kind, name).await;
+    }
+    assert_eq!(stage.quota("developers"), Some(20));
+    let daemons = |it: &sim::state::State| it.daemons.len();
+    assert_eq!((stage.cluster.all("Pod").len(), stage.coder.read(daemons)), (2, 2));
+
+    // Drift in the deployment is healed by the next periodic reconcile, and drift in the cluster at once.
+    let group = stage.coder.read(|it| it.groups.values().find(|it| it.name == "developers").unwrap().id);
+    let by_hand =
+        serde_json::to_value(UpdateGroup { quota_allowance: Some(7), ..UpdateGroup::default() }).unwrap();
+    stage.request("PATCH", &format!("/api/v2/groups/{group}"), &by_hand).await;
+    assert_eq!(stage.quota("developers"), Some(7));
+    let quota_is =
+        |wanted: i32| move |it: &sim::state::State| it.groups.values().any(|it| it.quota_allowance == wanted);
+    stage.eventually("the quota is healed", quota_is(20)).await;
+    let deployment = stage.cluster.all("Deployment")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    stage.cluster.remove("Deployment", &deployment);
+    stage.until("Deployment", &deployment, "there again", |it| it.is_some()).await;
+    stage.ready("CoderProvisioner", "daemons").await;
+
+    // A change that no watch shows is found when the watches begin anew.
+    stage.cluster.lose_watches();
+    stage.cluster.edit("CoderGroup", "example", |it| {
+        it["spec"]["quotaAllowance"] = json!(30);
+        let generation = it["metadata"]["generation"].as_i64().unwrap();
+        it["metadata"]["generation"] = json!(generation + 1);
+    });
+    stage.eventually("the quota is the declared one", quota_is(30)).await;
+
+    for manifest in manifests() {
+        let [kind, name] = which(&manifest);
+        stage.delete(kind, name).await;
+    }
+    stage.delete("CoderControlPlane", "main").await;
+    for manifest in manifests() {
+        let [kind, name] = which(&manifest);
+        stage.until(kind, name, "gone", |it| it.is_none()).await;
+    }
+    stage.until("CoderControlPlane", "main", "gone", |it| it.is_none()).await;
+    for kind in ["Deployment", "ReplicaSet", "Pod", "Role", "ServiceAccount"] {
+        assert_eq!(stage.cluster.all(kind), Vec::<Value>::new(), "{kind}");
+    }
+    let secrets = stage.cluster.all("Secret");
+    let secrets: Vec<&Value> = secrets.iter().map(|it| &it["metadata"]["name"]).collect();
+    assert_eq!(secrets, ["coder-automation"]);
+    let left = stage.coder.state();
+    let organizations = left.organizations.values().filter(|it| !it.deleted).count();
+    let keys = left.provisioner_keys.values().filter(|it| !it.secret.is_empty()).count();
+    let groups = left.groups.values().filter(|it| it.name == "developers").count();
+    assert_eq!((organizations, keys, groups), (1, 0, 0));
+    stage.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn control_plane_that_we_run_lives_in_memory() {
+    let stage = Stage::new();
+    let license = stage.coder.sign_license(&Map::new());
+    stage.write_secret("coder-db", &[("url", "postgres://db.test/coder")]).await;
+    stage.write_secret("coder-license", &[("license", license.as_str())]).await;
+    let first = [("email", "admin@coder.test"), ("username", "admin"), ("password", PASSWORD)];
+    stage.write_secret("coder-first-user", &first).await;
+    let database = json!({"name": "CODER_PG_CONNECTION_URL",
+        "valueFrom": {"secretKeyRef": {"name": "coder-db", "key": "url"}}});
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main"}, "spec": {"image": "coder:v2.36.1", "replicas": 2, "extraEnv": [database],
+                "licenseSecretRef": {"name": "coder-license"},
+                "operatorAccess": {"generatedTokenSecretName": "main-operator-token",
+                    "firstUserSecretRef": {"name": "coder-first-user"}}}}))
+        .await;
+    stage.ready("CoderControlPlane", "main").await;
+    assert_eq!(stage.cluster.all("Pod").len(), 2);
+    assert_eq!(stage.coder.read(|it| it.licenses.len()), 1);
+    let users = |it: &sim::state::State| it.users.values().filter(|it| !it.deleted).count();
+    assert_eq!(stage.coder.read(users), 2, "the first user and the operator's account");
+    stage.delete("CoderControlPlane", "main").await;
+    stage.until("CoderControlPlane", "main", "gone", |it| it.is_none()).await;
+    assert_eq!((stage.cluster.all("Deployment").len(), stage.cluster.all("Pod").len()), (0, 0));
+    assert!(stage.cluster.find("Secret", "main-operator-token").is_none());
+    stage.end().await;
+}
