@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from the tree's files to complaints; it neither fixes nor prints.
 
+mod cases;
 mod conformance;
 mod crates;
 mod headers;
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(words::check(&tree));
     complaints.extend(modules::check(&tree));
     complaints.extend(conformance::check(&tree));
+    complaints.extend(cases::check(&tree));
     complaints.extend(pages::check(&tree));
     complaints.extend(crates::check(&tree)?);
     complaints.extend(released::check(&tree)?);

@@ -9,7 +9,7 @@ pub(crate) type Handled = Result<Answer, Answer>;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// `None` for an empty body.
+    /// `None` for an empty body. A string is a body of plain text: coderd has no JSON that is one.
     pub(crate) body: Option<Value>,
     pub(crate) retry_after: Option<i64>,
 }
@@ -29,6 +29,11 @@ impl Answer {
 
     pub(crate) fn message(status: u16, message: impl Into<String>) -> Self {
         Self::new(status, json!({"message": message.into()}))
+    }
+
+    /// An answer that is no JSON.
+    pub(crate) fn text(status: u16, text: String) -> Self {
+        Self::new(status, Value::String(text))
     }
 
     fn new(status: u16, body: Value) -> Self {

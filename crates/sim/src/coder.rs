@@ -149,7 +149,8 @@ impl Coder {
         let mut memory = self.memory();
         let Memory { state, counted: _ } = &mut *memory;
         let id = Ids { seed: self.0.settings.seed, issued: &mut state.issued }.uuid();
-        provisioner_keys::connect(state, id, (key, name, version), now)
+        let connection = provisioner_keys::Connection::of_terraform(key, name, version);
+        provisioner_keys::connect(state, id, connection, now)
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -281,9 +282,12 @@ fn respond(
         ("x-coder-build-version", version.to_owned()),
         ("x-coder-request-id", request_id.to_string()),
     ];
-    if answer.body.is_some() {
-        headers.push((header::CONTENT_TYPE.as_str(), "application/json; charset=utf-8".to_owned()));
-    }
+    let kind = match &answer.body {
+        None => None,
+        Some(Value::String(_)) => Some("text/plain; charset=utf-8"),
+        Some(_) => Some("application/json; charset=utf-8"),
+    };
+    headers.extend(kind.map(|it| (header::CONTENT_TYPE.as_str(), it.to_owned())));
     if let Some(seconds) = answer.retry_after {
         headers.push((header::RETRY_AFTER.as_str(), seconds.to_string()));
     }
@@ -292,7 +296,11 @@ fn respond(
         headers.push(("x-ratelimit-remaining", remaining.to_string()));
         headers.push(("x-ratelimit-reset", reset.to_string()));
     }
-    let body = answer.body.as_ref().map_or_else(String::new, Value::to_string);
+    let body = match &answer.body {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() =
         http::StatusCode::from_u16(answer.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);

@@ -28,6 +28,7 @@ mod members;
 mod names;
 mod organizations;
 mod password;
+mod provisioner_daemons;
 mod provisioner_keys;
 mod rate_limit;
 mod regex;

@@ -14,8 +14,8 @@ use crate::{
     state::{Daemon, ProvisionerKey, State},
 };
 
-const KEY_HEADER: &str = "coder-provisioner-daemon-key";
-const KEY_LENGTH: usize = 43;
+pub(crate) const KEY_HEADER: &str = "coder-provisioner-daemon-key";
+pub(crate) const KEY_LENGTH: usize = 43;
 const LONGEST_NAME: usize = 64;
 /// The keys that coderd has for itself, in the order in which they are listed.
 const RESERVED: [(&str, u128); 3] = [("built-in", 1), ("psk", 3), ("user-auth", 2)];
@@ -152,18 +152,38 @@ pub(crate) fn prove(call: &mut Call<'_>) -> Handled {
     Ok(Answer::ok(shown(key)))
 }
 
-fn by_value<'a>(state: &'a State, value: &str) -> Option<&'a ProvisionerKey> {
+pub(crate) fn by_value<'a>(state: &'a State, value: &str) -> Option<&'a ProvisionerKey> {
     let secret = hashed(value);
     state.provisioner_keys.values().find(|it| it.secret == secret)
+}
+
+/// A daemon that connects.
+#[derive(Debug)]
+pub(crate) struct Connection<'a> {
+    /// The value of the key.
+    pub(crate) value: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) api_version: String,
+    pub(crate) provisioners: Vec<String>,
+}
+
+impl<'a> Connection<'a> {
+    /// A daemon as Coder ships it.
+    pub(crate) fn of_terraform(value: &'a str, name: &'a str, version: &'a str) -> Self {
+        let (api_version, provisioners) = ("1.18".to_owned(), vec!["terraform".to_owned()]);
+        Self { value, name, version, api_version, provisioners }
+    }
 }
 
 /// Stores a daemon that connects with a key, and returns its id. One of the same name in the organization is the same daemon.
 pub(crate) fn connect(
     state: &mut State,
     id: Uuid,
-    (value, name, version): (&str, &str, &str),
+    connection: Connection<'_>,
     now: Timestamp,
 ) -> Option<Uuid> {
+    let Connection { value, name, version, api_version, provisioners } = connection;
     let key = by_value(state, value)?;
     let key_id = key.id;
     let organization_id = key.organization_id;
@@ -180,7 +200,8 @@ pub(crate) fn connect(
         key_id,
         name: name.to_owned(),
         version: version.to_owned(),
-        provisioners: vec!["terraform".to_owned()],
+        api_version,
+        provisioners,
         tags,
         created_at,
         last_seen_at: now,
@@ -208,7 +229,7 @@ fn shown_daemon(daemon: &Daemon) -> Value {
         "last_seen_at": daemon.last_seen_at,
         "name": daemon.name,
         "version": daemon.version,
-        "api_version": "1.18",
+        "api_version": daemon.api_version,
         "provisioners": daemon.provisioners,
         "tags": daemon.tags,
         "key_name": null,

@@ -5,7 +5,7 @@ use http::Method;
 
 use crate::{
     answer::Handled, appearance, call::Call, entitlements, groups, licenses, members, organizations,
-    provisioner_keys, sessions, sync, tokens, users,
+    provisioner_daemons, provisioner_keys, sessions, sync, tokens, users,
 };
 
 /// Serves a request of one route.
@@ -29,7 +29,8 @@ pub(crate) enum Access {
 /// A route of the client with what serves it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    route: &'static Route,
+    method: Method,
+    path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: Handler,
 }
@@ -52,21 +53,27 @@ impl Router {
     pub(crate) fn new() -> Self {
         let endpoint = |route: &&'static Route| {
             let (access, handler) = handler(route)?;
-            Some(Endpoint { route, access, handler })
+            Some(Endpoint { method: route.method().clone(), path: route.path(), access, handler })
         };
-        Self(ROUTES.iter().filter_map(endpoint).collect())
+        let daemons = Endpoint {
+            method: Method::GET,
+            path: provisioner_daemons::PATH,
+            access: Access::Anonymous,
+            handler: provisioner_daemons::serve,
+        };
+        Self(ROUTES.iter().filter_map(endpoint).chain([daemons]).collect())
     }
 
     /// Finds the endpoint whose path has the most literal segments.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Result<Match<'_>, Unrouted> {
         let path = path.strip_suffix('/').unwrap_or(path);
-        let matching = self.0.iter().filter_map(|it| Some((it, parameters(it.route.path(), path)?)));
+        let matching = self.0.iter().filter_map(|it| Some((it, parameters(it.path, path)?)));
         let mut matching: Vec<Match<'_>> = matching.collect();
         matching.sort_by_key(|(_, parameters)| parameters.len());
         if matching.is_empty() {
             return Err(Unrouted::UnknownPath);
         }
-        matching.into_iter().find(|(it, _)| it.route.method() == method).ok_or(Unrouted::OtherMethod)
+        matching.into_iter().find(|(it, _)| it.method == *method).ok_or(Unrouted::OtherMethod)
     }
 }
 
@@ -171,7 +178,7 @@ mod tests {
     #[test]
     fn literal_segments_win_over_parameters() {
         let router = Router::new();
-        let path = |method: Method, path: &str| router.find(&method, path).map(|(it, _)| it.route.path());
+        let path = |method: Method, path: &str| router.find(&method, path).map(|(it, _)| it.path);
         assert_eq!(path(Method::GET, "/api/v2/users/first"), Ok("/api/v2/users/first"));
         assert_eq!(path(Method::GET, "/api/v2/users/me"), Ok("/api/v2/users/{user}"));
         assert_eq!(path(Method::GET, "/api/v2/users/me/keys/tokens"), Ok("/api/v2/users/{user}/keys/tokens"));

@@ -131,6 +131,9 @@ pub struct Daemon {
     pub key_id: Uuid,
     pub name: String,
     pub version: String,
+    /// The version of the protocol; empty in states that were saved without it.
+    #[serde(default)]
+    pub api_version: String,
     pub provisioners: Vec<String>,
     pub tags: BTreeMap<String, String>,
     pub created_at: Timestamp,

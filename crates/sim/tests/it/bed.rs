@@ -18,28 +18,12 @@ const VERSION: &str = "v2.36.";
 
 /// A coderd of the bed.
 struct Real {
-    url: String,
     licenses: String,
 }
 
 impl Host for Real {
     fn sign_license(&self, wanted: Value) -> BoxFuture<'_, String> {
         Box::pin(async move { sign_license(&self.licenses, &wanted).await.unwrap() })
-    }
-
-    fn connect_daemon<'a>(&'a self, key: &'a str, name: &'a str, version: &'a str) -> BoxFuture<'a, ()> {
-        let path = "api/v2/organizations/default/provisionerdaemons/serve";
-        let url = format!("{}/{path}?name={name}&provisioner=terraform&version=1.18", self.url);
-        let request = http::Request::get(url)
-            .header("coder-provisioner-daemon-key", key)
-            .header("x-coder-build-version", version)
-            .body(bytes::Bytes::new());
-        Box::pin(async {
-            let transport = HttpTransport::new(HttpOptions::default()).unwrap();
-            let answer = client::Transport::send(&transport, request.unwrap()).await.unwrap();
-            // coderd stores the daemon before it finds that the connection is no websocket.
-            assert_eq!(answer.status(), 426);
-        })
     }
 }
 
@@ -51,7 +35,7 @@ fn bed() -> Option<&'static BedInfo> {
 
 fn real(coderd: &FreshCoderd, version: &str) -> Side {
     let transport = Arc::new(HttpTransport::new(HttpOptions::default()).unwrap());
-    let host = Real { url: coderd.url.clone(), licenses: coderd.licenses.clone().unwrap_or_default() };
+    let host = Real { licenses: coderd.licenses.clone().unwrap_or_default() };
     Side::new(&coderd.url, version, transport, Arc::new(host))
 }
 

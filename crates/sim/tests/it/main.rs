@@ -5,6 +5,7 @@
 
 mod bed;
 mod cases;
+mod covered;
 mod memory;
 mod side;
 mod transcript;

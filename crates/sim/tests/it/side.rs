@@ -30,9 +30,6 @@ const HEADERS: [&str; 1] = ["retry-after"];
 pub(crate) trait Host: Send + Sync {
     /// Signs a licence as the test bed is asked for one.
     fn sign_license(&self, wanted: Value) -> BoxFuture<'_, String>;
-
-    /// Connects a provisioner daemon with the value of its key.
-    fn connect_daemon<'a>(&'a self, key: &'a str, name: &'a str, version: &'a str) -> BoxFuture<'a, ()>;
 }
 
 /// A deployment with its transcript.
@@ -140,9 +137,9 @@ impl Side {
         answer
     }
 
-    /// Every `METHOD path` that was answered with a success.
-    pub(crate) fn succeeded(&self) -> &BTreeSet<String> {
-        &self.succeeded
+    /// Every `METHOD path` that was answered with a success since this was last called.
+    pub(crate) fn take_succeeded(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.succeeded)
     }
 
     /// Makes an account in the default organization and signs it in under that name.

@@ -15,6 +15,8 @@ const CONSTANT_YEARS: [i16; 4] = [1, 1970, 2025, 2125];
 
 /// The length of a token: its id, a hyphen and its secret. Provisioner keys are longer and may have a hyphen anywhere.
 const TOKEN_LENGTH: usize = 33;
+/// A list of ids that coderd shows in the order of its table, which moves with every row that is reused.
+const UNORDERED: &str = "organization_ids";
 /// What lists are sorted by.
 const NAMES: [&str; 3] = ["token_name", "name", "username"];
 
@@ -111,6 +113,7 @@ impl Names {
                 Ok(time) => json!(shown_time(time)),
                 Err(_) => json!(self.text(text)),
             },
+            Value::Array(items) if key == UNORDERED => self.unordered(items),
             Value::Array(items) => sorted(items).into_iter().map(|it| self.value("", it)).collect(),
             Value::Object(object) => {
                 if let (Some(id), true) = (object.get("id"), object.contains_key("token_name")) {
@@ -122,6 +125,14 @@ impl Names {
             }
             other => other.clone(),
         }
+    }
+
+    /// Ids whose order is not compared: those that were seen before, and how many others there are. The others get no
+    /// placeholder, because their order would number them.
+    fn unordered(&self, ids: &[Value]) -> Value {
+        let mut known: Vec<&String> = ids.iter().filter_map(|it| self.given.get(it.as_str()?)).collect();
+        known.sort();
+        json!({"known": known, "others": ids.len() - known.len()})
     }
 
     fn text(&mut self, text: &str) -> String {

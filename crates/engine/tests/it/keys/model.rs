@@ -469,6 +469,7 @@ fn daemon(key: &ProvisionerKey) -> Daemon {
         key_id: key.id,
         name: format!("pod-{}", key.name),
         version: "v2.36.1".to_owned(),
+        api_version: "1.18".to_owned(),
         provisioners: Vec::new(),
         tags: key.tags.clone(),
         created_at: key.created_at,

@@ -47,14 +47,44 @@ pub(super) async fn keys(side: &mut Side) {
     side.delete(OWNER, &format!("{other}/builders")).await;
 }
 
+/// Connects a daemon without a websocket: coderd stores the daemon before it notices that.
+async fn connect(side: &mut Side, value: &str, query: &str, version: &str) {
+    let path = format!("/api/v2/organizations/default/provisionerdaemons/serve?{query}");
+    let headers = [(KEY, value), ("x-coder-build-version", version)];
+    let answer = side.unrecorded_with(("GET", &path, &Value::Null), &headers).await;
+    // The second answer after the first one is indented by some builds of coderd.
+    let body = match answer.body.as_str().and_then(|it| it.split_once('\n')) {
+        Some((first, second)) => json!([first, serde_json::from_str::<Value>(second).ok()]),
+        None => answer.body,
+    };
+    side.transcript.note(&format!("daemon with {query} of {version}"), &json!([answer.status, body]));
+}
+
 pub(super) async fn daemons(side: &mut Side) {
     let organization = side.default_organization().await;
     let keys = format!("/api/v2/organizations/{organization}/provisionerkeys");
     let tags = json!({"zone": "a", "empty": ""});
     let value = side.post(OWNER, &keys, json!({"name": "pods", "tags": tags})).await.text("key");
-    side.host.connect_daemon(&value, "pod-1", "v2.35.0").await;
-    side.host.connect_daemon(&value, "pod-1", "v2.36.1").await;
+    connect(side, &value, "name=pod-1&provisioner=terraform&version=1.18", "v2.35.0").await;
+    connect(side, &value, "name=pod-1&provisioner=terraform&version=1.18", "v2.36.1").await;
+    side.get(OWNER, &format!("{keys}/daemons")).await;
+    connect(side, &value, "name=pod-2&provisioner=terraform", "").await;
+    for refused in [
+        "name=pod-3",
+        "name=pod-3&provisioner=ansible",
+        "name=pod-3&provisioner=terraform&tag=zone",
+        "name=pod-3&provisioner=terraform&tag=zone%3Da",
+        "name=pod-3&provisioner=terraform&version=1.99",
+        "name=pod-3&provisioner=terraform&version=2.0",
+        "name=pod-3&provisioner=terraform&version=one",
+    ] {
+        connect(side, &value, refused, "v2.36.1").await;
+    }
+    for key in ["", "short", &"x".repeat(43)] {
+        connect(side, key, "name=pod-4&provisioner=terraform&version=1.18", "v2.36.1").await;
+    }
     side.get(OWNER, &format!("{keys}/daemons")).await;
     side.delete(OWNER, &format!("{keys}/pods")).await;
     side.get(OWNER, &format!("{keys}/daemons")).await;
+    connect(side, &value, "name=pod-1&provisioner=terraform&version=1.18", "v2.36.1").await;
 }

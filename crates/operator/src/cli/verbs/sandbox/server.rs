@@ -144,7 +144,8 @@ async fn api(State(served): State<Served>, request: Request) -> Response {
     let Ok(body) = to_bytes(body, LONGEST_BODY).await else {
         return message(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long for the sandbox");
     };
-    let is_read = parts.method.is_safe();
+    // A daemon connects with a GET.
+    let is_read = parts.method.is_safe() && !parts.uri.path().ends_with("/provisionerdaemons/serve");
     let answer = served.0.coder.send(axum::http::Request::from_parts(parts, body)).await;
     if !is_read {
         served.0.changed.notify_one();
