@@ -6,7 +6,7 @@ use std::{fs, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use crate::{bed::root, crdgen, docsgen, rbacgen, terminal::say};
+use crate::{bed::root, crdgen, docsgen, gitopsgen, rbacgen, terminal::say};
 
 /// A program that writes files of the tree.
 pub(crate) struct Generator {
@@ -28,8 +28,11 @@ pub(crate) const DOCS: Generator = Generator { verb: "docsgen", owns: docsgen::o
 pub(crate) const CRDS: Generator = Generator { verb: "crdgen", owns: crdgen::owns, files: crdgen::files };
 pub(crate) const RBAC: Generator = Generator { verb: "rbacgen", owns: rbacgen::owns, files: rbacgen::files };
 
+pub(crate) const GITOPS: Generator =
+    Generator { verb: "gitopsgen", owns: gitopsgen::owns, files: gitopsgen::files };
+
 /// Every generator there is.
-pub(crate) const ALL: [Generator; 3] = [DOCS, CRDS, RBAC];
+pub(crate) const ALL: [Generator; 4] = [DOCS, CRDS, RBAC, GITOPS];
 
 pub(crate) fn write(generator: &Generator) -> Result<ExitCode> {
     for file in (generator.files)()? {

@@ -15,6 +15,7 @@ mod docs;
 mod docsgen;
 mod fmt;
 mod generated;
+mod gitopsgen;
 mod image;
 mod installgen;
 mod rbac_usage;
@@ -62,6 +63,8 @@ enum Verb {
     Installgen(installgen::Args),
     /// Write the files under `deploy/rbac`, and the chart's template of them
     Rbacgen,
+    /// Write the files for Argo CD and Flux: `deploy/argocd/argocd-cm.yaml` and `deploy/flux`
+    Gitopsgen,
     /// Build the container image as an OCI archive; needs no container engine
     Image(image::Args),
     /// Collect what a release consists of in one folder: binary, image, chart, install.yaml, CRDs, checksums, SBOM
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Crdgen(args) => crdgen::run(&args),
         Verb::Installgen(args) => installgen::run(&args),
         Verb::Rbacgen => generated::write(&generated::RBAC),
+        Verb::Gitopsgen => generated::write(&generated::GITOPS),
         Verb::Image(args) => image::run(&args),
         Verb::Release(args) => release::run(&args),
         Verb::Deny => deny::run(),

@@ -19,6 +19,7 @@ use crate::{
         field_gate::Unsupported,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, PlanView},
+        remote_name::RemoteName,
     },
     ports::object::Live,
     secrets::{Holder, SecretValues},
@@ -120,7 +121,19 @@ pub trait Subject: Send + Sync {
     /// Makes the manifest of a file that of the object `stored` in a cluster, or of one that is in no cluster yet. `namespace`
     /// is that of manifests which name none.
     fn settle_in(&mut self, _namespace: &str, _stored: Option<&Live>) {}
-    fn promise(&self, _promises: &mut Promises) {}
+    /// The object that other manifests may refer to once this one is applied.
+    fn provides(&self) -> Option<RemoteName> {
+        None
+    }
+    /// The objects of the deployment that the manifest refers to.
+    fn refs(&self) -> Vec<RemoteName> {
+        Vec::new()
+    }
+    fn promise(&self, promises: &mut Promises) {
+        if let Some(name) = self.provides() {
+            promises.add(&name);
+        }
+    }
     /// Finds every mistake that can be found without asking anybody.
     fn check(&self) -> Result<(), Invalid> {
         Ok(())
@@ -389,10 +402,12 @@ impl<K: Kind> Subject for Object<K> {
         settle_in(&mut self.manifest, namespace, stored);
     }
 
-    fn promise(&self, promises: &mut Promises) {
-        if let Some(name) = K::provides(&self.manifest) {
-            promises.add(&name);
-        }
+    fn provides(&self) -> Option<RemoteName> {
+        K::provides(&self.manifest)
+    }
+
+    fn refs(&self) -> Vec<RemoteName> {
+        K::refs(&self.manifest)
     }
 
     fn check(&self) -> Result<(), Invalid> {

@@ -64,6 +64,21 @@ pub(crate) enum Verb {
         #[command(flatten)]
         input: Input,
     },
+    /// List the objects in a cluster: ready, drift, since when, why
+    #[command(after_help = help::STATUS)]
+    Status(StatusArgs),
+    /// Show the whole plan of one object in a cluster; change nothing
+    #[command(after_help = help::DIFF)]
+    Diff(Diff),
+    /// Approve the plan in the status of one object in a cluster
+    #[command(after_help = help::APPROVE)]
+    Approve(Approve),
+    /// Check manifests without asking anybody: schema, rules, references, placeholders, secret values
+    #[command(after_help = help::VALIDATE)]
+    Validate(Validate),
+    /// Print JSON schemas of the kinds, for editors and other validators
+    #[command(after_help = help::SCHEMA)]
+    Schema(Schema),
     /// Run a Coder in memory on a loopback address until stopped, to try manifests on
     #[command(after_help = help::SANDBOX)]
     Sandbox(Sandbox),
@@ -88,6 +103,77 @@ pub(crate) enum Verb {
     /// List the objects whose deletion needs the operator; exit with 4 if there are any
     #[command(after_help = help::UNINSTALL_CHECK)]
     UninstallCheck(UninstallCheck),
+}
+
+/// Arguments of `status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Namespace of the objects; without it, that of the context
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
+    /// Objects of all namespaces
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Format of the result
+    #[arg(long, short, default_value = "text")]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `diff`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Diff {
+    /// The object, as `codergroup/developers`
+    #[arg(value_name = "KIND/NAME")]
+    pub(crate) object: String,
+    /// Namespace of the object; without it, that of the context
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
+    /// Exit with 3 when there are changes
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) deployment: DeploymentArgs,
+}
+
+/// Arguments of `approve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Approve {
+    /// The object, as `codergroup/developers`
+    #[arg(value_name = "KIND/NAME")]
+    pub(crate) object: String,
+    /// Namespace of the object; without it, that of the context
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
+    /// Approve the plan with this hash, without asking; any other plan is refused
+    #[arg(long, value_name = "HASH")]
+    pub(crate) hash: Option<String>,
+    /// Approve the plan that the object has now, without asking
+    #[arg(long, conflicts_with = "hash")]
+    pub(crate) yes: bool,
+}
+
+/// Arguments of `validate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Validate {
+    /// Manifests: files, folders (read recursively), or `-` for standard input
+    #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Exit with 2 for warnings, too: references to objects that the files do not declare
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Format of the result
+    #[arg(long, short, default_value = "text")]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Schema {
+    /// A kind; without it, one schema for manifests of every kind
+    pub(crate) kind: Option<String>,
+    /// Write a file per kind (`codergroup_v1alpha1.json`) and one for all (`all.json`) into this folder, instead of printing
+    #[arg(long, value_name = "FOLDER", conflicts_with = "kind")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// Arguments of `sandbox`.
@@ -171,6 +257,13 @@ pub(crate) struct Input {
     /// Manifests: files, folders (read recursively), or `-` for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) deployment: DeploymentArgs,
+}
+
+/// How to reach the deployments that manifests are for, and how to show the result.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeploymentArgs {
     /// Deployment that every manifest goes to; without it, each manifest goes to its control plane
     #[arg(long, env = "CODER_URL", hide_env_values = true)]
     url: Option<Url>,
@@ -211,7 +304,7 @@ pub(crate) enum UrlSource {
     Environment,
 }
 
-impl Input {
+impl DeploymentArgs {
     pub(crate) fn given_url(&self) -> Option<GivenUrl> {
         self.url.clone().map(|url| GivenUrl { url, source: self.url_source })
     }
@@ -222,6 +315,8 @@ pub(crate) enum Output {
     Text,
     Json,
     Yaml,
+    /// For the comment of a pull request
+    Markdown,
 }
 
 impl Args {
@@ -232,20 +327,27 @@ impl Args {
 
     fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args = Self::from_arg_matches(matches)?;
-        if let (Some(input), Some((_, given))) = (args.verb.input_mut(), matches.subcommand())
+        if let (Some(deployment), Some((_, given))) = (args.verb.deployment_mut(), matches.subcommand())
             && given.value_source("url") == Some(ValueSource::EnvVariable)
         {
-            input.url_source = UrlSource::Environment;
+            deployment.url_source = UrlSource::Environment;
         }
         Ok(args)
     }
 }
 
 impl Verb {
-    fn input_mut(&mut self) -> Option<&mut Input> {
+    fn deployment_mut(&mut self) -> Option<&mut DeploymentArgs> {
         match self {
-            Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input } => Some(input),
-            Self::Sandbox(_)
+            Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input } => {
+                Some(&mut input.deployment)
+            }
+            Self::Diff(diff) => Some(&mut diff.deployment),
+            Self::Status(_)
+            | Self::Approve(_)
+            | Self::Validate(_)
+            | Self::Schema(_)
+            | Self::Sandbox(_)
             | Self::Run(_)
             | Self::UninstallCheck(_)
             | Self::Crds

@@ -5,6 +5,7 @@ pub(crate) mod deployment;
 pub(crate) mod exit;
 pub(crate) mod file_cluster;
 pub(crate) mod manifests;
+pub(crate) mod objects;
 pub(crate) mod render;
 pub(crate) mod secrets;
 pub(crate) mod terminal;

@@ -24,7 +24,7 @@ use kube::ResourceExt as _;
 use crate::{
     kinds::control_plane::version,
     objects::Keeper as _,
-    pipeline::outcome::Blocked,
+    pipeline::{outcome::Blocked, remote_name::RemoteName},
     secrets::{Holder, SecretPlace, holders::KeyHolder},
 };
 
@@ -43,6 +43,11 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
         name: name.map_or_else(|| names::secret(&provisioner.name_any()), str::to_owned),
         key: provisioner.spec.secret_key().to_owned(),
     }
+}
+
+/// The objects of the deployment that a provisioner refers to.
+pub fn refs(provisioner: &CoderProvisioner) -> Vec<RemoteName> {
+    vec![RemoteName::Organization(provisioner.spec.organization().to_owned())]
 }
 
 /// Whether a provisioner refers to a Secret, so that a change there is worth a reconcile.

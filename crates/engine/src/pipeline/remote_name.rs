@@ -1,5 +1,7 @@
 //! Names by which manifests refer to objects of a deployment.
 
+use std::fmt;
+
 use api::DEFAULT_ORGANIZATION;
 
 /// An object of a deployment that manifests refer to by name.
@@ -21,6 +23,15 @@ impl RemoteName {
                 is_same(organization, other) && name == other_name
             }
             (Self::Organization(_) | Self::Group { .. }, _) => false,
+        }
+    }
+}
+
+impl fmt::Display for RemoteName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Organization(name) => write!(formatter, "organization {name}"),
+            Self::Group { organization, name } => write!(formatter, "group {organization}/{name}"),
         }
     }
 }

@@ -56,6 +56,7 @@ Examples:
   coder-operator plan -f manifests/ --url https://coder.example.com
   coder-operator apply -f manifests/ --url https://coder.example.com
   coder-operator verify -f manifests/ --secret coder-automation/token=env:CODER_TOKEN
+  coder-operator validate -f manifests/
   coder-operator sandbox
   coder-operator crds | kubectl apply --server-side -f -
   coder-operator run --leader-elect --namespace coder
@@ -115,6 +116,87 @@ Examples:
     "\n\n",
     environment!()
 );
+
+pub(super) const STATUS: &str = "\
+Examples:
+  coder-operator status
+  coder-operator status --all-namespaces -o json | jq '.[] | select(.ready != \"True\")'
+
+The table shows what the controllers have written into the status of each object: whether it is ready,
+since when, which fields differ in Coder, and why.
+
+Exit codes:
+  0  done
+  1  failure, such as a cluster without the CRDs
+  2  usage error
+
+Environment:
+  KUBECONFIG  cluster to look at; in a pod, the cluster of the pod";
+
+pub(super) const DIFF: &str = concat!(
+    "\
+Examples:
+  coder-operator diff codergroup/developers
+  coder-operator diff codertemplate/kubernetes --namespace coder --exit-code
+
+`diff` compares one object of the cluster with Coder now, as `plan` does with a file. The plan in the
+status of the object has at most 20 steps; `diff` shows all.
+
+",
+    exit_codes!(),
+    "\n\n",
+    environment!()
+);
+
+pub(super) const APPROVE: &str = "\
+Examples:
+  coder-operator approve codergroup/developers
+  coder-operator approve codergroup/developers --namespace coder --hash 0a1b2c3d
+
+`approve` shows the plan in the status of the object, asks, and sets the annotation
+coder.com/approved-plan to the hash of that plan. The operator applies the plan; if the plan changes
+before, it is not applied. The account needs the right to patch the object.
+
+Exit codes:
+  0  approved, now or before
+  1  failure
+  2  usage error, or no such object
+  4  refused: no plan to approve, another plan than --hash, or your answer
+
+Environment:
+  KUBECONFIG  cluster of the object; in a pod, the cluster of the pod";
+
+pub(super) const VALIDATE: &str = "\
+Examples:
+  coder-operator validate -f manifests/
+  kustomize build overlays/prod | coder-operator validate -f - --strict
+  coder-operator validate -f manifests/ -o markdown >> \"$GITHUB_STEP_SUMMARY\"
+
+`validate` sends no request. Errors are: fields and values that the definition of the kind does not
+allow, broken rules, two manifests for one object, placeholders (REPLACE_ME, changeme, <name>),
+secret values in manifests, and Secrets that are not encrypted. Warnings are references to a control
+plane, an organization or a group that the files do not declare: it may exist in the cluster or in
+Coder. Rules about changes of a manifest (immutable fields) need the API server.
+
+Exit codes:
+  0  valid
+  1  failure
+  2  usage error, or errors in the manifests; with --strict, warnings, too";
+
+pub(super) const SCHEMA: &str = "\
+Examples:
+  coder-operator schema > coder-operator.schema.json
+  coder-operator schema CoderGroup
+  coder-operator schema --folder schemas/
+
+With `# yaml-language-server: $schema=coder-operator.schema.json` as the first line of a manifest,
+editors complete and check its fields. The files of --folder have the names that kubeconform expects:
+  kubeconform -schema-location 'schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json' manifests/
+
+Exit codes:
+  0  done
+  1  failure
+  2  usage error";
 
 pub(super) const SANDBOX: &str = "\
 Examples:

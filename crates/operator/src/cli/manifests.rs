@@ -9,12 +9,13 @@ mod rules;
 mod schema;
 mod skipped;
 mod snippet;
+mod suggestion;
+mod validate;
 mod values;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    path::PathBuf,
     sync::Arc,
 };
 
@@ -31,9 +32,11 @@ use kube::Resource as _;
 use serde_json::Value;
 
 use read::Document;
-pub(crate) use read::Place;
+pub(crate) use read::{Place, Sources};
 use schema::Definitions;
 pub(crate) use skipped::{NOT_APPLIED, SkipReason, Skipped};
+pub(crate) use snippet::Severity;
+pub(crate) use validate::{Validated, validate};
 pub(crate) use values::FileSecret;
 
 use crate::args::GivenUrl;
@@ -168,36 +171,43 @@ pub(crate) struct Mistake {
 
 /// Reads a set of manifests. All mistakes are reported together.
 pub(crate) fn load(
-    paths: &[PathBuf],
+    sources: &Sources,
     given: Option<&GivenUrl>,
 ) -> Result<std::result::Result<Manifests, Vec<Mistake>>> {
-    let mut manifests = Manifests::default();
-    let mut mistakes = Vec::new();
-    let mut definitions = Definitions::default();
-    for source in read::sources(paths)? {
-        match source.documents() {
-            Ok(documents) => {
-                for document in &documents {
-                    take(document, &mut definitions, &mut manifests, &mut mistakes);
-                }
-            }
-            Err(mistake) => mistakes.push(mistake),
-        }
-    }
+    let Loaded { mut manifests, mut mistakes, .. } = read_all(sources)?;
     mistakes.extend(twice(&manifests, given));
     if !mistakes.is_empty() {
         return Ok(Err(mistakes));
     }
     manifests.set_unreferenced_planes_apart();
-    // A gate that compared nothing must not succeed.
-    ensure!(
-        !manifests.subjects.is_empty() || !manifests.unsupported.is_empty() || !manifests.planes.0.is_empty(),
-        "no manifest of {}/{} in the files: check -f",
-        api::GROUP,
-        api::VERSION
-    );
+    manifests.ensure_any()?;
     in_order(&mut manifests.subjects);
     Ok(Ok(manifests))
+}
+
+/// Everything that the files hold.
+#[derive(Default)]
+struct Loaded {
+    documents: Vec<Document>,
+    manifests: Manifests,
+    mistakes: Vec<Mistake>,
+}
+
+fn read_all(sources: &Sources) -> Result<Loaded> {
+    let mut loaded = Loaded::default();
+    let mut definitions = Definitions::default();
+    for source in sources.read()? {
+        match source.documents() {
+            Ok(documents) => {
+                for document in &documents {
+                    take(document, &mut definitions, &mut loaded.manifests, &mut loaded.mistakes);
+                }
+                loaded.documents.extend(documents);
+            }
+            Err(mistake) => loaded.mistakes.push(mistake),
+        }
+    }
+    Ok(loaded)
 }
 
 /// Sorts manifests into the order of their application: licences before organizations before their groups before their sync;
@@ -207,6 +217,17 @@ pub(crate) fn in_order(subjects: &mut [Placed]) {
 }
 
 impl Manifests {
+    /// Fails where the files hold no manifest of ours: a gate that compared nothing must not succeed.
+    fn ensure_any(&self) -> Result<()> {
+        ensure!(
+            !self.subjects.is_empty() || !self.unsupported.is_empty() || !self.planes.0.is_empty(),
+            "no manifest of {}/{} in the files: check -f",
+            api::GROUP,
+            api::VERSION
+        );
+        Ok(())
+    }
+
     /// Moves the control planes that no manifest refers to among the unsupported manifests.
     fn set_unreferenced_planes_apart(&mut self) {
         let referenced: BTreeSet<Named> = self.subjects.iter().map(Placed::plane).collect();
@@ -255,10 +276,11 @@ fn take(
     if version != format!("{}/{}", api::GROUP, api::VERSION) || !definitions.names().any(|it| it == kind) {
         let known: Vec<&str> = definitions.names().collect();
         let message = format!(
-            "apiVersion {version:?}, kind {kind:?}: expected {}/{} and one of {}",
+            "apiVersion {version:?}, kind {kind:?}: expected {}/{} and one of {}{}",
             api::GROUP,
             api::VERSION,
-            known.join(", ")
+            known.join(", "),
+            suggestion::of(kind, &known)
         );
         complain("kind", message);
         return;
@@ -349,7 +371,7 @@ mod tests {
         let files = folder.read_dir().unwrap().map(|it| it.unwrap().path());
         let mut count = 0;
         for file in files {
-            let loaded = load(std::slice::from_ref(&file), None).unwrap();
+            let loaded = load(&Sources::Files(vec![file.clone()]), None).unwrap();
             let mistakes = loaded.err().unwrap_or_default();
             assert_eq!(mistakes, [], "{}", file.display());
             count += 1;

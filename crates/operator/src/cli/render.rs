@@ -1,7 +1,10 @@
 //! Results for people and programs.
 
+mod markdown;
 mod style;
 mod text;
+
+pub(in crate::cli) use markdown::fenced;
 
 use anyhow::{Context as _, Result};
 use api::Reason;
@@ -196,6 +199,7 @@ impl<'a> View<'a> {
         match output {
             Output::Text => Ok(style::paint(&text::render(self, verbose))),
             Output::Json => serde_json::to_string_pretty(self).map(|it| it + "\n").context("write JSON"),
+            Output::Markdown => Ok(markdown::render(self, verbose)),
             Output::Yaml => serde_saphyr::to_string(self).context("write YAML"),
         }
     }

@@ -2,12 +2,17 @@
 
 mod apply;
 mod approvals;
+mod approve;
+mod diff;
 mod pages;
 mod plan;
 mod sandbox;
+mod schema;
 mod session;
+mod status;
 mod targets;
 mod uninstall_check;
+mod validate;
 
 use engine::{Assessment, Decision, Outcome, Verdict};
 
@@ -36,6 +41,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             let apply = async |it: &Session| apply::apply(it, yes, &approvals, wait, parallelism).await;
             Session::run(input, quiet, verbose, apply).await
         }
+        Verb::Status(args) => status::status(&args, quiet).await,
+        Verb::Diff(args) => diff::diff(args, quiet, verbose).await,
+        Verb::Approve(args) => approve::approve(&args).await,
+        Verb::Validate(args) => validate::validate(&args, quiet),
+        Verb::Schema(args) => schema::schema(&args),
         Verb::Sandbox(args) => sandbox::sandbox(&args, quiet).await,
         Verb::Run(args) => {
             let is_success = crate::controller::run(args).await;

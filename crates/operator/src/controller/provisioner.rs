@@ -16,7 +16,7 @@ use engine::{
     kinds::provisioner::{
         keys::recorded,
         reconcile::{Reconciled, conclude, reconcile, write_status},
-        refers_to_secret,
+        refers_to_secret, refs,
         status::{self, Findings, Readiness},
     },
     pipeline::cleanup::Cleanup,
@@ -70,7 +70,7 @@ impl Driven for Provisioners {
     }
 
     fn refs(provisioner: &CoderProvisioner) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(provisioner.spec.organization().to_owned())]
+        refs(provisioner)
     }
 
     fn refers_to_secret(provisioner: &CoderProvisioner, secret: &str) -> bool {

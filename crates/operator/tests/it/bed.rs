@@ -22,6 +22,7 @@ mod licences;
 mod operator;
 mod order;
 mod own_plane;
+mod people;
 mod provisioner;
 mod provisioner_key;
 mod proxy;

@@ -2,7 +2,21 @@
 
 use crate::support::{Folder, bare, said};
 
-const VERBS: [&str; 8] = ["plan", "apply", "verify", "sandbox", "run", "crds", "completion", "man"];
+const VERBS: [&str; 13] = [
+    "plan",
+    "apply",
+    "verify",
+    "status",
+    "diff",
+    "approve",
+    "validate",
+    "schema",
+    "sandbox",
+    "run",
+    "crds",
+    "completion",
+    "man",
+];
 
 fn printed(args: &[&str]) -> String {
     let output = bare(args).output().unwrap();

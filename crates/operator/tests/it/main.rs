@@ -5,6 +5,7 @@
 
 mod address;
 mod bed;
+mod ci;
 /// The engine's own, so that there is one form of what coder-k8s leaves behind.
 #[path = "../../../engine/tests/it/coder_k8s.rs"]
 mod coder_k8s;
@@ -18,3 +19,4 @@ mod silent;
 mod support;
 mod terminal;
 mod unsupported;
+mod validate;

@@ -11,7 +11,7 @@ use super::{
     changes, children, holder, image,
     keys::{self, Keys, recorded},
     reach::{self, Reached, Search, Unreached},
-    workload,
+    refs, workload,
 };
 use crate::{
     coder::{Beside, Coder},
@@ -23,6 +23,7 @@ use crate::{
         held_back::masked,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::Plan,
+        remote_name::RemoteName,
     },
     ports::{ClusterError, Reading, object::Live},
     secrets::{Act, Around, KeyPreview, KeySecrets, Names, Wanted, referenced::Unreadable},
@@ -226,6 +227,10 @@ impl Subject for Provisioner {
 
     fn control_plane(&self) -> &str {
         &self.manifest.spec.control_plane_ref.name
+    }
+
+    fn refs(&self) -> Vec<RemoteName> {
+        refs(&self.manifest)
     }
 
     /// After the organizations that the keys are for.

@@ -58,14 +58,41 @@ pub(crate) struct Place {
     pub(super) excerpt: Option<String>,
 }
 
+impl Place {
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(crate) fn line(&self) -> usize {
+        self.line
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.file, self.line)
     }
 }
 
+/// Where the manifests of a verb come from.
+pub(crate) enum Sources {
+    /// Files and folders; `-` is standard input.
+    Files(Vec<PathBuf>),
+    /// An object of the cluster, as text.
+    Object { name: String, text: String },
+}
+
+impl Sources {
+    pub(super) fn read(&self) -> Result<Vec<Source>> {
+        match self {
+            Self::Files(paths) => sources(paths),
+            Self::Object { name, text } => Ok(vec![Source { name: name.clone(), text: text.clone() }]),
+        }
+    }
+}
+
 /// Reads every path; a folder stands for the manifests in it and below, in the order of their names.
-pub(super) fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
+fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in paths {
         if path == Path::new("-") {

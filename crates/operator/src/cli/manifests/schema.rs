@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
-use super::{misfit::Misfit, rules::Rules};
+use super::{misfit::Misfit, rules::Rules, suggestion};
 
 /// The definitions of all kinds. Rules are made ready when the first manifest of their kind comes.
 pub(super) struct Definitions {
@@ -104,8 +104,9 @@ fn walk_object(
             continue;
         }
         let known: Vec<&str> = schema.properties.iter().flatten().map(|(key, _)| key.as_str()).collect();
-        misfits
-            .push(Misfit::new(path, format!("is not a field of this kind; there are {}", known.join(", "))));
+        let suggestion = suggestion::of(key, &known);
+        let message = format!("is not a field of this kind; there are {}{suggestion}", known.join(", "));
+        misfits.push(Misfit::new(path, message));
     }
 }
 

@@ -1,14 +1,26 @@
 //! A mistake in a manifest as a person reads it: file, line and column, and the line itself with a mark at the field.
 
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+use serde::Serialize;
 
 use super::{Mistake, Place};
 
+/// How severe a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Severity {
+    Error,
+    Warning,
+}
+
 impl Mistake {
     /// The mistake with styles, without a line break at its end.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn render(&self, severity: Severity) -> String {
         let Place { file, line, column, excerpt, .. } = &self.place;
-        let title = Level::ERROR.primary_title(&self.message);
+        let level = match severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let title = level.primary_title(&self.message);
         let report = match excerpt {
             Some(excerpt) => {
                 let mark = AnnotationKind::Primary.span(self.place.span(excerpt));
@@ -41,7 +53,7 @@ mod tests {
     }
 
     fn plain(mistake: &Mistake) -> String {
-        anstream::adapter::strip_str(&mistake.render()).to_string()
+        anstream::adapter::strip_str(&mistake.render(Severity::Error)).to_string()
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub(super) fn render(view: &View<'_>, verbose: bool) -> String {
             write_row(&mut text, row);
         }
     }
+    text + &counts(view) + "\n"
+}
+
+/// How many objects are in which state, in words.
+pub(super) fn counts(view: &View<'_>) -> String {
     let count = |state: State| view.objects.iter().filter(|row| row.state == state).count();
     let counts = [
         (count(State::Differs), "to change"),
@@ -41,8 +46,7 @@ pub(super) fn render(view: &View<'_>, verbose: bool) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    let counts = if counts.is_empty() { "no objects".to_owned() } else { counts.join(", ") };
-    text + &counts + "\n"
+    if counts.is_empty() { "no objects".to_owned() } else { counts.join(", ") }
 }
 
 fn write_deployment(text: &mut String, deployment: &DeploymentRef) {
@@ -51,7 +55,7 @@ fn write_deployment(text: &mut String, deployment: &DeploymentRef) {
     writeln!(text, "{DEPLOYMENT} {deployment}{plane}\n").ok();
 }
 
-fn write_row(text: &mut String, row: &Row) {
+pub(super) fn write_row(text: &mut String, row: &Row) {
     let namespace = row.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
     writeln!(text, "{} {namespace}{}: {}", row.kind, row.name, row.target).ok();
     if let Some(message) = &row.message {

@@ -14,13 +14,13 @@ use super::{
     targets::{Planes, Sessions, Target},
 };
 use crate::{
-    args::{GivenUrl, Input, Output, UrlSource},
+    args::{DeploymentArgs, GivenUrl, Input, Output, UrlSource},
     cli::{
         address::workspace_warning,
         deployment::{self, DeploymentRef},
         exit::{Exit, Failure},
         file_cluster::FileCluster,
-        manifests::{self, Manifests, NOT_APPLIED, Placed, SkipReason, Skipped, in_order},
+        manifests::{self, Manifests, NOT_APPLIED, Placed, Severity, SkipReason, Skipped, Sources, in_order},
         render::{Row, View},
         secrets,
         terminal::{WARNING, can_ask, print, print_styled, say, say_as, say_styled},
@@ -33,7 +33,8 @@ const READ_AT_ONCE: usize = 16;
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 pub(super) struct Session {
-    input: Input,
+    sources: Sources,
+    deployment: DeploymentArgs,
     pub(super) quiet: bool,
     verbose: bool,
     sessions: Sessions,
@@ -47,7 +48,19 @@ impl Session {
         verbose: bool,
         work: impl AsyncFnOnce(&Self) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
-        let session = Self { input, quiet, verbose, sessions: Sessions::default() };
+        let Input { files, deployment } = input;
+        Self::run_on(Sources::Files(files), deployment, quiet, verbose, work).await
+    }
+
+    /// The same for manifests from anywhere.
+    pub(super) async fn run_on(
+        sources: Sources,
+        deployment: DeploymentArgs,
+        quiet: bool,
+        verbose: bool,
+        work: impl AsyncFnOnce(&Self) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let session = Self { sources, deployment, quiet, verbose, sessions: Sessions::default() };
         let done = tokio::select! {
             done = work(&session) => done,
             interrupted = interruption() => Err(interrupted),
@@ -64,7 +77,7 @@ impl Session {
     pub(super) async fn open(&self, access: Access, deadline: Instant) -> Result<Opened, Failure> {
         let Manifests { mut subjects, planes, secrets, mut skipped, unsupported } = self.load()?;
         let secrets_given =
-            secrets::read(&self.input.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
+            secrets::read(&self.deployment.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
         skipped.extend(unsupported);
         let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
         let files =
@@ -89,7 +102,7 @@ impl Session {
             self.note(&note);
         }
         let mut targets = Vec::new();
-        if let Some(given) = self.input.given_url() {
+        if let Some(given) = self.deployment.given_url() {
             let external = |it: &Placed| planes.external_url(&it.plane());
             let taken: Vec<Placed> = subjects.extract_if(.., |it| given.takes(external(it))).collect();
             let is_unconfirmed = taken.iter().any(|it| given.is_unconfirmed(external(it)));
@@ -117,7 +130,8 @@ impl Session {
         is_unconfirmed: bool,
         access: Access,
     ) -> Result<Target, Failure> {
-        let is_from_environment = given.source == UrlSource::Environment || self.input.token_file.is_none();
+        let is_from_environment =
+            given.source == UrlSource::Environment || self.deployment.token_file.is_none();
         if let Some(warning) = workspace_warning(|it| std::env::var_os(it)).filter(|_| is_from_environment) {
             self.warn(&warning);
         }
@@ -129,7 +143,7 @@ impl Session {
             }
             self.note(&given.announcement());
         }
-        let client = deployment::client(&self.input, &given.url)?;
+        let client = deployment::client(&self.deployment, &given.url)?;
         let deployment = DeploymentRef::given(given.shown());
         let host = is_unconfirmed.then(|| given.host().to_owned());
         Ok(Target { host, ..Target::open(deployment, client, None, subjects).await })
@@ -160,18 +174,18 @@ impl Session {
 
     /// The manifests, without a mistake, and all of them handled or to be skipped. No request was sent yet.
     fn load(&self) -> Result<Manifests, Failure> {
-        let loaded = manifests::load(&self.input.files, self.input.given_url().as_ref())
+        let loaded = manifests::load(&self.sources, self.deployment.given_url().as_ref())
             .map_err(|error| Failure { error, exit: Exit::Usage })?;
         let manifests = loaded.map_err(|mistakes| {
             for mistake in &mistakes {
-                say_styled(&format!("{}\n", mistake.render()));
+                say_styled(&format!("{}\n", mistake.render(Severity::Error)));
             }
             let errors =
                 if mistakes.len() == 1 { "1 error".to_owned() } else { format!("{} errors", mistakes.len()) };
             Failure::usage(format!("{errors} in the manifests; nothing was changed"))
         })?;
         let Manifests { subjects, unsupported, .. } = &manifests;
-        if unsupported.is_empty() || self.input.skip_unsupported && !subjects.is_empty() {
+        if unsupported.is_empty() || self.deployment.skip_unsupported && !subjects.is_empty() {
             return Ok(manifests);
         }
         let advice = if subjects.is_empty() {
@@ -188,10 +202,10 @@ impl Session {
 
     /// Prints the result.
     pub(super) fn show(&self, result: &View<'_>) -> Result<(), Failure> {
-        let text = result.render(self.input.output, self.verbose)?;
-        let printed = match self.input.output {
+        let text = result.render(self.deployment.output, self.verbose)?;
+        let printed = match self.deployment.output {
             Output::Text => print_styled(&text),
-            Output::Json | Output::Yaml => print(&text),
+            Output::Json | Output::Yaml | Output::Markdown => print(&text),
         };
         printed.map_err(anyhow::Error::from)?;
         Ok(())
@@ -199,7 +213,7 @@ impl Session {
 
     /// Shows the plan before it is applied. Programs get it with its results, once; a person who is asked has to see it.
     pub(super) fn announce(&self, result: &View<'_>, asks: bool) -> Result<(), Failure> {
-        if self.input.output == Output::Text {
+        if self.deployment.output == Output::Text {
             self.show(result)
         } else {
             if asks {
@@ -211,7 +225,7 @@ impl Session {
 
     /// Prints the results for programs.
     pub(super) fn conclude(&self, result: &View<'_>) -> Result<(), Failure> {
-        if self.input.output == Output::Text { Ok(()) } else { self.show(result) }
+        if self.deployment.output == Output::Text { Ok(()) } else { self.show(result) }
     }
 
     pub(super) fn note(&self, line: &str) {
