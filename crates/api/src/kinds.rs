@@ -13,6 +13,7 @@ macro_rules! for_each_kind {
             organization: CoderOrganization => Organization,
             organization_sync: CoderOrganizationSync => OrganizationSync,
             provisioner_key: CoderProvisionerKey => ProvisionerKey,
+            role: CoderRole => Role,
             role_sync: CoderRoleSync => RoleSync,
             ;
             control_plane: CoderControlPlane,

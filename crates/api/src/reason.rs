@@ -103,6 +103,8 @@ reasons! {
     RemoteError,
     /// The remote object is being removed.
     Deleting,
+    /// People use the remote object, so that it is not deleted; the message names them.
+    InUse,
     /// An object with the name of a managed object has another owner and was not changed.
     NotOurs,
     /// A namespace does not consent to take workspaces.

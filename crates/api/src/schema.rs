@@ -25,3 +25,15 @@ pub(crate) fn tags(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "maxProperties": 64,
         "additionalProperties": value})
 }
+
+/// Permissions of a role: all of them, so also with one owner. Coder refuses `*` in custom roles.
+pub(crate) fn permissions(_: &mut SchemaGenerator) -> Schema {
+    let word = json_schema!({"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-z0-9]+(_[a-z0-9]+)*$"});
+    let actions = json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "minItems": 1, "maxItems": 32,
+        "description": "The actions, as `read` and `view_insights`.", "items": word});
+    let mut resource = word;
+    resource.insert("description".to_owned(), "The type of resource, as `template`.".into());
+    let permission = json_schema!({"type": "object", "required": ["resource", "actions"],
+        "properties": {"resource": resource, "actions": actions}});
+    json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 128, "items": permission})
+}

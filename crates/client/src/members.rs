@@ -11,6 +11,7 @@ use crate::{
     error::Error,
     null::null_as_default,
     route::{get, routes},
+    users::UserRole,
 };
 
 const PAGE: usize = 500;
@@ -25,6 +26,16 @@ pub struct MemberRef {
     /// Empty for a service account.
     #[serde(default)]
     pub email: String,
+    /// The roles that the member has in the organization.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub roles: Vec<UserRole>,
+}
+
+impl MemberRef {
+    /// Whether the member has a role of the organization. Names of custom roles are the same in any case.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.roles.iter().any(|it| it.name.eq_ignore_ascii_case(name))
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -112,6 +112,7 @@ struct Reads {
 pub struct Promises {
     organizations: BTreeSet<String>,
     groups: BTreeSet<(String, String)>,
+    roles: BTreeSet<(String, String)>,
 }
 
 /// Something that is referred to by name.
@@ -241,6 +242,28 @@ impl Coder {
         let answered = Instant::now();
         let remove = |list: &mut Vec<Group>| list.retain(|it| it.id != group.id);
         self.reads.groups.of(group.organization_id).note(answered, remove).await;
+    }
+
+    /// Drops the list of roles, after a write whose effect is unknown.
+    pub(crate) async fn forget_roles(&self, organization: Uuid) {
+        self.reads.roles.of(organization).forget().await;
+    }
+
+    /// Enters a custom role that coderd has just answered with.
+    pub(crate) async fn note_role(&self, organization: Uuid, role: &AssignableRole) {
+        let answered = Instant::now();
+        let enter = |list: &mut Vec<AssignableRole>| {
+            list.retain(|it| it.name != role.name);
+            list.push(role.clone());
+        };
+        self.reads.roles.of(organization).note(answered, enter).await;
+    }
+
+    /// Removes a custom role that was deleted.
+    pub(crate) async fn note_role_gone(&self, organization: Uuid, name: &str) {
+        let answered = Instant::now();
+        let remove = |list: &mut Vec<AssignableRole>| list.retain(|it| it.name != name);
+        self.reads.roles.of(organization).note(answered, remove).await;
     }
 
     /// Records that a read is used, and returns its value.
@@ -429,7 +452,17 @@ impl Promises {
             RemoteName::Group { organization, name } => {
                 self.groups.insert((organization.to_lowercase(), name.clone()));
             }
+            RemoteName::Role { organization, name } => {
+                self.roles.insert((organization.to_lowercase(), name.to_lowercase()));
+            }
         }
+    }
+
+    /// Whether a role of an organization is promised, under whichever name of the organization.
+    pub fn has_role_of(&self, home: &Organization, name: &str) -> bool {
+        let has =
+            |organization: &str| self.roles.contains(&(organization.to_lowercase(), name.to_lowercase()));
+        has(&home.name) || (home.is_default && has(DEFAULT_ORGANIZATION))
     }
 
     pub fn has_organization(&self, name: &str) -> bool {

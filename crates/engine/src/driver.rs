@@ -309,6 +309,12 @@ impl<K: Kind> Object<K> {
             return Assessment::nothing(&target, Some(contact));
         }
         let view = plan.view(&target);
+        let approved = self.manifest.annotations().get(annotation::APPROVED_PLAN);
+        let is_allowed = policy.allows_destructive() || approved == Some(&view.hash);
+        if let Some(kept) = K::keeps(&observed, is_allowed, &view.hash) {
+            let stopped = Assessment::stopped(&target, Outcome::Blocked(kept));
+            return Assessment { contact: Some(contact), plan: view, ..stopped };
+        }
         self.plan = Some(plan);
         Assessment {
             contact: Some(contact),

@@ -156,6 +156,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: the steps that take the object away, or a document back to the server's default.
     fn plan_deletion(observed: &Self::Observed) -> Plan<Self::Effect>;
 
+    /// Pure: why the remote object is not deleted although the policy says so. `is_allowed` is whether a person allows the steps of
+    /// the deletion by `allowDestructive` or by the approval of the plan with this hash.
+    fn keeps(_observed: &Self::Observed, _is_allowed: bool, _hash: &str) -> Option<Blocked> {
+        None
+    }
+
     /// Does one step and nothing else. Gives the id of what it made, which is ours from that moment on, whatever
     /// becomes of the steps after it.
     fn apply(

@@ -41,7 +41,7 @@ pub(crate) fn put_appearance(call: &mut Call<'_>) -> Handled {
         return Err(Answer::message(403, "Insufficient permissions to update appearance"));
     }
     let fields = call.fields("UpdateAppearanceConfig")?;
-    let banners = fields.objects("announcement_banners")?;
+    let banners = fields.objects("announcement_banners", "codersdk.BannerConfig")?;
     for banner in &banners {
         let color = banner.get("background_color").and_then(Value::as_str).unwrap_or_default();
         if let Some(why) = color_mistake(color) {

@@ -127,15 +127,14 @@ impl Fields {
         Ok(object.clone())
     }
 
-    /// A list of objects as they were sent.
-    pub(crate) fn objects(&self, field: &str) -> Result<Vec<Map<String, Value>>, Answer> {
+    /// A list of objects as they were sent; `go_type` is Go's name for the type of one.
+    pub(crate) fn objects(&self, field: &str, go_type: &str) -> Result<Vec<Map<String, Value>>, Answer> {
         let Some(value) = self.values.get(field) else { return Ok(Vec::new()) };
-        let items =
-            value.as_array().ok_or_else(|| self.wrong_type(field, value, "[]codersdk.BannerConfig"))?;
+        let items = value.as_array().ok_or_else(|| self.wrong_type(field, value, &format!("[]{go_type}")))?;
         let object = |it: &Value| match it {
             Value::Object(object) => Ok(object.clone()),
             Value::Null => Ok(Map::new()),
-            other => Err(self.wrong_type(field, other, "codersdk.BannerConfig")),
+            other => Err(self.wrong_type(field, other, go_type)),
         };
         items.iter().map(object).collect()
     }

@@ -33,6 +33,7 @@ mod provisioner_keys;
 mod rate_limit;
 mod regex;
 mod rights;
+mod roles;
 mod router;
 mod sessions;
 mod settings;

@@ -8,20 +8,10 @@ use crate::{
     answer::{Answer, Handled},
     call::Call,
     rights::Right,
+    roles,
     state::{Membership, Organization, User},
     user_view,
 };
-
-/// The roles of an organization that Coder has itself, with the names that people see.
-const ROLES: [(&str, &str); 7] = [
-    ("agents-access", "Coder Agents User"),
-    ("organization-admin", "Organization Admin"),
-    ("organization-auditor", "Organization Auditor"),
-    ("organization-template-admin", "Organization Template Admin"),
-    ("organization-user-admin", "Organization User Admin"),
-    ("organization-workspace-access", "Organization Workspace Access"),
-    ("organization-workspace-creation-ban", "Organization Workspace Creation Ban"),
-];
 
 /// The roles that whoever manages accounts may give.
 const ACCESS: [&str; 2] = ["agents-access", "organization-workspace-access"];
@@ -104,5 +94,12 @@ pub(crate) fn roles(call: &mut Call<'_>) -> Handled {
             "built_in": true,
         })
     };
-    Ok(Answer::ok(ROLES.iter().map(shown).collect()))
+    let custom = call.state.custom_roles.iter().filter(|it| it.organization_id == organization);
+    let custom = custom.map(|it| {
+        let mut shown = roles::shown(it);
+        shown["assignable"] = json!(assigns_all);
+        shown["built_in"] = json!(false);
+        shown
+    });
+    Ok(Answer::ok(roles::BUILT_IN.iter().map(shown).chain(custom).collect()))
 }

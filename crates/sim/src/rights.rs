@@ -19,6 +19,8 @@ pub(crate) enum Right {
     /// To read, make and delete the tokens of others.
     ManageTokens,
     AssignRoles,
+    /// To make and change custom roles.
+    ManageRoles,
     /// To count what is in an organization.
     CountResources,
 }
@@ -49,7 +51,8 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         | Right::ManageLicenses
         | Right::ManageAppearance
         | Right::ManageTokens
-        | Right::AssignRoles => &[OWNER],
+        | Right::AssignRoles
+        | Right::ManageRoles => &[OWNER],
     };
     user.roles.iter().any(|it| holders.contains(&it.as_str()))
 }

@@ -5,7 +5,7 @@ use http::Method;
 
 use crate::{
     answer::Handled, appearance, call::Call, entitlements, groups, licenses, members, organizations,
-    provisioner_daemons, provisioner_keys, sessions, sync, tokens, users,
+    provisioner_daemons, provisioner_keys, roles, sessions, sync, tokens, users,
 };
 
 /// Serves a request of one route.
@@ -106,6 +106,7 @@ fn decoded(segment: &str) -> String {
 
 const GROUPS: &str = "template_rbac";
 const ORGANIZATIONS: &str = "multiple_organizations";
+const ROLES: &str = "custom_roles";
 const DAEMONS: &str = "external_provisioner_daemons";
 
 /// The one table of what serves a route. `None` is found by a test.
@@ -130,6 +131,11 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
         ("DELETE", "/groups/{group}") => (LicensedFirst(GROUPS), groups::delete),
         ("GET", "/organizations/{organization}/paginated-members") => (Account, members::list),
         ("GET", "/organizations/{organization}/members/roles") => (Account, members::roles),
+        ("POST", "/organizations/{organization}/members/roles") => (Licensed(ROLES), roles::create),
+        ("PUT", "/organizations/{organization}/members/roles") => (Licensed(ROLES), roles::update),
+        ("DELETE", "/organizations/{organization}/members/roles/{roleName}") => {
+            (Licensed(ROLES), roles::delete)
+        }
         ("GET", "/organizations/{organization}/provisionerkeys/daemons") => {
             (Licensed(DAEMONS), provisioner_keys::list)
         }

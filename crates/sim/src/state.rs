@@ -19,6 +19,8 @@ pub struct State {
     pub api_keys: BTreeMap<String, ApiKey>,
     pub organizations: BTreeMap<Uuid, Organization>,
     pub groups: BTreeMap<Uuid, Group>,
+    #[serde(default)]
+    pub custom_roles: Vec<CustomRole>,
     pub provisioner_keys: BTreeMap<Uuid, ProvisionerKey>,
     pub daemons: BTreeMap<Uuid, Daemon>,
     pub licenses: BTreeMap<i32, License>,
@@ -107,6 +109,24 @@ pub struct Group {
     pub avatar_url: String,
     pub quota_allowance: i32,
     pub members: BTreeSet<Uuid>,
+}
+
+/// A custom role of an organization.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CustomRole {
+    pub id: Uuid,
+    pub organization_id: Uuid,
+    pub name: String,
+    pub display_name: String,
+    pub permissions: Vec<Permission>,
+}
+
+/// One action on one type of resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permission {
+    pub negate: bool,
+    pub resource_type: String,
+    pub action: String,
 }
 
 /// A key of provisioner daemons.

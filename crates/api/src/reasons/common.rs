@@ -178,6 +178,11 @@ pub(super) const REMOTE_STATE: ReasonGroup = ReasonGroup {
             "Find the other writer, or stop declaring the field.",
         ),
         row(
+            Reason::InUse,
+            "The remote object is to be deleted, and people still use it; the message names them.",
+            "Take it from them in Coder, or allow the deletion as the message says.",
+        ),
+        row(
             Reason::ReferenceNotFound,
             "An organization, group, role or user that the manifest names does not exist in Coder.",
             "Create it or declare it; the reconcile starts when it appears.",

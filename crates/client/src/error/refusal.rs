@@ -100,6 +100,7 @@ fn class(answer: &Answer, body: &Body) -> Class {
     match answer.status.as_u16() {
         400 | 500 if is_rbac => Class::Forbidden,
         400 if answer.retry_after.is_some() => Class::RateLimited,
+        400 if is_taken_role(detail) => Class::Conflict,
         400 | 413 | 414 | 422 => Class::Invalid,
         401 => Class::SignedOut,
         403 if is_license(message) => Class::License,
@@ -122,6 +123,11 @@ fn is_license(message: &str) -> bool {
 /// What coderd leaves to its database to refuse: what is still in use, and lost races for a name.
 fn is_conflict(detail: &str) -> bool {
     detail.contains("must be deleted first") || detail.contains("duplicate key value")
+}
+
+/// A name that another custom role has. coderd answers it like a permission that it does not know.
+fn is_taken_role(detail: &str) -> bool {
+    detail.contains("custom_roles_unique_key")
 }
 
 fn is_route_missing(answer: &Answer, body: &Body) -> bool {

@@ -14,6 +14,7 @@ pub(super) const MULTIPLE_ORGANIZATIONS: Gate =
 pub(super) const TEMPLATE_RBAC: Gate = Gate { feature: "template_rbac", license: "Premium or Enterprise" };
 pub(super) const USER_ROLE_MANAGEMENT: Gate =
     Gate { feature: "user_role_management", license: "Premium or Enterprise" };
+pub(super) const CUSTOM_ROLES: Gate = Gate { feature: "custom_roles", license: "Premium" };
 pub(super) const APPEARANCE: Gate = Gate { feature: "appearance", license: "Premium or Enterprise" };
 
 /// For each value of a claim, names. What order they stand in, and how often, means nothing.

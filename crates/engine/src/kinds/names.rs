@@ -6,6 +6,8 @@ use crate::pipeline::outcome::Invalid;
 pub(crate) const ORGANIZATION: usize = 32;
 /// The longest name of a group, in bytes.
 pub(crate) const GROUP: usize = 255;
+/// The longest name of a role, in bytes.
+pub(crate) const ROLE: usize = 32;
 
 const DISPLAY_NAME: usize = 64;
 /// What Coder's dashboard needs for itself.

@@ -1,9 +1,9 @@
 //! `CoderRoleSync`: the document that gives people roles in an organization. It always exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::CoderRoleSync;
-use client::{idp_sync::RoleSync as Document, organizations::Organization};
+use client::{idp_sync::RoleSync as Document, organizations::Organization, roles::AssignableRole};
 use uuid::Uuid;
 
 use super::mapping::{self, Names, USER_ROLE_MANAGEMENT};
@@ -42,6 +42,8 @@ pub struct Observed {
 pub struct Effect {
     organization: String,
     document: Document,
+    /// The declared mapping, whose roles must be there by now.
+    declared: Option<Names>,
 }
 
 impl Kind for RoleSync {
@@ -83,7 +85,8 @@ impl Kind for RoleSync {
         };
         if let Some(declared) = &desired.mapping {
             let roles = coder.roles(home.id).await?;
-            mapping::check(declared, "role", |name| roles.iter().any(|it| it.name == name))?;
+            let is_promised = |name: &str| coder.promises().has_role_of(&home, name);
+            mapping::check(declared, "role", |name| has_role(&roles, name) || is_promised(name))?;
         }
         let document = coder.client().role_sync(home.id).await?;
         Ok(Observed { organization, id: Some(home.id), document })
@@ -117,7 +120,7 @@ impl Kind for RoleSync {
             impact: Impact::Disruptive,
             reason: "the document differs; people's roles change at their next login".to_owned(),
             changes: diff.changes,
-            effect: Effect { organization: organization.clone(), document },
+            effect: Effect { organization: organization.clone(), document, declared: mapping.clone() },
         })
     }
 
@@ -130,17 +133,33 @@ impl Kind for RoleSync {
             Effect {
                 organization: observed.organization.clone(),
                 document: Document { field: String::new(), mapping: BTreeMap::new() },
+                declared: None,
             },
         )
     }
 
     async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
         let home = coder.organization_id(&effect.organization).await?;
+        if let Some(declared) = &effect.declared {
+            // A role that was promised may not have come.
+            let roles = coder.roles(home).await?;
+            mapping::check(declared, "role", |name| has_role(&roles, name))?;
+        }
         coder.client().put_role_sync(home, &effect.document).await?;
         Ok(Some(home))
     }
 
     fn refs(manifest: &CoderRoleSync) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(manifest.organization().to_owned())]
+        let organization = || manifest.organization().to_owned();
+        let names = manifest.spec.mapping.iter().flat_map(BTreeMap::values).flatten();
+        let roles: BTreeSet<&String> = names.collect();
+        let roles = roles
+            .into_iter()
+            .map(|name| RemoteName::Role { organization: organization(), name: name.clone() });
+        [RemoteName::Organization(organization())].into_iter().chain(roles).collect()
     }
+}
+
+fn has_role(roles: &[AssignableRole], name: &str) -> bool {
+    roles.iter().any(|it| it.name == name)
 }

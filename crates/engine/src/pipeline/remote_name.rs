@@ -8,7 +8,15 @@ use api::DEFAULT_ORGANIZATION;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteName {
     Organization(String),
-    Group { organization: String, name: String },
+    Group {
+        organization: String,
+        name: String,
+    },
+    /// A role of an organization.
+    Role {
+        organization: String,
+        name: String,
+    },
 }
 
 impl RemoteName {
@@ -22,7 +30,10 @@ impl RemoteName {
             (Self::Group { organization, name }, Self::Group { organization: other, name: other_name }) => {
                 is_same(organization, other) && name == other_name
             }
-            (Self::Organization(_) | Self::Group { .. }, _) => false,
+            (Self::Role { organization, name }, Self::Role { organization: other, name: other_name }) => {
+                is_same(organization, other) && name.eq_ignore_ascii_case(other_name)
+            }
+            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. }, _) => false,
         }
     }
 }
@@ -32,6 +43,7 @@ impl fmt::Display for RemoteName {
         match self {
             Self::Organization(name) => write!(formatter, "organization {name}"),
             Self::Group { organization, name } => write!(formatter, "group {organization}/{name}"),
+            Self::Role { organization, name } => write!(formatter, "role {organization}/{name}"),
         }
     }
 }

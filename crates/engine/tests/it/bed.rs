@@ -11,3 +11,4 @@ mod license;
 mod lifecycle;
 mod plane;
 mod requests;
+mod roles;

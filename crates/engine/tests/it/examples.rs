@@ -24,7 +24,7 @@ pub(crate) fn of(kind: &str) -> Value {
         "CoderGroupSync" => json!({"organization": HOME, "field": "groups", "regexFilter": "^/alpha/.*",
             "autoCreateMissingGroups": true, "mapping": {"/alpha/developers": ["developers"], "/alpha": ["Everyone"]}}),
         "CoderRoleSync" => json!({"organization": HOME, "field": "groups",
-            "mapping": {"/alpha/admins": ["organization-admin"], "/alpha/auditors": ["organization-auditor", "organization-admin"]}}),
+            "mapping": {"/alpha/admins": ["organization-admin"], "/alpha/auditors": ["organization-auditor", "template-auditor"]}}),
         "CoderAppearance" => {
             json!({"applicationName": "Mission Cloud", "logoURL": "https://example.com/logo.svg",
             "announcementBanners": [{"message": "UNCLASSIFIED", "backgroundColor": "#007a33"},

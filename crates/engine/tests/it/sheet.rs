@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Coder's names of the licensed features that the kinds need.
-const FEATURES: [&str; 5] = [
+const FEATURES: [&str; 6] = [
     "appearance",
+    "custom_roles",
     "external_provisioner_daemons",
     "multiple_organizations",
     "template_rbac",
@@ -141,6 +142,9 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
             (200, json!({"count": members.as_array().unwrap().len(), "members": members}))
         }
         ("GET", ["organizations", id, "members", "roles"]) => (200, list(&state["roles"][*id])),
+        (_, ["organizations", id, "members", "roles", rest @ ..]) => {
+            roles(&mut state["roles"][*id], method, rest.first().copied(), body)
+        }
         (_, ["organizations", id, "provisionerkeys", rest @ ..]) => {
             keys(&mut state["keys"][*id], method, id, rest.first().copied(), body)
         }
@@ -156,6 +160,37 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
         }
         (_, ["appearance"]) => document(&mut state["appearance"], method, body, &Value::Null),
         _ => (404, json!({"message": "Route not found."})),
+    }
+}
+
+/// The custom roles of an organization: made, replaced as a whole, deleted by name.
+fn roles(slot: &mut Value, method: &Method, name: Option<&str>, body: &Value) -> (u16, Value) {
+    let all = slot.as_array_mut().unwrap();
+    let is_called = |it: &Value, name: &str| it["name"].as_str().unwrap().eq_ignore_ascii_case(name);
+    let found = all.iter().position(|it| is_called(it, name.or_else(|| body["name"].as_str()).unwrap()));
+    let role = || {
+        let mut role = body.clone();
+        merge(&mut role, &json!({"built_in": false, "assignable": true}));
+        role
+    };
+    match (method.as_str(), found) {
+        ("POST", Some(_)) => {
+            let detail = "duplicate key value violates unique constraint \"custom_roles_unique_key\"";
+            (400, json!({"message": "Failed to update role permissions", "detail": detail}))
+        }
+        ("POST", None) => {
+            all.push(role());
+            (200, body.clone())
+        }
+        ("PUT", Some(at)) => {
+            all[at] = role();
+            (200, body.clone())
+        }
+        ("DELETE", Some(at)) => {
+            all.remove(at);
+            (204, Value::Null)
+        }
+        _ => (404, json!({"message": "Resource not found or you do not have access to this resource"})),
     }
 }
 

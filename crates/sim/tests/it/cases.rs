@@ -10,6 +10,7 @@ mod members;
 mod organizations;
 mod provisioner_keys;
 mod requests;
+mod roles;
 mod site_roles;
 mod sync;
 mod texts;
@@ -56,6 +57,8 @@ pub(crate) const CASES: &[Case] = cases! {
     groups::everyone;
     members::members;
     members::roles;
+    roles::names;
+    roles::permissions;
     provisioner_keys::keys;
     provisioner_keys::daemons;
     sync::organization_sync;

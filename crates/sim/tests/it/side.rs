@@ -210,11 +210,13 @@ impl Side {
         answer
     }
 
-    /// Reads the roles of an organization: their order is random, and their permissions are not read by the client.
+    /// Reads the roles of an organization: their order is random, and the permissions of built-in ones are not read by the
+    /// client.
     pub(crate) async fn roles(&mut self, who: &str, organization: &str) {
         let path = format!("/api/v2/organizations/{organization}/members/roles");
         let mut roles = self.unrecorded(who, &path).await;
-        for role in roles.as_array_mut().into_iter().flatten() {
+        let built_in = |it: &&mut Value| it["built_in"] == true;
+        for role in roles.as_array_mut().into_iter().flatten().filter(built_in) {
             role.as_object_mut().unwrap().retain(|key, _| !key.ends_with("_permissions"));
         }
         self.transcript.note(&format!("{who} GET roles"), &roles);

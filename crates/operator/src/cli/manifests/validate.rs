@@ -210,6 +210,8 @@ fn always_exists(name: &RemoteName) -> bool {
     match name {
         RemoteName::Organization(name) => name == DEFAULT_ORGANIZATION,
         RemoteName::Group { name, .. } => name == "Everyone",
+        // Coder's own roles of an organization begin so.
+        RemoteName::Role { name, .. } => name.starts_with("organization-"),
     }
 }
 

@@ -35,7 +35,7 @@ const EVERYTHING_BUT_OWNER: Roles = Site(&["auditor", "template-admin", "user-ad
 const PLAIN_MEMBER: Roles = Organization(&[]);
 
 /// The table of the security model.
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 10] = [
     need("CoderOrganization, to create it", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderOrganization, to change it",
@@ -61,6 +61,12 @@ const NEEDS: [Need; 9] = [
         "organization-user-admin",
         Organization(&["organization-user-admin"]),
         Organization(&["organization-template-admin"]),
+    ),
+    need(
+        "CoderRole",
+        "organization-admin",
+        Organization(&["organization-admin"]),
+        Organization(&["organization-user-admin", "organization-template-admin"]),
     ),
     need("CoderAppearance", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
@@ -103,6 +109,11 @@ fn manifest(what: &str, account: &str) -> Option<String> {
         "CoderRoleSync" => (
             "CoderRoleSync",
             json!({"organization": ORGANIZATION, "field": account, "mapping": {"/a": ["organization-auditor"]}}),
+        ),
+        "CoderRole" => (
+            "CoderRole",
+            json!({"organization": ORGANIZATION, "name": account,
+                "permissions": [{"resource": "template", "actions": ["read"]}]}),
         ),
         "CoderAppearance" => ("CoderAppearance", json!({"applicationName": account})),
         _ => return None,
