@@ -7,6 +7,8 @@
 macro_rules! for_each_kind {
     ($with:ident) => {
         $with! {
+            ai_model: CoderAIModel => AiModel,
+            ai_provider: CoderAIProvider => AiProvider,
             appearance: CoderAppearance => Appearance,
             group: CoderGroup => Group,
             group_sync: CoderGroupSync => GroupSync,

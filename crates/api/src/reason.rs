@@ -95,6 +95,10 @@ reasons! {
     VersionTooOld,
     /// This version of Coder does not have a declared field, or not the API that the kind uses.
     VersionNotSupported,
+    /// coderd makes the remote object from its environment at every start, and does not start where it differs from that.
+    SeededFromEnvironment,
+    /// The AI provider that the object belongs to is disabled.
+    ProviderDisabled,
     /// Coder does not answer.
     Unreachable,
     /// Coder asks us to slow down.
@@ -253,6 +257,7 @@ impl Reason {
                 | Self::NotOurs
                 | Self::SecretNotAllowed
                 | Self::SecretOutdated
+                | Self::SeededFromEnvironment
         )
     }
 

@@ -2,7 +2,7 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::rules::NAME;
+use crate::{reference::SecretKeyRef, rules::NAME};
 
 /// Claim values of the identity provider, each with names of Coder objects. The whole map has one owner: what a manifest
 /// gives is all of it, so an entry that somebody else applied must not stay beside it.
@@ -36,4 +36,15 @@ pub(crate) fn permissions(_: &mut SchemaGenerator) -> Schema {
     let permission = json_schema!({"type": "object", "required": ["resource", "actions"],
         "properties": {"resource": resource, "actions": actions}});
     json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 128, "items": permission})
+}
+
+/// References to keys of Secrets: all of them, so also with one owner.
+pub(crate) fn secret_keys(generator: &mut SchemaGenerator) -> Schema {
+    let reference = generator.subschema_for::<SecretKeyRef>();
+    json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 8, "items": reference})
+}
+
+/// An object of somebody else's form, with one owner.
+pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -10,6 +10,7 @@
 //! Entry points: [`Client::new`] with an [`HttpTransport`]; in tests with any other [`Transport`].
 
 pub mod address;
+pub mod ai_providers;
 mod answer;
 pub mod appearance;
 mod circuit;
@@ -20,6 +21,7 @@ pub mod groups;
 pub mod idp_sync;
 pub mod licenses;
 pub mod members;
+pub mod model_configs;
 mod null;
 pub mod observer;
 pub mod organizations;
@@ -30,6 +32,7 @@ pub mod roles;
 mod route;
 pub mod routes;
 pub mod scrub;
+pub mod server_config;
 mod text;
 pub mod transport;
 pub mod users;

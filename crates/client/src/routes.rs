@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 
 use crate::{
-    appearance, deployment, groups, idp_sync, licenses, members, organizations, provisioner_keys, roles,
-    users,
+    ai_providers, appearance, deployment, groups, idp_sync, licenses, members, model_configs, organizations,
+    provisioner_keys, roles, server_config, users,
 };
 
 pub use crate::route::Route;
@@ -25,6 +25,9 @@ pub static ROUTES: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
         idp_sync::ROUTES,
         appearance::ROUTES,
         users::ROUTES,
+        ai_providers::ROUTES,
+        model_configs::ROUTES,
+        server_config::ROUTES,
     ];
     areas.concat()
 });

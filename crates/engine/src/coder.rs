@@ -7,6 +7,7 @@
 //! The ages of lists are measured with tokio's `Instant`, the one clock that is no argument: tests pause it.
 
 pub mod address;
+mod ai;
 pub mod endpoint;
 mod evidence;
 mod freshness;
@@ -18,12 +19,15 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use api::{DEFAULT_ORGANIZATION, EVERYONE, Reason};
 use client::{
     Client, Error,
+    ai_providers::AiProvider,
     deployment::{BuildInfo, Entitlements},
     groups::Group,
     members::MemberRef,
+    model_configs::ModelConfig,
     organizations::Organization,
     provisioner_keys::ProvisionerKey,
     roles::AssignableRole,
+    server_config::ServerConfig,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -104,6 +108,9 @@ struct Reads {
     members: PerOrganization<Vec<MemberRef>>,
     roles: PerOrganization<Vec<AssignableRole>>,
     keys: KeyLists,
+    ai_providers: Shared<Vec<AiProvider>>,
+    model_configs: Shared<Vec<ModelConfig>>,
+    server_config: Shared<ServerConfig>,
     own_intents: OwnIntents,
 }
 
@@ -113,6 +120,7 @@ pub struct Promises {
     organizations: BTreeSet<String>,
     groups: BTreeSet<(String, String)>,
     roles: BTreeSet<(String, String)>,
+    ai_providers: BTreeSet<String>,
 }
 
 /// Something that is referred to by name.
@@ -455,6 +463,9 @@ impl Promises {
             RemoteName::Role { organization, name } => {
                 self.roles.insert((organization.to_lowercase(), name.to_lowercase()));
             }
+            RemoteName::AiProvider(name) => {
+                self.ai_providers.insert(name.clone());
+            }
         }
     }
 
@@ -467,6 +478,10 @@ impl Promises {
 
     pub fn has_organization(&self, name: &str) -> bool {
         self.organizations.contains(&name.to_lowercase())
+    }
+
+    pub fn has_ai_provider(&self, name: &str) -> bool {
+        self.ai_providers.contains(name)
     }
 
     pub fn has_group(&self, organization: &str, name: &str) -> bool {

@@ -104,6 +104,10 @@ pub trait Subject: Send + Sync {
     /// The remote object in words.
     fn target(&self) -> String;
     fn control_plane(&self) -> &str;
+    /// What only one manifest of the kind may declare in a deployment.
+    fn exclusive(&self) -> Option<&'static str> {
+        None
+    }
     fn rank(&self) -> u8;
     fn is_suspended(&self) -> bool;
     fn runner(&self) -> Runner {
@@ -390,6 +394,10 @@ impl<K: Kind> Subject for Object<K> {
 
     fn control_plane(&self) -> &str {
         self.manifest.control_plane()
+    }
+
+    fn exclusive(&self) -> Option<&'static str> {
+        K::exclusive(&self.manifest)
     }
 
     fn rank(&self) -> u8 {

@@ -55,6 +55,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
 
+    /// Pure: what only one manifest of the kind may declare in a deployment, as it stands in the manifest. Of several the
+    /// oldest keeps it, and the others are refused.
+    fn exclusive(_manifest: &Self::Manifest) -> Option<&'static str> {
+        None
+    }
+
     /// Names the remote objects that a deletion has to take away, as they are called in Coder and not in the manifest, which
     /// may have changed since.
     fn remains(manifest: &Self::Manifest, _store: KeyStore<'_>) -> impl Future<Output = String> + Send {

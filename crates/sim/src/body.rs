@@ -63,6 +63,11 @@ impl Fields {
         Ok(self.text(field)?.unwrap_or_default())
     }
 
+    /// Whether a field was sent, and not as null.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.values.contains_key(field)
+    }
+
     pub(crate) fn flag(&self, field: &str) -> Result<bool, Answer> {
         match self.values.get(field) {
             None => Ok(false),

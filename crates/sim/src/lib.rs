@@ -13,6 +13,7 @@
     reason = "every handler has the same signature, also one that never refuses"
 )]
 
+mod ai_providers;
 mod answer;
 mod appearance;
 mod body;
@@ -25,6 +26,7 @@ mod groups;
 mod ids;
 mod licenses;
 mod members;
+mod model_configs;
 mod names;
 mod organizations;
 mod password;
@@ -35,6 +37,7 @@ mod regex;
 mod rights;
 mod roles;
 mod router;
+mod server_config;
 mod sessions;
 mod settings;
 pub mod state;

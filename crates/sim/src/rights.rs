@@ -16,6 +16,9 @@ pub(crate) enum Right {
     ManageSync,
     ManageLicenses,
     ManageAppearance,
+    /// AI providers and models.
+    ManageDeployment,
+    ReadDeploymentConfig,
     /// To read, make and delete the tokens of others.
     ManageTokens,
     AssignRoles,
@@ -42,6 +45,7 @@ const ROLES: [(&str, &str); 5] = [
 /// Whether an account has a right.
 pub(crate) fn has(user: &User, right: Right) -> bool {
     let holders: &[&str] = match right {
+        Right::ReadDeploymentConfig => &[OWNER, AUDITOR],
         Right::ReadOrganizations | Right::ReadUsers => &[OWNER, USER_ADMIN, TEMPLATE_ADMIN, AUDITOR],
         Right::ManageUsers | Right::ManageGroups | Right::ManageSync => &[OWNER, USER_ADMIN],
         Right::ReadProvisionerKeys | Right::ManageProvisionerKeys | Right::CountResources => {
@@ -50,6 +54,7 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         Right::ManageOrganizations
         | Right::ManageLicenses
         | Right::ManageAppearance
+        | Right::ManageDeployment
         | Right::ManageTokens
         | Right::AssignRoles
         | Right::ManageRoles => &[OWNER],

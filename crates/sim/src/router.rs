@@ -4,8 +4,9 @@ use client::routes::{ROUTES, Route};
 use http::Method;
 
 use crate::{
-    answer::Handled, appearance, call::Call, entitlements, groups, licenses, members, organizations,
-    provisioner_daemons, provisioner_keys, roles, sessions, sync, tokens, users,
+    ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
+    model_configs, organizations, provisioner_daemons, provisioner_keys, roles, server_config, sessions, sync,
+    tokens, users,
 };
 
 /// Serves a request of one route.
@@ -112,7 +113,8 @@ const DAEMONS: &str = "external_provisioner_daemons";
 /// The one table of what serves a route. `None` is found by a test.
 fn handler(route: &Route) -> Option<(Access, Handler)> {
     use Access::{Account, AccountOrAgent, Anonymous, Licensed, LicensedFirst};
-    let path = route.path().strip_prefix("/api/v2")?;
+    let path = route.path();
+    let path = path.strip_prefix("/api/v2").or_else(|| path.strip_prefix("/api/experimental"))?;
     Some(match (route.method().as_str(), path) {
         ("GET", "/buildinfo") => (Anonymous, sessions::build_info),
         ("GET", "/entitlements") => (Anonymous, entitlements::entitlements),
@@ -154,6 +156,16 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
         ("PATCH", "/organizations/{organization}/settings/idpsync/roles") => (Account, sync::put_role_sync),
         ("GET", "/appearance") => (AccountOrAgent, appearance::appearance),
         ("PUT", "/appearance") => (Account, appearance::put_appearance),
+        ("GET", "/deployment/config") => (Account, server_config::server_config),
+        ("GET", "/ai/providers") => (Account, ai_providers::list),
+        ("POST", "/ai/providers") => (Account, ai_providers::create),
+        ("GET", "/ai/providers/{idOrName}") => (Account, ai_providers::provider),
+        ("PATCH", "/ai/providers/{idOrName}") => (Account, ai_providers::update),
+        ("DELETE", "/ai/providers/{idOrName}") => (Account, ai_providers::delete),
+        ("GET", "/chats/model-configs") => (Account, model_configs::list),
+        ("POST", "/chats/model-configs") => (Account, model_configs::create),
+        ("PATCH", "/chats/model-configs/{modelConfig}") => (Account, model_configs::update),
+        ("DELETE", "/chats/model-configs/{modelConfig}") => (Account, model_configs::delete),
         ("GET", "/users/first") => (Anonymous, users::first_user),
         ("POST", "/users/first") => (Anonymous, users::create_first_user),
         ("GET", "/users/authmethods") => (Anonymous, sessions::auth_methods),

@@ -32,6 +32,13 @@ pub struct State {
     pub group_sync: BTreeMap<Uuid, Value>,
     pub role_sync: BTreeMap<Uuid, Value>,
     pub appearance: Appearance,
+    #[serde(default)]
+    pub ai_providers: BTreeMap<Uuid, AiProvider>,
+    #[serde(default)]
+    pub model_configs: BTreeMap<Uuid, ModelConfig>,
+    /// What coderd was started with, as far as the client reads it. `None` where nothing of that was set.
+    #[serde(default)]
+    pub server_config: Option<Value>,
     /// The last changes, oldest first.
     pub audit_log: VecDeque<AuditEntry>,
 }
@@ -219,6 +226,49 @@ pub struct Appearance {
     pub application_name: String,
     pub logo_url: String,
     pub announcement_banners: Vec<Value>,
+}
+
+/// An AI provider, also a deleted one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AiProvider {
+    pub id: Uuid,
+    pub provider_type: String,
+    pub name: String,
+    pub display_name: String,
+    pub icon: String,
+    pub enabled: bool,
+    pub base_url: String,
+    /// Oldest first.
+    pub api_keys: Vec<AiProviderKey>,
+    /// Those of Bedrock, with what is never shown.
+    pub settings: Option<Map<String, Value>>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub deleted: bool,
+}
+
+/// A key of an AI provider. Its value is not kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AiProviderKey {
+    pub id: Uuid,
+    pub masked: String,
+    pub created_at: Timestamp,
+}
+
+/// A model of Coder Agents.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ModelConfig {
+    pub id: Uuid,
+    pub ai_provider_id: Uuid,
+    pub model: String,
+    pub display_name: String,
+    pub enabled: bool,
+    pub is_default: bool,
+    pub context_limit: i64,
+    pub compression_threshold: i64,
+    pub model_config: Map<String, Value>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
 }
 
 /// A change, and who made it.

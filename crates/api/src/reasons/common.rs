@@ -193,6 +193,17 @@ pub(super) const REMOTE_STATE: ReasonGroup = ReasonGroup {
             "Upgrade Coder to the version in the message.",
         ),
         row(
+            Reason::SeededFromEnvironment,
+            "coderd makes this AI provider from its environment at every start. Once the provider differs from that, coderd does not \
+             start any more, so nothing is changed.",
+            "Remove the variables that the message names from coderd's environment and let coderd restart. The provider stays.",
+        ),
+        row(
+            Reason::ProviderDisabled,
+            "The AI provider of the model is disabled, and Coder takes no models for it.",
+            "Enable the provider; the model is applied then.",
+        ),
+        row(
             Reason::VersionNotSupported,
             "This version of Coder does not have the field that the message names, or not the API that the kind uses. The other \
              fields are as declared.",

@@ -31,7 +31,7 @@ pub(crate) struct Call<'a> {
     parameters: Vec<(&'static str, String)>,
     query: Vec<(&'static str, String)>,
     body: Result<Bytes, serde_json::Error>,
-    secret: Option<&'a SecretString>,
+    secrets: Vec<&'a SecretString>,
     secret_header: Option<(&'static str, &'a SecretString)>,
 }
 
@@ -49,7 +49,15 @@ impl Drop for Trial<'_> {
 impl<'a> Call<'a> {
     pub(super) fn new(client: &'a Client, route: &'static Route) -> Self {
         let (parameters, query) = (Vec::new(), Vec::new());
-        Self { client, route, parameters, query, body: Ok(Bytes::new()), secret: None, secret_header: None }
+        Self {
+            client,
+            route,
+            parameters,
+            query,
+            body: Ok(Bytes::new()),
+            secrets: Vec::new(),
+            secret_header: None,
+        }
     }
 
     /// Fills in a parameter of the route's path.
@@ -70,7 +78,7 @@ impl<'a> Call<'a> {
 
     /// Names a value of the body that no error may repeat.
     pub(crate) fn carries(mut self, secret: &'a SecretString) -> Self {
-        self.secret = Some(secret);
+        self.secrets.push(secret);
         self
     }
 
@@ -268,7 +276,8 @@ impl<'a> Call<'a> {
     fn secrets(&self) -> Vec<&str> {
         let token = self.client.token.as_ref().map(|it| &it.secret);
         let header = self.secret_header.map(|(_, value)| value);
-        [token, self.secret, header].into_iter().flatten().map(SecretString::expose_secret).collect()
+        let body = self.secrets.iter().copied();
+        body.chain(token).chain(header).map(SecretString::expose_secret).collect()
     }
 
     fn cleaned(&self, text: &str) -> String {

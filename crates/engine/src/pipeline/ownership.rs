@@ -57,6 +57,11 @@ pub fn keeper_by_name<'a>(mine: &Claim, others: &'a [Claim]) -> Option<&'a Claim
     holder.or_else(|| others.iter().min_by_key(|it| it.age()).filter(|it| it.age() < mine.age()))
 }
 
+/// Whether another manifest, which declares the same exclusive thing, keeps it: the older one.
+pub fn keeper_by_age<'a>(mine: &Claim, others: &'a [Claim]) -> Option<&'a Claim> {
+    others.iter().min_by_key(|it| it.age()).filter(|it| it.age() < mine.age())
+}
+
 /// Whether another manifest keeps the object of this id, however it is named there: the recorded holder, and of two
 /// holders the older one.
 pub fn keeper_by_id<'a>(id: &str, mine: &Claim, others: &'a [Claim]) -> Option<&'a Claim> {

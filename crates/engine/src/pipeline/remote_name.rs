@@ -17,6 +17,7 @@ pub enum RemoteName {
         organization: String,
         name: String,
     },
+    AiProvider(String),
 }
 
 impl RemoteName {
@@ -33,7 +34,8 @@ impl RemoteName {
             (Self::Role { organization, name }, Self::Role { organization: other, name: other_name }) => {
                 is_same(organization, other) && name.eq_ignore_ascii_case(other_name)
             }
-            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. }, _) => false,
+            (Self::AiProvider(one), Self::AiProvider(two)) => one == two,
+            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. } | Self::AiProvider(_), _) => false,
         }
     }
 }
@@ -44,6 +46,7 @@ impl fmt::Display for RemoteName {
             Self::Organization(name) => write!(formatter, "organization {name}"),
             Self::Group { organization, name } => write!(formatter, "group {organization}/{name}"),
             Self::Role { organization, name } => write!(formatter, "role {organization}/{name}"),
+            Self::AiProvider(name) => write!(formatter, "AI provider {name}"),
         }
     }
 }

@@ -12,6 +12,14 @@ use testbed::Session;
 /// An organization that examples belong to; the first of them makes it.
 pub(crate) const HOME: &str = "alpha";
 
+/// The Secret that the example of an AI provider refers to.
+pub(crate) const AI_KEYS: &str = "example-ai-keys";
+
+/// The values of that Secret.
+pub(crate) fn ai_keys() -> Value {
+    json!({"anthropic": "key-example-0123456789-abcdefghij"})
+}
+
 /// A manifest of that kind with every field said.
 pub(crate) fn of(kind: &str) -> Value {
     let spec = match kind {
@@ -34,6 +42,9 @@ pub(crate) fn of(kind: &str) -> Value {
             json!({"organization": HOME, "name": "alpha-eks", "tags": {"cluster": "alpha-eks"},
             "secretName": "example-provisioner-key", "secretKey": "key", "rotation": {"every": "2160h", "overlap": "24h"}})
         }
+        "CoderAIProvider" => json!({"name": "anthropic", "type": "anthropic", "displayName": "Anthropic",
+            "icon": "/icon/anthropic.svg", "enabled": true, "baseURL": "https://api.anthropic.com",
+            "apiKeySecretRefs": [{"name": AI_KEYS, "key": "anthropic"}]}),
         _ => published(kind)["spec"].take(),
     };
     let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind,
@@ -159,6 +170,16 @@ pub(crate) fn by_hand(kind: &str) -> Option<Hand> {
         "CoderRoleSync" => {
             hand("mapping", "mapping", "/api/v2/organizations/{id}/settings/idpsync/roles", json!({}), true)
         }
+        "CoderAIProvider" => {
+            hand("displayName", "display_name", "/api/v2/ai/providers/{id}", json!("by hand"), false)
+        }
+        "CoderAIModel" => hand(
+            "contextLimit",
+            "context_limit",
+            "/api/experimental/chats/model-configs/{id}",
+            json!(1234),
+            false,
+        ),
         "CoderAppearance" => {
             hand("applicationName", "application_name", "/api/v2/appearance", json!("by hand"), true)
         }

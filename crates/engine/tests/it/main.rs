@@ -10,6 +10,7 @@
     reason = "a helper of tests fails as a test does, and says what it measured"
 )]
 
+mod ai;
 mod bed;
 mod cases;
 mod coder_k8s;

@@ -8,7 +8,7 @@ use std::{
 
 use client::{Client, ClientOptions, Transport, users::CreateFirstUser};
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use sim::{Clock, Coder, Options, state::State};
 
@@ -36,6 +36,11 @@ pub(crate) fn coder(clock: Clock, state: State) -> Coder {
 pub(crate) fn owner(transport: Arc<dyn Transport>) -> Client {
     let url = "https://coder.test".parse().unwrap();
     Client::new(ClientOptions { url, token: Some(LICENSED.1.clone()), transport }).unwrap()
+}
+
+/// The token of the owner.
+pub(crate) fn owner_token() -> String {
+    LICENSED.1.expose_secret().to_owned()
 }
 
 /// Waits for something that nobody else has to do anything for.

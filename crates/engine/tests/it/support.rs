@@ -12,6 +12,14 @@ pub(crate) fn cluster() -> MemoryCluster {
     MemoryCluster::new(Arc::new(Timestamp::now), 1)
 }
 
+/// A Secret with these values, in the namespace of the examples.
+pub(crate) fn secret(name: &str, values: &Value) -> Value {
+    let bytes = |it: &Value| json!(k8s_openapi::ByteString(it.as_str().unwrap().as_bytes().to_vec()));
+    let data: serde_json::Map<String, Value> =
+        values.as_object().unwrap().iter().map(|(key, it)| (key.clone(), bytes(it))).collect();
+    json!({"apiVersion": "v1", "kind": "Secret", "data": data, "metadata": {"name": name, "namespace": "platform"}})
+}
+
 /// A manifest of whatever kind it says.
 pub(crate) fn subject(manifest: &Value) -> Box<dyn Subject> {
     let kind = manifest["kind"].as_str().unwrap();

@@ -342,13 +342,24 @@ fn keep<T>(
 /// Mistakes about two manifests for the same remote object of one deployment.
 fn twice(manifests: &Manifests, given: Option<&GivenUrl>) -> Vec<Mistake> {
     let mut first: BTreeMap<(Option<Named>, String, String), &Placed> = BTreeMap::new();
+    let mut exclusive: BTreeMap<(Option<Named>, String, &str), &Placed> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for placed in &manifests.subjects {
         let target = placed.subject.target();
         let plane = placed.plane();
         let is_given = given.is_some_and(|it| it.takes(manifests.planes.external_url(&plane)));
         let plane = (!is_given).then_some(plane);
-        let key = (plane, placed.subject.reference().kind, target.to_lowercase());
+        let kind = placed.subject.reference().kind;
+        if let Some(what) = placed.subject.exclusive()
+            && let Some(other) = exclusive.insert((plane.clone(), kind.clone(), what), placed)
+        {
+            let message = format!(
+                "only one {kind} of a deployment can set {what}, and {} does already: remove it from one of the two",
+                other.place
+            );
+            mistakes.push(Mistake { place: placed.place.clone(), message });
+        }
+        let key = (plane, kind, target.to_lowercase());
         if let Some(other) = first.get(&key) {
             let message = format!("{target} is declared twice: {} has it already", other.place);
             mistakes.push(Mistake { place: placed.place.clone(), message });

@@ -2,6 +2,7 @@
 
 mod account;
 mod admin_job;
+mod ai;
 mod asked;
 mod ban;
 mod beside_the_pods;

@@ -1,6 +1,7 @@
 //! The cases of the suite, in the order in which they run on one deployment that begins without a user.
 
 mod accounts;
+mod ai;
 mod appearance;
 mod edges;
 mod first_user;
@@ -45,6 +46,11 @@ pub(crate) const CASES: &[Case] = cases! {
     requests::bad_requests;
     unlicensed::gates;
     unlicensed::documents;
+    ai::server_config;
+    ai::providers;
+    ai::keys;
+    ai::bedrock;
+    ai::models;
     licenses::refused_licenses;
     licenses::terms;
     licenses::premium;

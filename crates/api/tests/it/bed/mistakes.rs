@@ -104,6 +104,63 @@ async fn what_cannot_be_said_of_groups_is_refused() {
 }
 
 #[tokio::test]
+async fn ai_manifests_that_coder_could_not_take_are_refused() {
+    let provider = |more: Value| {
+        let mut spec = json!({"type": "bedrock", "name": "bedrock"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let one = json!([{"name": "keys"}]);
+    assert_refused(
+        "ai",
+        vec![
+            ("CoderAIProvider", provider(json!({"type": "other"})), "type", "Unsupported value"),
+            ("CoderAIProvider", provider(json!({"name": "Bedrock"})), "name", "small letters"),
+            ("CoderAIProvider", provider(json!({"baseURL": "bedrock"})), "baseURL", "http://"),
+            (
+                "CoderAIProvider",
+                provider(json!({"apiKeySecretRefs": one})),
+                "apiKeySecretRefs",
+                "cannot be set",
+            ),
+            (
+                "CoderAIProvider",
+                provider(json!({"type": "openai", "bedrock": {"region": "eu"}})),
+                "bedrock",
+                "only for the type bedrock",
+            ),
+            (
+                "CoderAIProvider",
+                provider(json!({"bedrock": {"accessKeySecretRef": {"name": "aws"}}})),
+                "bedrock",
+                "set both, or neither",
+            ),
+            (
+                "CoderAIProvider",
+                provider(json!({"bedrock": {"protocol": "mantle"}})),
+                "bedrock.region",
+                "mantle",
+            ),
+            (
+                "CoderAIProvider",
+                provider(json!({"bedrock": {"roleARN": "role"}})),
+                "bedrock.roleARN",
+                "IAM role",
+            ),
+            ("CoderAIModel", json!({"provider": "a", "model": " m"}), "model", "without blanks"),
+            ("CoderAIModel", json!({"provider": "a", "model": "m", "contextLimit": 0}), "contextLimit", "1"),
+            (
+                "CoderAIModel",
+                json!({"provider": "a", "model": "m", "default": false}),
+                "default",
+                "true or absent",
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn mappings_and_filters_that_coder_could_not_use_are_refused() {
     assert_refused(
         "mappings",

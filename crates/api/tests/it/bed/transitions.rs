@@ -10,12 +10,41 @@ fn with(plane: &str, further: &Value) -> Value {
     spec
 }
 
+/// The fields that a kind needs beside its control plane.
+fn required(kind: &str) -> Value {
+    match kind {
+        "CoderAIModel" => json!({"provider": "anthropic", "model": "claude"}),
+        "CoderAIProvider" => json!({"type": "anthropic"}),
+        _ => json!({}),
+    }
+}
+
+#[tokio::test]
+async fn ai_provider_keeps_its_name_and_its_type() {
+    let cluster = Cluster::new("ai-providers").await;
+    let spec = |more: Value| with("main", &more);
+    cluster.apply_spec("CoderAIProvider", "one", &spec(json!({"type": "openai"}))).await.unwrap();
+    // To say what was meant anyhow is no change.
+    cluster
+        .apply_spec("CoderAIProvider", "one", &spec(json!({"type": "openai", "name": "one"})))
+        .await
+        .unwrap();
+    for (other, field, words) in [
+        (json!({"type": "google", "name": "one"}), "spec.type: ", "cannot change the type"),
+        (json!({"type": "openai", "name": "two"}), "spec.name: ", "cannot rename"),
+    ] {
+        let said = refusal(cluster.apply_spec("CoderAIProvider", "one", &spec(other)).await);
+        assert!(said.contains(field) && said.contains(words), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn nothing_moves_to_another_control_plane() {
     let cluster = Cluster::new("planes").await;
     for kind in api::kinds::APP_STATE {
-        cluster.apply_spec(kind, "object", &with("main", &json!({}))).await.unwrap();
-        let said = refusal(cluster.apply_spec(kind, "object", &with("other", &json!({}))).await);
+        let required = required(kind);
+        cluster.apply_spec(kind, "object", &with("main", &required)).await.unwrap();
+        let said = refusal(cluster.apply_spec(kind, "object", &with("other", &required)).await);
         assert!(said.contains("spec.controlPlaneRef: ") && said.contains("another control plane"), "{said}");
     }
 }

@@ -51,7 +51,9 @@ impl Deployment {
         let transport: Arc<dyn Transport> = Arc::clone(&watched) as _;
         let token = Some(SecretString::from(token));
         let client = Client::new(ClientOptions { url: url.parse().unwrap(), token, transport }).unwrap();
-        Self { client, watched, desk: Arc::new(support::cluster()) }
+        let desk = support::cluster();
+        desk.set(&support::secret(examples::AI_KEYS, &examples::ai_keys()));
+        Self { client, watched, desk: Arc::new(desk) }
     }
 
     /// A coder that has read nothing yet.

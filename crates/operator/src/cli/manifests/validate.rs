@@ -212,6 +212,7 @@ fn always_exists(name: &RemoteName) -> bool {
         RemoteName::Group { name, .. } => name == "Everyone",
         // Coder's own roles of an organization begin so.
         RemoteName::Role { name, .. } => name.starts_with("organization-"),
+        RemoteName::AiProvider(_) => false,
     }
 }
 

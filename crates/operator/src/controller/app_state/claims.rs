@@ -3,7 +3,7 @@
 use api::{AppState as _, Reason};
 use engine::{
     Blocked, Kind, Report,
-    pipeline::ownership::{Claim, keeper_by_id, keeper_by_name},
+    pipeline::ownership::{Claim, keeper_by_age, keeper_by_id, keeper_by_name},
 };
 use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;
@@ -17,6 +17,8 @@ pub(super) struct Claims {
     /// Manifests that name the remote object with the same words.
     same_words: Vec<Claim>,
     others: Vec<Claim>,
+    /// What only one manifest may declare, and the staying manifests that declare it, too.
+    exclusive: Option<(&'static str, Vec<Claim>)>,
     /// The others that are not being deleted.
     staying: Vec<Claim>,
 }
@@ -35,6 +37,7 @@ impl Claims {
         }
         let words = K::target(manifest).to_lowercase();
         let (mut same_words, mut others, mut staying) = (Vec::new(), Vec::new(), Vec::new());
+        let mut exclusive = K::exclusive(manifest).map(|it| (it, Vec::new()));
         for manifest in driver.manifests.state() {
             let other = claim::<K>(&manifest, driver);
             if other.uid == mine.uid || !other.shares_deployment_with(&mine) {
@@ -45,15 +48,31 @@ impl Claims {
             }
             if manifest.meta().deletion_timestamp.is_none() {
                 staying.push(other.clone());
+                if let Some((what, rivals)) = &mut exclusive
+                    && K::exclusive(&manifest) == Some(*what)
+                {
+                    rivals.push(other.clone());
+                }
             }
             others.push(other);
         }
-        Self { mine, same_words, others, staying }
+        Self { mine, same_words, others, exclusive, staying }
     }
 
     /// Reports the manifest that keeps the object by its words, before anything was read.
     pub(super) fn kept_by_name(&self) -> Option<Report> {
-        keeper_by_name(&self.mine, &self.same_words).map(|it| self.kept_by(it))
+        let kept = keeper_by_name(&self.mine, &self.same_words).map(|it| self.kept_by(it));
+        kept.or_else(|| self.kept_exclusively())
+    }
+
+    /// Reports the older manifest that declares what only one may declare.
+    fn kept_exclusively(&self) -> Option<Report> {
+        let (what, rivals) = self.exclusive.as_ref()?;
+        let name = keeper_by_age(&self.mine, rivals)?.name_in(&self.mine.control_plane.0);
+        let message = format!(
+            "{name} also sets {what}, which only one manifest of a deployment can, and keeps it: remove it from one of the two"
+        );
+        Some(waits(Blocked { reason: Reason::HeldByOther, message }))
     }
 
     /// Reports the manifest that keeps the object of this id.

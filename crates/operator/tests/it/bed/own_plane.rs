@@ -14,6 +14,7 @@ mod policy;
 mod renewal;
 mod rollout;
 mod secrets;
+mod seeds;
 
 use std::process::Command;
 

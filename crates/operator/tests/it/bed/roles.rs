@@ -35,7 +35,7 @@ const EVERYTHING_BUT_OWNER: Roles = Site(&["auditor", "template-admin", "user-ad
 const PLAIN_MEMBER: Roles = Organization(&[]);
 
 /// The table of the security model.
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 12] = [
     need("CoderOrganization, to create it", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderOrganization, to change it",
@@ -69,6 +69,8 @@ const NEEDS: [Need; 10] = [
         Organization(&["organization-user-admin", "organization-template-admin"]),
     ),
     need("CoderAppearance", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
+    need("CoderAIProvider", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
+    need("CoderAIModel", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderProvisionerKey, CoderProvisioner",
         "organization-template-admin",
@@ -116,6 +118,13 @@ fn manifest(what: &str, account: &str) -> Option<String> {
                 "permissions": [{"resource": "template", "actions": ["read"]}]}),
         ),
         "CoderAppearance" => ("CoderAppearance", json!({"applicationName": account})),
+        "CoderAIProvider" => (
+            "CoderAIProvider",
+            json!({"name": "roles", "type": "openai", "enabled": true, "baseURL": "https://ai.example.com"}),
+        ),
+        "CoderAIModel" => {
+            ("CoderAIModel", json!({"provider": "roles", "model": account, "contextLimit": 1000}))
+        }
         _ => return None,
     };
     let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind,

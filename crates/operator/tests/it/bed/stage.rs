@@ -25,6 +25,7 @@ use testbed::Coderd;
 use tokio::time::timeout;
 
 use super::operator::Operator;
+use crate::examples::{AI_KEYS, ai_keys};
 
 /// Far more than anything here takes, also where everything is slow; only a failure ever waits this long.
 pub(super) const LIMIT: Duration = Duration::from_mins(4);
@@ -81,7 +82,9 @@ impl Stage {
         install(&client).await;
         let namespace = bed.namespace("run").await.unwrap();
         let operator = start(&namespace);
-        Self { client, namespace, coderd, operator }
+        let stage = Self { client, namespace, coderd, operator };
+        stage.write_secret(AI_KEYS, &ai_keys()).await;
+        stage
     }
 }
 
