@@ -387,6 +387,18 @@ impl Coder {
         self.reads.keys.note(key).await;
     }
 
+    pub(crate) fn note_minted(&self, organization: Uuid, name: &str) {
+        self.reads.keys.note_minted(organization, name);
+    }
+
+    /// The same deployment with a list of keys that shows one which this process has minted.
+    pub(crate) async fn showing(&self, organization: Uuid, name: &str) -> Self {
+        match self.reads.keys.showing(organization, name).await {
+            Some(need) => Self { need: self.need.and(need), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
     pub(crate) async fn note_key_gone(&self, organization: Uuid, name: &str) {
         self.reads.keys.note_gone(organization, name).await;
     }

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 pub use crate::ports::object::{Key, Live};
 pub use keep::{
-    Comparison, Kept, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
+    Comparison, Kept, News, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
 };
 pub use plan::{ChildEffect, ObjectsSituation, Planned, plan};
 

@@ -24,6 +24,16 @@ impl Freshness {
         }
     }
 
+    /// What both ask for, as far as the second names an event.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::BegunAfter(one), Self::BegunAfter(other)) => Self::BegunAfter(one.max(other)),
+            (Self::UpTo(_), Self::BegunAfter(_)) => other,
+            (_, Self::UpTo(_)) => self,
+        }
+    }
+
     /// Whether a read that began at `begun` is recent enough at `now`.
     pub fn admits(self, begun: Instant, now: Instant) -> bool {
         match self {

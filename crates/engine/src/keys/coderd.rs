@@ -68,7 +68,10 @@ impl Coder {
         tags: &BTreeMap<String, String>,
     ) -> Minting {
         match self.client().create_provisioner_key(organization, name, tags).await {
-            Ok(value) => Minting::Minted(value),
+            Ok(value) => {
+                self.note_minted(organization, name);
+                Minting::Minted(value)
+            }
             Err(error) if error.class() == Class::Conflict => Minting::Taken,
             // coderd says 500 here to an account that may not, and has done nothing.
             Err(error) if error.nothing_was_done() || error.class() == Class::Forbidden => {
@@ -211,7 +214,7 @@ async fn unseen(coder: &Coder, organization: Uuid, name: &str) -> Result<Revoked
 
 fn live(key: &ProvisionerKey, daemons: usize) -> LiveKey {
     LiveKey {
-        id: key.id,
+        id: Some(key.id),
         name: key.name.clone(),
         organization_id: key.organization,
         tags: key.tags.clone(),

@@ -18,7 +18,7 @@ use crate::{
         record::{Held, Intent, Record, Retiring},
         revoked::Revoked,
         secret_read::SecretRead,
-        situation::{AROUND_INTENT, Pods, Proof, SecretSeen, Seen, Value, Wanted},
+        situation::{AROUND_INTENT, LiveKey, Pods, Policy, Proof, SecretSeen, Seen, Value, Wanted},
     },
 };
 
@@ -90,6 +90,12 @@ impl Drive<'_, '_> {
             match next {
                 Next::Rest(rest) => return Ok(Driven { rest: *rest, trouble: state.trouble }),
                 Next::Write(write) => self.write(&mut state, *write).await?,
+                Next::Begin { record, need: _ } => {
+                    self.around.begin(&state.seen.mirror, &record).await?;
+                    state.seen.begun(&record);
+                    self.around.remember(&record);
+                    self.remember(&state);
+                }
                 Next::Mirror { record, leaves } => {
                     self.leave(&leaves).await;
                     self.around.mirror(&record).await?;
@@ -187,6 +193,7 @@ impl Drive<'_, '_> {
         state.seen.own_intent = self.coder.own_intents().get(&self.wanted.names.uid);
         state.seen.secret = secret;
         state.seen.remembered.clone_from(&self.remembered);
+        state.seen.writes_status = self.around.writes_status();
         let newest = copies::newest(self.wanted, &state.seen);
         let is_outdated = copies::is_rolled_back(self.wanted, &state.seen, &newest);
         let former = newest.secret.clone().filter(|it| *it != self.wanted.secret);
@@ -260,8 +267,7 @@ impl Drive<'_, '_> {
         self.remember(state);
         match self.coder.mint_key(*organization_id, &intent.name, tags).await {
             Minting::Minted(value) => {
-                // Its id is written down together with its value. Without the answer the value is written all the same.
-                let key = self.coder.prove_key(&value).await.ok().flatten();
+                let key = self.minted(intent, &value).await;
                 state.seen.minted(intent, checksum(&value), key);
                 state.minted = Some(value);
                 self.around.note_minted(&intent.name);
@@ -288,11 +294,24 @@ impl Drive<'_, '_> {
         Ok(())
     }
 
+    /// The key that was made. A list tells its id, except for a key that only somebody else uses: its object is known by the id,
+    /// which is therefore written down together with the value. Without the answer the value is written all the same.
+    async fn minted(&self, intent: &Intent, value: &SecretString) -> LiveKey {
+        let proved = match self.wanted.policy {
+            Policy::Recreate => None,
+            Policy::OnRequest => self.coder.prove_key(value).await.ok().flatten(),
+        };
+        proved.unwrap_or_else(|| LiveKey::of_intent(intent, self.wanted, self.now))
+    }
+
     /// Names a key that has the name of our intent, though the list did not have it: of a request that a proxy has repeated coderd
     /// refuses the second one, and nobody hears of the first. Whoever else asks on behalf of this object has changed the intent.
     async fn doubt(&self, state: &mut State, intent: &Intent) -> Result<(), Trouble> {
         let secret = self.read(state).await?;
-        let is_still_ours = secret.record.as_ref().is_some_and(|it| it.intent.as_ref() == Some(intent));
+        // Where there is no Secret, nobody else has set out for a key since our intent was written into the status.
+        let is_alone = secret.owner.is_none() && state.seen.mirror.intent.as_ref() == Some(intent);
+        let is_still_ours =
+            is_alone || secret.record.as_ref().is_some_and(|it| it.intent.as_ref() == Some(intent));
         state.seen.reread(secret);
         let held = intent.held();
         if is_still_ours

@@ -1,6 +1,9 @@
 //! Objects of the cluster that are kept for a manifest: what is there, what is applied, and what became of the pods.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use api::Reason;
 use futures::future::join_all;
@@ -38,6 +41,23 @@ pub struct Comparison<'a> {
     pub children: &'a [Child],
     /// Those that have their labels.
     pub live: Vec<Live>,
+    /// What was made before them. `None` where nothing is.
+    pub news: Option<&'a News>,
+}
+
+/// What was made and is not reported yet. It is reported together with the objects that are created, in one Event.
+#[derive(Debug, Default)]
+pub struct News(Mutex<Vec<String>>);
+
+impl News {
+    pub fn new(notes: Vec<String>) -> Self {
+        Self(Mutex::new(notes))
+    }
+
+    /// The notes that nobody has taken yet.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What became of the objects of a manifest.
@@ -60,7 +80,7 @@ pub async fn keep<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Comparison { deployment, pods, .. } = objects;
+    let Comparison { deployment, pods, news, .. } = objects;
     if let Some(refused) = refused_secret(keeper, objects.children, &objects.live, cluster).await? {
         let run = seen(keeper, deployment, pods, cluster).await?;
         return Ok(Kept { run, refused: vec![refused], changed: false });
@@ -69,7 +89,7 @@ where
     let (mut planned, mut run) = compare(keeper, objects, cluster).await?;
     let changed = !planned.plan.is_empty() && may(&planned.plan);
     if changed {
-        planned.refused.extend(carry_out(keeper, &planned.plan.steps, cluster).await?);
+        planned.refused.extend(carry_out(keeper, &planned.plan.steps, news, cluster).await?);
         run = seen(keeper, deployment, pods, cluster).await?;
     }
     run.listen(&own_namespace, pods, cluster).await?;
@@ -112,7 +132,7 @@ async fn compare<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Comparison { deployment, pods, children, mut live } = objects;
+    let Comparison { deployment, pods, children, mut live, .. } = objects;
     let own_namespace = keeper.namespace().unwrap_or_default();
     let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, cluster).await?;
     live.extend(found);
@@ -326,10 +346,11 @@ fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>
     (kept, notices.collect())
 }
 
-/// Carries out the steps and reports those that were done. Creations come together, and are one Event.
+/// Carries out the steps and reports those that were done. Creations come together, and are one Event with the news.
 async fn carry_out(
     keeper: &impl Resource<DynamicType = ()>,
     steps: &[Step<ChildEffect>],
+    news: Option<&News>,
     cluster: &dyn Cluster,
 ) -> Result<Vec<Blocked>, ClusterError> {
     let (mut created, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
@@ -351,7 +372,9 @@ async fn carry_out(
         }
     }
     if !created.is_empty() {
-        tell(keeper, false, words_of(Action::Create), &created.join("; "), cluster).await;
+        let mut notes = news.map(News::take).unwrap_or_default();
+        notes.append(&mut created);
+        tell(keeper, false, words_of(Action::Create), &notes.join("; "), cluster).await;
     }
     done.map(|()| refused)
 }

@@ -12,7 +12,7 @@ use super::{
     holder::Holder,
     holders,
     memory::KeyStore,
-    mirror::advanced,
+    mirror::{self, advanced, of_status, to_status},
     record::{Held, Record, Retiring},
 };
 use crate::{
@@ -151,6 +151,42 @@ impl<'a> Around<'a> {
         }
     }
 
+    /// Writes a record into the status, if that is what it was. Fails with a conflict where somebody else has written it.
+    async fn advance(&self, before: &Record, record: &Record) -> Result<(), ClusterError> {
+        let key = self.holder.key();
+        let is_it = |it: &Live| it.metadata().uid.as_ref() == Some(&self.holder.uid);
+        let changed = || ClusterError::refusal(409, "Conflict", "somebody else has changed its status");
+        let mut now = self.object();
+        loop {
+            let object = if let Some(object) = now.take() {
+                object
+            } else {
+                let found = self.store.cluster.get(&key, Reading::Now).await?;
+                found.filter(|it| is_it(it)).ok_or_else(changed)?
+            };
+            let status = object.object.get("status").cloned().unwrap_or(Value::Null);
+            let stored = serde_json::from_value::<ProvisionerKeyState>(status).unwrap_or_default();
+            if of_status(&stored, &before.holder) != *before {
+                return Err(changed());
+            }
+            let mut fields = mirror::changed(&stored, &to_status(record));
+            if let Some(first) = self.first_status {
+                fields.append(&mut first(&object.object));
+            }
+            let version = &object.metadata().resource_version;
+            let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
+            let write = Write::MergeStatus { key: &key, patch: &patch };
+            match self.store.cluster.write(write, &self.holder.uid).await {
+                Err(error) if error.is_conflict() => {}
+                Ok(written) => {
+                    self.keep(written);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Whether the status of the object, where there is one, has no newer record. Fails with a conflict where it has.
     async fn compare(&self, record: &Record) -> Result<(), ClusterError> {
         let found = match self.store.cluster.get(&self.holder.key(), Reading::Now).await {
@@ -171,12 +207,19 @@ impl<'a> Around<'a> {
 }
 
 impl Around<'_> {
+    /// Whether records are written into the object's status.
+    pub(crate) fn writes_status(&self) -> bool {
+        self.store.writes_status
+    }
+
     /// Writes the record into the object's status, at once.
     pub async fn mirror(&self, record: &Record) -> Result<(), Trouble> {
-        self.settle(record).await.map_err(|error| {
-            let message = format!("the name of a key cannot be written into the status: {error}");
-            Blocked { reason: Reason::Progressing, message }.into()
-        })
+        self.settle(record).await.map_err(|error| unwritten(&error))
+    }
+
+    /// Writes what is about to be minted into the object's status, if that still says what it said before.
+    pub(crate) async fn begin(&self, before: &Record, record: &Record) -> Result<(), Trouble> {
+        self.advance(before, record).await.map_err(|error| unwritten(&error))
     }
 
     /// Revokes a key of another deployment, with that deployment's client; see [`revoke`](crate::keys::coderd::revoke).
@@ -242,6 +285,11 @@ impl Around<'_> {
     pub(crate) fn note_minted(&self, name: &str) {
         self.minted.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
     }
+}
+
+fn unwritten(error: &ClusterError) -> Trouble {
+    let message = format!("the name of a key cannot be written into the status: {error}");
+    Blocked { reason: Reason::Progressing, message }.into()
 }
 
 /// A key that stays because it may be a stranger's, in words.

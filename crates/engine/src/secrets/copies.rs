@@ -65,6 +65,7 @@ fn replaces(one: &Record, other: &Record) -> bool {
 /// A record that somebody has taken things out of gets them back.
 fn fill(record: &mut Record, other: &Record) {
     record.current = record.current.take().or_else(|| other.current.clone());
+    record.complete(other);
     record.rotated_at = record.rotated_at.or(other.rotated_at);
     record.handled_request = record.handled_request.take().or_else(|| other.handled_request.clone());
     record.secret = record.secret.take().or_else(|| other.secret.clone());
@@ -89,7 +90,7 @@ pub(crate) fn overtaken<'a>(wanted: &Wanted, seen: &'a Seen) -> Option<&'a Recor
 pub(crate) fn numbered(wanted: &Wanted, seen: &Seen, record: Record) -> Record {
     let (highest, epoch) = (highest(wanted, seen), epoch(wanted, seen));
     let is_newest = |it: &&Record| it.rank() == highest && it.epoch() == epoch;
-    let is_it = |it: &&Record| is_newest(it) && **it == Record { epoch: it.epoch, ..record.clone() };
+    let is_it = |it: &&Record| is_newest(it) && it.says_what(&Record { epoch: it.epoch, ..record.clone() });
     match all(wanted, seen).find(is_it) {
         Some(copy) => Record { epoch: copy.epoch, ..record },
         None => next(wanted, seen, record),
@@ -101,7 +102,7 @@ pub(crate) fn is_held(wanted: &Wanted, seen: &Seen, held: &Held) -> bool {
     let highest = highest(wanted, seen);
     let mut held_by =
         all(wanted, seen).filter(|it| it.rank() == highest).filter_map(|it| it.current.as_ref());
-    held_by.any(|it| it.is_called(&held.name, held.organization_id) && it.id == held.id)
+    held_by.any(|it| it.may_be(held))
 }
 
 /// Whether the Secret was replaced by an older copy of itself.
@@ -120,7 +121,7 @@ pub(crate) fn is_rolled_back(wanted: &Wanted, seen: &Seen, record: &Record) -> b
 pub(crate) fn newer_key<'a>(wanted: &Wanted, seen: &'a Seen, record: &Record) -> Option<&'a LiveKey> {
     let numbered = seen.listed.iter().filter_map(|it| Some((wanted.names.generation(&it.name)?, it)));
     let (generation, key) = numbered.max_by_key(|it| it.0)?;
-    let is_in_the_secret = seen.live().is_some_and(|it| it.id == key.id);
+    let is_in_the_secret = seen.live().is_some_and(|it| it.is(key));
     (generation > record.generation && !is_in_the_secret).then_some(key)
 }
 
@@ -204,7 +205,7 @@ pub(crate) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool
     let is_home = key.organization_id == wanted.organization_id;
     Held {
         name: key.name.clone(),
-        id: Some(key.id),
+        id: key.id,
         organization_id: Some(key.organization_id),
         organization_name: if is_home { wanted.organization_name.clone() } else { String::new() },
         tags_hash: tags_hash(&key.tags),
@@ -216,8 +217,8 @@ pub(crate) fn held(wanted: &Wanted, key: &LiveKey, checksum: &str, is_ours: bool
 
 /// Whether what is written down is this key.
 pub(crate) fn is_key(held: &Held, key: &LiveKey) -> bool {
-    match held.id {
-        Some(id) => id == key.id,
-        None => held.is_called(&key.name, Some(key.organization_id)),
+    match (held.id, key.id) {
+        (Some(id), Some(of_key)) => id == of_key,
+        _ => held.is_called(&key.name, Some(key.organization_id)),
     }
 }

@@ -24,11 +24,13 @@ pub fn keys_to_revoke(ending: &HeldKeys<'_>) -> Vec<Retiring> {
     let records: Vec<&Record> = records.iter().filter(is_own).collect();
     let mut steps: Vec<Retiring> = Vec::new();
     let mut add = |step: Retiring| {
-        let is_known = |it: &Retiring| {
-            it.held.is_called(&step.held.name, step.held.organization_id) && it.held.id == step.held.id
-        };
-        if step.held.is_ours && !step.held.name.is_empty() && !steps.iter().any(is_known) {
-            steps.push(step);
+        if !step.held.is_ours || step.held.name.is_empty() {
+            return;
+        }
+        match steps.iter_mut().find(|it| it.held.may_be(&step.held)) {
+            // Not every copy of a record knows the id.
+            Some(known) => known.held.id = known.held.id.or(step.held.id),
+            None => steps.push(step),
         }
     };
     for record in &records {
@@ -52,7 +54,7 @@ pub fn keys_to_revoke(ending: &HeldKeys<'_>) -> Vec<Retiring> {
         if names.is_ours(&key.name) && key.daemons == 0 && !records.iter().any(is_known) {
             let held = Held {
                 name: key.name.clone(),
-                id: Some(key.id),
+                id: key.id,
                 organization_id: Some(key.organization_id),
                 place: (*place).clone(),
                 is_ours: true,

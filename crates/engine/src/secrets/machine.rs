@@ -25,6 +25,12 @@ use crate::pipeline::outcome::Blocked;
 pub enum Next {
     /// Write the record into the Secret, with the version that was read; create the Secret where there is none.
     Write(Box<SecretWrite>),
+    /// Write what is about to be minted into the object's status, if that is as it was read. There is no Secret yet: whoever else
+    /// sets out for a key writes one first, which the write of the value then finds.
+    Begin {
+        record: Box<Record>,
+        need: KeyNeed,
+    },
     /// Write the record into the object's status.
     Mirror {
         record: Box<Record>,
@@ -173,7 +179,7 @@ fn must_prove(seen: &Seen) -> bool {
     }
     match &seen.proof {
         Proof::NotAsked => true,
-        Proof::Before(key) => !seen.listed.iter().any(|it| it.id == key.id),
+        Proof::Before(key) => !seen.listed.iter().any(|it| it.is(key)),
         Proof::Now(_) | Proof::Refused => false,
     }
 }

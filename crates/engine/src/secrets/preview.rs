@@ -73,6 +73,10 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
                 act_of(wanted, &write, &seen, &mut acts);
                 seen.wrote(&write.record, &write.value);
             }
+            Next::Begin { record, need } => {
+                begins(&record, need, &seen, &mut acts);
+                seen.begun(&record);
+            }
             Next::Mirror { record, leaves: left } => {
                 let known = seen.mirror.retiring.clone();
                 leaves.extend(left.into_iter().map(|held| {
@@ -84,7 +88,8 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
             Next::Look => seen.looked(seen.listed.clone(), seen.secret.clone(), now),
             Next::Mint(intent) => {
                 mint(&intent, &seen, &known, &mut acts);
-                seen.minted(&intent, NOT_MADE.to_owned(), None);
+                let key = LiveKey::of_intent(&intent, wanted, now);
+                seen.minted(&intent, NOT_MADE.to_owned(), key);
             }
             Next::Prove => seen.proved(Some(would_be(wanted, &seen, now))),
             Next::Revoke(retiring) => {
@@ -104,19 +109,23 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
 
 /// What a write is about. One that only goes with something else is nothing of its own.
 fn act_of(wanted: &Wanted, write: &SecretWrite, seen: &Seen, acts: &mut Vec<Act>) {
-    let SecretWrite { record, value, begins, leaves: _ } = write;
-    match (begins, &record.intent, value) {
-        (Some(need), Some(intent), _) => {
-            let before = before(record, seen);
-            acts.retain(|it| !matches!(it, Act::Mint { .. }));
-            acts.push(Act::Mint { need: *need, before, name: intent.name.clone() });
-        }
+    let SecretWrite { record, value, begins: need, leaves: _ } = write;
+    match (need, &record.intent, value) {
+        (Some(need), Some(_), _) => begins(record, *need, seen, acts),
         (_, _, Value::Former) => {
             acts.push(Act::Move { from: copies::newest(wanted, seen).secret });
         }
         _ if acts.is_empty() => acts.push(Act::Note),
         _ => {}
     }
+}
+
+/// What is about to be minted is written down.
+fn begins(record: &Record, need: KeyNeed, seen: &Seen, acts: &mut Vec<Act>) {
+    let Some(intent) = &record.intent else { return };
+    let before = before(record, seen);
+    acts.retain(|it| !matches!(it, Act::Mint { .. }));
+    acts.push(Act::Mint { need, before, name: intent.name.clone() });
 }
 
 /// A key is minted whose name was written down in an earlier pass.
@@ -132,8 +141,9 @@ fn mint(intent: &Intent, seen: &Seen, known: &Record, acts: &mut Vec<Act>) {
 
 /// The key that is in use until then.
 fn before(record: &Record, seen: &Seen) -> Option<Box<Before>> {
-    let Held { name, id, organization_id, organization_name, .. } = record.current.as_ref()?;
-    let listed = seen.listed.iter().find(|it| id.is_some_and(|id| id == it.id));
+    let current = record.current.as_ref()?;
+    let Held { name, organization_id, organization_name, .. } = current;
+    let listed = seen.listed.iter().find(|it| copies::is_key(current, it));
     Some(Box::new(Before {
         name: name.clone(),
         organization: (*organization_id, organization_name.clone()),
@@ -146,7 +156,7 @@ fn before(record: &Record, seen: &Seen) -> Option<Box<Before>> {
 fn would_be(wanted: &Wanted, seen: &Seen, now: Timestamp) -> LiveKey {
     let current = seen.secret.record.as_ref().and_then(|it| it.current.as_ref());
     LiveKey {
-        id: current.and_then(|it| it.id).unwrap_or(Uuid::nil()),
+        id: current.and_then(|it| it.id),
         name: current.map_or_else(|| wanted.names.base.clone(), |it| it.name.clone()),
         organization_id: current.and_then(|it| it.organization_id).unwrap_or(wanted.organization_id),
         tags: wanted.tags.clone(),

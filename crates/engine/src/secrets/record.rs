@@ -133,6 +133,17 @@ impl Held {
     pub fn is_called(&self, name: &str, organization_id: Option<Uuid>) -> bool {
         self.name.eq_ignore_ascii_case(name) && self.organization_id == organization_id
     }
+
+    /// Whether both are the same key, as far as their ids are known.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        let are_same = self.id.is_none() || other.id.is_none() || self.id == other.id;
+        self.is_called(&other.name, other.organization_id) && are_same
+    }
+
+    /// Whether both are the same key with the same value.
+    pub(crate) fn is_same_value(&self, other: &Self) -> bool {
+        self.may_be(other) && self.checksum == other.checksum
+    }
 }
 
 impl Intent {
@@ -166,6 +177,23 @@ impl Record {
     /// does not know the epoch, keep that number and lose the epoch.
     pub fn rank(&self) -> (u32, u64) {
         (self.generation, self.epoch.unwrap_or_default())
+    }
+
+    /// Whether it says the same as another copy. coderd does not tell the id of a key when it makes it: the Secret, which is
+    /// written once, may not have the id that the status has.
+    pub(crate) fn says_what(&self, other: &Self) -> bool {
+        let mut copy = self.clone();
+        copy.complete(other);
+        copy == *other
+    }
+
+    /// Takes the id of the current key from another copy, where this one does not know it.
+    pub(crate) fn complete(&mut self, other: &Self) {
+        if let (Some(current), Some(other)) = (&mut self.current, &other.current)
+            && current.is_same_value(other)
+        {
+            current.id = current.id.or(other.id);
+        }
     }
 
     /// Whether that key stands anywhere in it.

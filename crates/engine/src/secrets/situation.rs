@@ -72,13 +72,36 @@ pub struct SecretSeen {
 /// A key in coderd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveKey {
-    pub id: Uuid,
+    /// `None` for a key that was just minted: a list tells its id.
+    pub id: Option<Uuid>,
     pub name: String,
     pub organization_id: Uuid,
     pub tags: BTreeMap<String, String>,
     pub created_at: Timestamp,
     /// How many daemons were seen on it lately.
     pub daemons: usize,
+}
+
+impl LiveKey {
+    /// The key that coderd makes when it is asked for that of an intent. It keeps names in small letters.
+    pub(crate) fn of_intent(intent: &Intent, wanted: &Wanted, now: Timestamp) -> Self {
+        Self {
+            id: None,
+            name: intent.name.to_lowercase(),
+            organization_id: intent.organization_id.unwrap_or(wanted.organization_id),
+            tags: wanted.tags.clone(),
+            created_at: now,
+            daemons: 0,
+        }
+    }
+
+    /// Whether both are the same key.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self.id, other.id) {
+            (Some(id), Some(other)) => id == other,
+            _ => self.name.eq_ignore_ascii_case(&other.name) && self.organization_id == other.organization_id,
+        }
+    }
 }
 
 /// Which key the value in the Secret is.
@@ -113,8 +136,7 @@ pub struct Pods {
 pub struct Minted {
     pub intent: Intent,
     pub checksum: String,
-    /// As coderd shows it. `None` where coderd could not be asked.
-    pub key: Option<LiveKey>,
+    pub key: LiveKey,
 }
 
 /// What is known when it is decided.
@@ -125,6 +147,8 @@ pub struct Seen {
     pub former: Option<SecretSeen>,
     /// What the object's status says.
     pub mirror: Record,
+    /// Whether records are written into the status.
+    pub writes_status: bool,
     /// The newest copy that this process has read or written.
     pub remembered: Option<Record>,
     /// The keys of the organization.
@@ -167,6 +191,7 @@ impl Seen {
             secret,
             former: None,
             mirror,
+            writes_status: false,
             remembered: None,
             listed,
             listed_at,
@@ -212,8 +237,9 @@ impl Seen {
                 let minted = self.minted.take();
                 let checksum = minted.as_ref().map(|it| it.checksum.clone());
                 self.reread(SecretSeen { checksum, ..self.secret.clone() });
-                if let Some(key) = minted.and_then(|it| it.key) {
-                    self.proved(Some(key));
+                if let Some(minted) = minted {
+                    // The answer to the request for a key is the proof.
+                    self.proved(Some(minted.key));
                 }
             }
             Value::Former => {
@@ -263,6 +289,13 @@ impl Seen {
         self.own_intent.as_ref().filter(|it| it.intent == *intent).map(|it| it.came)
     }
 
+    /// What is about to be minted stands in the status.
+    pub fn begun(&mut self, record: &Record) {
+        self.own_intent = self.own_after(record);
+        self.mirror = record.clone();
+        self.remember(record);
+    }
+
     pub fn mirrored(&mut self, record: &Record) {
         let is_given_up = |it: &Minted| {
             record.retiring.iter().any(|one| one.held.is_called(&it.intent.name, it.intent.organization_id))
@@ -272,7 +305,8 @@ impl Seen {
         self.remember(record);
     }
 
-    pub fn minted(&mut self, intent: &Intent, checksum: String, key: Option<LiveKey>) {
+    /// coderd has made the key of an intent.
+    pub fn minted(&mut self, intent: &Intent, checksum: String, key: LiveKey) {
         self.minted = Some(Minted { intent: intent.clone(), checksum, key });
         self.unclear();
     }
@@ -282,7 +316,7 @@ impl Seen {
     pub(crate) fn recorded(&self, wanted: &Wanted, newest: &Record) -> Option<&LiveKey> {
         let held = newest.current.as_ref().filter(|it| it.place.is_same(&wanted.place))?;
         let is_value = !held.checksum.is_empty() && self.secret.checksum.as_ref() == Some(&held.checksum);
-        self.listed.iter().find(|it| is_value && Some(it.id) == held.id)
+        self.listed.iter().find(|it| is_value && is_listed_as(newest, held, it))
     }
 
     /// Whether a key was minted is not known.
@@ -302,7 +336,7 @@ impl Seen {
 
     pub fn proved(&mut self, key: Option<LiveKey>) {
         if let Some(key) = &key
-            && !self.listed.iter().any(|it| it.id == key.id)
+            && !self.listed.iter().any(|it| it.is(key))
         {
             self.listed.push(key.clone());
         }
@@ -371,13 +405,27 @@ impl SecretSeen {
     }
 }
 
+/// Whether a key of a list is the current one of a record. One that we minted, and whose id nobody has told yet, is known by its
+/// name, its tags and its time.
+fn is_listed_as(record: &Record, held: &Held, key: &LiveKey) -> bool {
+    if held.id.is_some() {
+        return held.id == key.id;
+    }
+    let is_of_its_time =
+        record.rotated_at.is_some_and(|it| key.created_at.duration_since(it).abs() <= AROUND_INTENT);
+    held.is_ours
+        && is_of_its_time
+        && held.is_called(&key.name, Some(key.organization_id))
+        && held.tags_hash == tags_hash(&key.tags)
+}
+
 /// Pure: whether the key that coderd has is the one that is to be revoked. Names alone are not enough: a person may have
 /// made another key under a name that was free again, and a lost key has never had a daemon.
 pub fn fate(retiring: &Retiring, found: Option<&LiveKey>) -> Fate {
     let Some(found) = found else { return Fate::Gone };
     let Retiring { held, since, lost } = retiring;
     if let Some(id) = held.id {
-        return if found.id == id { Fate::Delete } else { Fate::NotOurs };
+        return if found.id == Some(id) { Fate::Delete } else { Fate::NotOurs };
     }
     let has_its_tags = held.tags_hash.is_empty() || held.tags_hash == tags_hash(&found.tags);
     let is_of_its_time = found.created_at.duration_since(*since).abs() <= AROUND_INTENT;

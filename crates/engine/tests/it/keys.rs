@@ -78,7 +78,8 @@ fn ends_well(model: &Shared) {
         assert_eq!(live.key.tags, model.wanted.tags, "{model:#?}");
         assert_eq!(Some(live.deployment), model.wanted.place.deployment_id, "{model:#?}");
         assert_eq!(model.ours().count(), usize::from(!live.is_foreign), "{model:#?}");
-        assert_eq!(model.record(), Some(model.status()), "{model:#?}");
+        assert_eq!(model.completed_record(), Some(model.status()), "{model:#?}");
+        assert!(model.status().current.unwrap().id.is_some(), "{model:#?}");
         // A backup may bring back an entry that was removed: its value is dead.
         let is_declared =
             |it: &serde_json::Value| it["metadata"]["name"] == model.wanted.secret.name.as_str();
@@ -120,7 +121,7 @@ fn an_operator_may_die_anywhere_and_the_next_one_too() {
             }
         }
     }
-    assert!(deaths > 2000, "{deaths}");
+    assert!(deaths > 1800, "{deaths}");
 }
 
 /// Lets an operator begin and die at that stop. Says whether it came to that.

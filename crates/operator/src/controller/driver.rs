@@ -247,7 +247,10 @@ impl<D: Driven> Driver<D> {
         }
         if D::needs_finalizer(&manifest) && !has_finalizer(&manifest, D::FINALIZER) {
             let written = set_finalizer(&manifest, D::FINALIZER, true, shared).await?;
+            manifest.meta_mut().finalizers.clone_from(&written.meta().finalizers);
             wake = wake.of_written(&manifest, &written);
+            // The watch shows it, too: that is no change of anybody else.
+            shared.memory.wrote(&about, predicate::version(&manifest));
             manifest = written;
         }
         let Some(done) = Box::pin(D::reconcile(&self, manifest, &wake)).await? else {
@@ -256,6 +259,8 @@ impl<D: Driven> Driver<D> {
         let Done { manifest, ending, next, is_answered } = done;
         if is_answered {
             shared.memory.answered(&about, &wake);
+        } else {
+            shared.memory.unanswered(&about);
         }
         if has_finalizer(&manifest, D::FINALIZER) && !D::needs_finalizer(&manifest) {
             set_finalizer(&manifest, D::FINALIZER, false, shared).await?;

@@ -36,6 +36,8 @@ pub(super) struct Remembered {
     version: Option<u64>,
     /// When the last change or request was noticed that no reconcile has answered yet.
     event: Option<Instant>,
+    /// Whether the last reconcile could not read what it needed: a read from before may be older than the failure.
+    is_doubtful: bool,
     pub(super) mended: Mended,
     /// When its deletion first tried to take back what the operator made.
     pub(super) cleanup_since: Option<Instant>,
@@ -88,8 +90,13 @@ impl Memory {
             if it.version.replace(version) != Some(version) {
                 it.event = it.event.max(Some(noticed));
             }
-            Wake::new(it.event, Instant::now())
+            Wake::new(it.event, Instant::now()).doubtful(it.is_doubtful)
         })
+    }
+
+    /// A write of ours has left this version of the manifest: nobody else asks for anything with it.
+    pub(super) fn wrote(&self, about: &About, version: u64) {
+        self.with(about, |it| it.version = Some(version));
     }
 
     /// Something that the object refers to has changed.
@@ -99,7 +106,15 @@ impl Memory {
 
     /// A reconcile has answered what woke it. What came meanwhile is still to be answered.
     pub(super) fn answered(&self, about: &About, wake: &Wake) {
-        self.with(about, |it| it.event = it.event.filter(|_| it.event != wake.event()));
+        self.with(about, |it| {
+            it.event = it.event.filter(|_| it.event != wake.event());
+            it.is_doubtful = false;
+        });
+    }
+
+    /// A reconcile could not read what it needed.
+    pub(super) fn unanswered(&self, about: &About) {
+        self.with(about, |it| it.is_doubtful = true);
     }
 
     pub(super) fn with<T>(&self, about: &About, look: impl FnOnce(&mut Remembered) -> T) -> T {
@@ -162,6 +177,29 @@ mod tests {
         memory.answered(&about, &first);
         assert_eq!(memory.wake(&about, 1, later).event(), None, "the timer");
         assert_eq!(memory.wake(&about, 2, later).event(), Some(later), "another version");
+    }
+
+    #[test]
+    fn version_that_we_wrote_is_no_event() {
+        let (memory, about, start) = (Memory::default(), about("a"), Instant::now());
+        let wake = memory.wake(&about, 1, start);
+        memory.wrote(&about, 2);
+        memory.answered(&about, &wake);
+        assert_eq!(memory.wake(&about, 2, start).event(), None);
+        assert!(memory.wake(&about, 3, start).event().is_some());
+    }
+
+    #[test]
+    fn reads_are_doubtful_from_a_failed_reconcile_to_one_that_read() {
+        let (memory, about, start) = (Memory::default(), about("a"), Instant::now());
+        let wake = memory.wake(&about, 1, start);
+        memory.answered(&about, &wake);
+        assert!(!memory.wake(&about, 1, start).is_doubtful());
+        memory.unanswered(&about);
+        let wake = memory.wake(&about, 1, start);
+        assert!(wake.is_doubtful());
+        memory.answered(&about, &wake);
+        assert!(!memory.wake(&about, 1, start).is_doubtful());
     }
 
     #[test]

@@ -24,7 +24,7 @@ use engine::{
     secrets::{Names, Retiring, Revoked},
 };
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt as _,
@@ -38,7 +38,7 @@ use super::{
     predicate::is_ready,
     reconcile::Ending,
     record::has_finalizer,
-    wake::{Wake, requested},
+    wake::{PERIODIC, Wake, requested},
     watch,
 };
 use crate::{
@@ -48,6 +48,11 @@ use crate::{
 
 /// How soon an old key is reconciled again.
 const SOON: Duration = Duration::from_secs(5);
+
+/// How soon it is looked again whether Kubernetes has taken up a Deployment that was just created.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// How long the status of a provisioner whose key was just minted waits for that. A status keeps whole seconds.
+const FIRST_STATUS_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
 /// Provisioners, with the credentials that they bring.
 #[derive(Default)]
@@ -118,18 +123,24 @@ impl Driven for Provisioners {
         provisioner: CoderProvisioner,
         wake: &Wake,
     ) -> Result<Option<Done<CoderProvisioner>>, ClusterError> {
-        let was_ready = is_ready(Self::conditions(&provisioner));
-        let Some(mut done) = Box::pin(stages(provisioner, wake.need(), driver)).await? else {
+        let before = Before::of(&provisioner, wake);
+        let Some(mut done) = Box::pin(stages(provisioner, before.need(wake), driver)).await? else {
             return Ok(None);
         };
-        if wake.is_too_old_for(was_ready, done.findings.readiness().is_ready) {
+        if let Some(need) = before.needs_again(&done, wake).filter(|it| !done.rests_on(*it)) {
             let written = CoderProvisioner { status: done.written, ..done.provisioner };
-            let Some(again) = Box::pin(stages(written, wake.need_to_write(), driver)).await? else {
+            let Some(again) = Box::pin(stages(written, need, driver)).await? else {
                 return Ok(None);
             };
             done = again;
         }
-        let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating } = done;
+        if is_about_to_run(&done, Timestamp::now()) {
+            let Readiness { reason, message, .. } = done.findings.readiness();
+            let ending = Ending { reason, message, is_ready: false, is_trouble: false };
+            let next = Next::Periodic { within: Some(FIRST_LOOK), at: done.again_at };
+            return Ok(Some(Done { manifest: done.provisioner, ending, next, is_answered: true }));
+        }
+        let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating, .. } = done;
         let known = provisioner.status.clone().unwrap_or_default();
         let next = status::status(&provisioner, known, &findings, Timestamp::now());
         let cluster = &*driver.shared.cluster;
@@ -163,6 +174,56 @@ impl Driven for Provisioners {
         waiting: &Waiting,
     ) -> Result<(), ClusterError> {
         deletion::report(provisioner, waiting, &driver.shared).await
+    }
+}
+
+/// Whether a key was just minted and only Kubernetes has not taken up the Deployment yet. It does so at once, which wakes the
+/// provisioner: the status is written then, and not twice. Until then it says that the key is about to be minted.
+fn is_about_to_run(done: &Reconciled, now: Timestamp) -> bool {
+    let is_told = done.written.as_ref().is_some_and(|it| {
+        it.key.pending_key.is_some() && !it.conditions.is_empty() && !is_ready(&it.conditions)
+    });
+    let minted_at = done.provisioner.status.as_ref().and_then(|it| it.key.last_rotation_time.as_ref());
+    let is_new = minted_at.is_some_and(|it| now.duration_since(it.0) < FIRST_STATUS_WITHIN);
+    let is_made = done.trouble.is_none() && done.findings.key.as_ref().is_some_and(Result::is_ok);
+    is_told && is_new && is_made && done.findings.readiness().reason == Reason::NoReplicasReady
+}
+
+/// What is known of a provisioner before a reconcile, as far as it decides how recent the reads have to be.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    is_ready: bool,
+    /// Whether no key is recorded, and the deployment has answered lately. Then a key is minted, and the deployment's answer to
+    /// that, which comes after the cause, says the same as lists do: who answers, the licence, the organization.
+    is_new: bool,
+}
+
+impl Before {
+    fn of(provisioner: &CoderProvisioner, wake: &Wake) -> Self {
+        let record = recorded(provisioner);
+        Self {
+            is_ready: is_ready(Provisioners::conditions(provisioner)),
+            is_new: record.names().next().is_none() && !wake.is_doubtful(),
+        }
+    }
+
+    /// How recent the reads have to be that the reconcile begins with.
+    fn need(self, wake: &Wake) -> Freshness {
+        if self.is_new { PERIODIC } else { wake.need() }
+    }
+
+    /// How recent the reads have to be that the result rests on; `None` where they need not be more recent than they were asked
+    /// to be.
+    fn needs_again(self, done: &Reconciled, wake: &Wake) -> Option<Freshness> {
+        if done.trouble.is_some() || done.has_minted {
+            return None;
+        }
+        // The reconciles before have read what their causes need, and this one rests on reads that are no older.
+        let is_ready = done.findings.readiness().is_ready;
+        if wake.is_doubtful() && wake.is_too_old_for(self.is_ready, is_ready) {
+            return Some(wake.need_to_write());
+        }
+        self.is_new.then(|| wake.need())
     }
 }
 

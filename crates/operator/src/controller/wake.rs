@@ -22,11 +22,23 @@ pub(super) struct Wake {
     event: Option<Instant>,
     /// When the reconcile began.
     began: Instant,
+    /// Whether the reconcile before could not read what it needed.
+    is_doubtful: bool,
 }
 
 impl Wake {
     pub(super) fn new(event: Option<Instant>, began: Instant) -> Self {
-        Self { event, began }
+        Self { event, began, is_doubtful: false }
+    }
+
+    /// The same after a reconcile that could not read what it needed, or not.
+    pub(super) fn doubtful(self, is_doubtful: bool) -> Self {
+        Self { is_doubtful, ..self }
+    }
+
+    /// Whether the reconcile before could not read what it needed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     pub(super) fn event(&self) -> Option<Instant> {

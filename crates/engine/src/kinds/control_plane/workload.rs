@@ -92,7 +92,8 @@ pub async fn keep(
     };
     workspace_roles::record(plane, &namespaces, context.cluster).await?;
     let (name, pods) = (plane.name_any(), selector(plane));
-    let compared = Comparison { deployment: &name, pods: &pods, children: &desired.children, live };
+    let compared =
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, news: None };
     let held_back = Mutex::new(None);
     let may = |plan: &Plan<ChildEffect>| {
         let checked = check(plane, &plan.view(&target(plane)));
@@ -133,7 +134,8 @@ pub async fn preview(
     let context = PlaneContext { cluster, allowed_rules, fingerprints: None };
     let Compared { desired, live, unlisted, .. } = compare(&plane, &context).await.map_err(unread)??;
     let pods = selector(&plane);
-    let compared = Comparison { deployment: &name, pods: &pods, children: &desired.children, live };
+    let compared =
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, news: None };
     let Planned { plan, refused } = objects::planned(&plane, compared, cluster).await.map_err(unread)?;
     let notices = refused.into_iter().chain(desired.notices).chain(unlisted).collect();
     Ok(PlanePreview { plan: masked(plan.view(&target)), notices })

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, pin::pin, time::Duration};
 
 use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
+use client::provisioner_keys::KeyWithDaemons;
 use futures::future::{BoxFuture, Either, select};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,9 +21,10 @@ use super::{
     workload::{self, check},
 };
 use crate::{
-    coder::Beside,
+    coder::{Beside, Coder, Freshness},
     keys::{Drive, Driven},
     kinds::provisioner::status::{self, Findings},
+    objects::News,
     pipeline::{
         held_back::HeldBack,
         outcome::{Blocked, Trouble},
@@ -51,6 +53,18 @@ pub struct Reconciled {
     pub again_at: Option<Timestamp>,
     /// Whether an old key is still there. No watch shows when the last pod that has it is gone.
     pub is_rotating: bool,
+    /// Whether a key was minted.
+    pub has_minted: bool,
+    /// The deployment, as far as it was reached.
+    coder: Option<Coder>,
+}
+
+impl Reconciled {
+    /// Whether every shared read of the deployment that was used is as recent as that. Not where the deployment was not
+    /// reached.
+    pub fn rests_on(&self, need: Freshness) -> bool {
+        self.coder.as_ref().is_some_and(|it| it.rests_on(need))
+    }
 }
 
 /// A key that works.
@@ -59,6 +73,8 @@ struct Keyed {
     wanted: Wanted,
     home: Home,
     pods: Vec<Pod>,
+    /// The keys that were minted and are not reported yet.
+    news: News,
 }
 
 /// Reconciles a provisioner whose control plane `reaching` finds. `elsewhere` revokes keys of other deployments. The status is
@@ -78,6 +94,8 @@ pub async fn reconcile(
         trouble: None,
         again_at: None,
         is_rotating: false,
+        has_minted: false,
+        coder: None,
     };
     let home = Box::pin(find_home(&mut reconciled, reaching, cluster)).await?;
     let keyed = match home {
@@ -85,7 +103,11 @@ pub async fn reconcile(
         None => None,
     };
     let ended = match &keyed {
-        Some(keyed) => Box::pin(run_daemons(&mut reconciled, keyed, beside)).await,
+        Some(keyed) => {
+            let ended = Box::pin(run_daemons(&mut reconciled, keyed, beside)).await;
+            report_minted(&reconciled.provisioner, keyed.news.take(), cluster).await;
+            ended
+        }
         None => workload::look_on(&reconciled.provisioner, &mut reconciled.findings, cluster).await,
     };
     if let Err(error) = ended {
@@ -120,6 +142,7 @@ async fn find_home(
     let Search { findings, trouble, home } = found;
     reconciled.findings = findings;
     reconciled.trouble = trouble;
+    reconciled.coder = home.as_ref().map(|it| it.reached.coder.clone());
     Ok(home)
 }
 
@@ -146,8 +169,13 @@ async fn keyed(
     let secrets = KeySecrets::new(store, &holder);
     let recorded = recorded(&provisioner);
     let (pods, carried) = keys::carried(&provisioner, &recorded, &wanted, cluster).await?;
-    let keys =
-        Keys { coder: &home.reached.coder, secrets: &secrets, around: &around, recorded, pods: carried };
+    // A list tells the id of a key that was just minted.
+    let unknown = around.remembered().and_then(|it| it.current).filter(|it| it.id.is_none());
+    let coder = match unknown {
+        Some(held) => home.reached.coder.showing(home.organization_id, &held.name).await,
+        None => home.reached.coder.clone(),
+    };
+    let keys = Keys { coder: &coder, secrets: &secrets, around: &around, recorded, pods: carried };
     let driven = match previewed(reconciled, &keys.drive(&wanted), &home.reached, beside).await? {
         Ok(held_back) => keys.drive(&Wanted { held_back, ..wanted.clone() }).run().await,
         Err(trouble) => Err(trouble),
@@ -170,10 +198,14 @@ async fn keyed(
         }
     };
     let minted = around.take_minted();
-    reconciled.findings.changed |= !minted.is_empty();
-    report_minted(&provisioner, minted, cluster).await;
+    reconciled.has_minted = !minted.is_empty();
+    reconciled.findings.changed |= reconciled.has_minted;
+    let news = News::new(minted.iter().map(|name| format!("provisioner key {name} was made")).collect());
+    if held.is_none() {
+        report_minted(&provisioner, news.take(), cluster).await;
+    }
     reconciled.provisioner = provisioner;
-    Ok(held.map(|held| Keyed { held, wanted, home, pods }))
+    Ok(held.map(|held| Keyed { held, wanted, home, pods, news }))
 }
 
 /// Why no key is minted, where the plan for that is held back; the plan is among the findings then.
@@ -225,10 +257,10 @@ async fn run_daemons(
     keyed: &Keyed,
     beside: &Beside,
 ) -> Result<(), ClusterError> {
-    let Keyed { held, wanted, home: Home { reached, organization_id }, pods } = keyed;
+    let Keyed { held, wanted, home: Home { reached, organization_id }, pods, news } = keyed;
     let cluster = &*beside.cluster;
     let Reconciled { provisioner, findings, .. } = reconciled;
-    if !workload::run(provisioner, findings, (held, wanted), &reached.declared, beside).await? {
+    if !workload::run(provisioner, findings, (held, wanted, news), &reached.declared, beside).await? {
         return Ok(());
     }
     // A pod that is being deleted finishes its build, which may take long, and takes no other job: it does not count. Pods that
@@ -237,9 +269,17 @@ async fn run_daemons(
     let pods: BTreeSet<String> = stay.map(kube::ResourceExt::name_any).collect();
     let replicas = reconciled.provisioner.spec.replicas();
     let version = reached.declared.status.as_ref().and_then(|it| it.version.as_deref());
-    let daemons = match reached.coder.keys(*organization_id, cluster.now()).await {
+    // A list tells the id of a key that was just minted.
+    let coder = match held.id {
+        Some(_) => reached.coder.clone(),
+        None => reached.coder.showing(*organization_id, &held.name).await,
+    };
+    let daemons = match coder.keys(*organization_id, cluster.now()).await {
         Ok(list) => {
-            let mine = list.keys.iter().find(|it| Some(it.key.id) == held.id);
+            let mine = list.keys.iter().find(|it| is_held(held, it));
+            if let (Some(mine), Some(status)) = (mine, &mut reconciled.provisioner.status) {
+                status.key.provisioner_key_id = Some(mine.key.id.to_string());
+            }
             let seen = mine.map(|it| it.daemons.as_slice()).unwrap_or_default();
             Ok(Daemons::of(seen, &pods, replicas, version))
         }
@@ -251,6 +291,14 @@ async fn run_daemons(
     };
     reconciled.findings.daemons = Some(daemons);
     Ok(())
+}
+
+/// Whether a key of a list is the one that is held. One that was just minted is known by its name.
+fn is_held(held: &Held, listed: &KeyWithDaemons) -> bool {
+    match held.id {
+        Some(id) => listed.key.id == id,
+        None => held.is_ours && listed.key.name.eq_ignore_ascii_case(&held.name),
+    }
 }
 
 /// The provisioner with its status, and the version of that, as they were last written. The manifest stays as it is in this
@@ -279,10 +327,9 @@ fn first_status(provisioner: &Value, now: Timestamp) -> Map<String, Value> {
     fields.as_object().cloned().unwrap_or_default()
 }
 
-/// Reports the keys that were minted, by name.
-async fn report_minted(provisioner: &CoderProvisioner, minted: Vec<String>, cluster: &dyn Cluster) {
-    for name in minted {
-        let note = format!("provisioner key {name} was made");
+/// Reports keys that were minted, where no Event about objects has reported them.
+async fn report_minted(provisioner: &CoderProvisioner, notes: Vec<String>, cluster: &dyn Cluster) {
+    for note in notes {
         let event = Event {
             is_warning: false,
             reason: Reason::KeyMinted,

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     coder::{Beside, endpoint::place},
     kinds::provisioner::status::Findings,
-    objects::{self, Child, ChildEffect, Comparison, Kept, Planned, Run, rollout::Rollout},
+    objects::{self, Child, ChildEffect, Comparison, Kept, News, Planned, Run, rollout::Rollout},
     pipeline::{
         held_back::{self, HeldBack},
         outcome::Blocked,
@@ -102,7 +102,7 @@ pub(super) async fn preview(
     cluster: &dyn Cluster,
 ) -> Result<Planned, ClusterError> {
     let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let compared = Comparison { deployment: &workload, pods: &selector, children: desired, live };
+    let compared = Comparison { deployment: &workload, pods: &selector, children: desired, live, news: None };
     objects::preview(provisioner, compared, cluster).await
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn preview(
 pub(super) async fn run(
     provisioner: &CoderProvisioner,
     findings: &mut Findings,
-    (held, wanted): (&Held, &Wanted),
+    (held, wanted, news): (&Held, &Wanted, &News),
     declared: &CoderControlPlane,
     beside: &Beside,
 ) -> Result<bool, ClusterError> {
@@ -139,7 +139,7 @@ pub(super) async fn run(
         }
     };
     let facts = facts(provisioner, (&held.place.url, &held.checksum), image, authority);
-    keep(provisioner, findings, (held, wanted), &facts, cluster).await?;
+    keep(provisioner, findings, (held, wanted, news), &facts, cluster).await?;
     Ok(true)
 }
 
@@ -151,7 +151,7 @@ fn deployed_image(deployment: &Deployment) -> Option<String> {
 async fn keep(
     provisioner: &CoderProvisioner,
     findings: &mut Findings,
-    (held, wanted): (&Held, &Wanted),
+    (held, wanted, news): (&Held, &Wanted, &News),
     facts: &DaemonFacts,
     cluster: &dyn Cluster,
 ) -> Result<(), ClusterError> {
@@ -174,7 +174,8 @@ async fn keep(
         *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
         is_ok
     };
-    let compared = Comparison { deployment: &workload, pods: &selector, children: &desired, live };
+    let compared =
+        Comparison { deployment: &workload, pods: &selector, children: &desired, live, news: Some(news) };
     let Kept { run: seen, refused, changed } = objects::keep(provisioner, compared, &may, cluster).await?;
     let refused = refused.into_iter().next();
     findings.replicas = Some(counted(&seen));

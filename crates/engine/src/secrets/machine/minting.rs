@@ -46,7 +46,8 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: KeyNeed, 
     let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted) && !is_rolled_back) else {
         return begin(wanted, seen, record, need, now);
     };
-    if seen.stored(wanted).and_then(|it| it.intent.as_ref()) != Some(&intent) {
+    let is_fenced = seen.stored(wanted).and_then(|it| it.intent.as_ref()) == Some(&intent);
+    if !is_fenced && !is_begun(seen, &intent) {
         // Only the status knew it: the fence comes first.
         return write(wanted, seen, claimed(record, intent, now), Value::Keep, now);
     }
@@ -68,6 +69,9 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: KeyNeed, 
         return write(wanted, seen, claimed(record, intent, now), Value::Keep, now);
     }
     let is_mirrored = seen.mirror.intent.as_ref() == Some(&intent);
+    if !is_fenced {
+        return Next::Mint(Box::new(intent));
+    }
     if !is_mirrored && seen.stored(wanted) != Some(&record) {
         // Two copies with one epoch say the same.
         return write(wanted, seen, record, Value::Keep, now);
@@ -92,6 +96,19 @@ fn claimed(record: Record, intent: Intent, now: Timestamp) -> Record {
 
 fn is_stale(intent: &Intent, now: Timestamp) -> bool {
     now.duration_since(intent.since).abs() > INTENT_IS_FRESH
+}
+
+/// Whether this process wrote that intent into the status, while there was no Secret, and has not asked for its key yet.
+fn is_begun(seen: &Seen, intent: &Intent) -> bool {
+    let is_ours = seen.came(intent) == Some(Came::Nothing) || seen.came(intent) == Some(Came::Others);
+    is_ours && seen.secret.owner.is_none() && seen.mirror.intent.as_ref() == Some(intent)
+}
+
+/// Whether the status alone can hold an intent: the first one, which nobody but the next writer of the status can know. Every
+/// later one stands in the Secret, too.
+fn may_begin_in_status(seen: &Seen, record: &Record) -> bool {
+    let is_first = record.current.is_none() && record.retiring.is_empty() && record.former.is_empty();
+    seen.writes_status && is_first && seen.secret.owner.is_none() && seen.former.is_none()
 }
 
 /// Writes down what is about to be minted.
@@ -123,6 +140,9 @@ fn begin(wanted: &Wanted, seen: &Seen, mut record: Record, need: KeyNeed, now: T
         None => {}
     }
     let leaves = leave(wanted, seen, &mut record, now);
+    if leaves.is_empty() && may_begin_in_status(seen, &record) {
+        return Next::Begin { record: Box::new(copies::next(wanted, seen, record)), need };
+    }
     written(wanted, seen, SecretWrite { record, value: Value::Keep, begins: Some(need), leaves })
 }
 
@@ -149,7 +169,7 @@ fn serves(intent: &Intent, wanted: &Wanted) -> bool {
 
 /// The record with the key that was minted.
 fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Timestamp) -> Record {
-    let Minted { intent, checksum, key } = minted;
+    let Minted { checksum, key, .. } = minted;
     let mut record = record.clone();
     record.intent = None;
     if let Some(before) = record.current.take() {
@@ -161,10 +181,7 @@ fn put(wanted: &Wanted, seen: &Seen, record: &Record, minted: &Minted, now: Time
             retiring.since = now;
         }
     }
-    record.current = Some(match key {
-        Some(key) => held(wanted, key, checksum, true),
-        None => Held { checksum: checksum.clone(), ..intent.held() },
-    });
+    record.current = Some(held(wanted, key, checksum, true));
     record.rotated_at = Some(now);
     record.handled_request.clone_from(&wanted.rotate_request);
     record.settle_in(&wanted.secret, seen.pods.is_some());

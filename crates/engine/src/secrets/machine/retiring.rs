@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
-        copies::{self, held},
+        copies::{self, held, is_key},
         record::{Held, Record, Retiring, SecretPlace},
         situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Value, Wanted, fate},
     },
@@ -39,7 +39,8 @@ pub(super) fn next(
         let leaves = leaves.clone();
         written(wanted, seen, SecretWrite { record, value: Value::Keep, begins: None, leaves })
     };
-    if stored != Some(&record) && stored != Some(&cleared) {
+    let is_stored = |record: &Record| stored.is_some_and(|it| it.says_what(record));
+    if !is_stored(&record) && !is_stored(&cleared) {
         return write(cleared);
     }
     if let Some(due) = due(wanted, seen, &cleared, now) {
@@ -53,7 +54,7 @@ pub(super) fn next(
     if let Some(former) = cleared.former.iter().find(|it| !is_read(it)) {
         return Next::Remove(former.clone());
     }
-    if stored == Some(&cleared) { rest(wanted, seen, cleared, trouble, now) } else { write(cleared) }
+    if is_stored(&cleared) { rest(wanted, seen, cleared, trouble, now) } else { write(cleared) }
 }
 
 /// Takes out of a record what is done with. Gives the keys that nobody can reach any more, to be named.
@@ -94,7 +95,7 @@ fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
     }
     for key in &seen.listed {
         let known = copies::all(wanted, seen).flat_map(Record::keys);
-        let mirrored = known.into_iter().find(|it| it.is_ours && it.id == Some(key.id));
+        let mirrored = known.into_iter().find(|it| it.is_ours && it.id.is_some() && it.id == key.id);
         // A name may be another object's by chance; a key that is in use is not touched for its name alone.
         let is_ours = mirrored.is_some() || (wanted.names.is_ours(&key.name) && key.daemons == 0);
         if is_ours && !record.names_key(&key.name, Some(key.organization_id)) {
@@ -169,7 +170,7 @@ fn deadline(retiring: &Retiring, wanted: &Wanted, seen: &Seen) -> Timestamp {
 }
 
 fn has_daemons(seen: &Seen, current: &Held) -> bool {
-    let is_it = |it: &LiveKey| current.id == Some(it.id) && it.daemons > 0;
+    let is_it = |it: &LiveKey| is_key(current, it) && it.daemons > 0;
     seen.listed.iter().any(is_it)
 }
 

@@ -82,7 +82,7 @@ fn mirror(wanted: &Wanted, seen: &Seen, record: Record, leaves: Vec<Held>) -> Ne
 
 /// Whether the key in it is one that we minted.
 pub(super) fn is_ours_after_all(wanted: &Wanted, seen: &Seen, key: &LiveKey) -> bool {
-    let is_it = |it: &Held| it.is_ours && it.id == Some(key.id);
+    let is_it = |it: &Held| it.is_ours && it.id.is_some() && it.id == key.id;
     wanted.names.is_ours(&key.name) || copies::all(wanted, seen).flat_map(Record::keys).any(is_it)
 }
 

@@ -137,7 +137,8 @@ fn a_mint_that_fails_is_asked_once_a_pass_and_its_trouble_is_told() {
         let model = model.lock().unwrap();
         assert!(words(&trouble).contains("500"), "{trouble:?}");
         assert_eq!(model.posts, posts);
-        assert!(posts == 1 || model.writes == writes, "a Secret that is written wakes us up again");
+        // The first retry writes the intent into a Secret: the key may have been made.
+        assert!(posts <= 2 || model.writes == writes, "a Secret that is written wakes us up again");
     }
     model.lock().unwrap().ailing = None;
     process.pass().0.unwrap();
@@ -208,6 +209,9 @@ fn a_name_that_may_still_come_costs_no_list_and_is_found_when_it_does() {
     let mut process = Process::new("we", &model);
     process.pass().0.unwrap();
     model.lock().unwrap().roll();
+    // A list tells the id of the key that was made in the end.
+    process.operator.forget_lists();
+    process.pass().0.unwrap();
     let (calls, now) = {
         let model = model.lock().unwrap();
         assert_eq!(model.status().retiring.len(), 1);

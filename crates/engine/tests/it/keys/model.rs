@@ -384,6 +384,15 @@ impl Model {
         record_of(&self.secret()?)
     }
 
+    /// The record in the Secret, with the id of the key where only the status has it.
+    pub(crate) fn completed_record(&self) -> Option<Record> {
+        let (mut record, status) = (self.record()?, self.status());
+        if let (Some(current), Some(known)) = (&mut record.current, &status.current) {
+            current.id = current.id.or(known.id);
+        }
+        Some(record)
+    }
+
     /// The record in the status.
     pub(crate) fn status(&self) -> Record {
         let object = self.cluster.find(KIND, OBJECT).unwrap();

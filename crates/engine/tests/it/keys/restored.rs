@@ -241,7 +241,7 @@ fn an_older_copy_may_come_back_at_any_moment() {
             }
         }
     }
-    assert!(restored > 1000, "{restored}");
+    assert!(restored > 900, "{restored}");
 }
 
 /// Whatever was restored: nothing is lost over time, and one request more at most ends it.
@@ -416,7 +416,8 @@ fn every_copy_has_the_epoch_of_the_last_write() {
     let memory = process.operator.remembered().and_then(|it| it.epoch);
     let model = model.lock().unwrap();
     let epochs: Vec<u64> = model.backups.iter().filter_map(|it| record_of(it)?.epoch).collect();
-    assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
+    // The first intent is in the status alone.
+    assert_eq!(epochs, (2..2 + epochs.len() as u64).collect::<Vec<_>>());
     let last = epochs.last().copied();
     assert_eq!((model.status().epoch, memory), (last, last));
 }
@@ -440,6 +441,6 @@ fn record_of_a_newer_key_with_a_lower_epoch_is_written_above_every_copy() {
     // A status with a lower epoch is a failure.
     settle(&model);
     let model = model.lock().unwrap();
-    assert_eq!(model.record(), Some(model.status()));
+    assert_eq!(model.completed_record(), Some(model.status()));
     assert!(model.status().epoch() > highest, "{model:#?}");
 }

@@ -143,10 +143,14 @@ fn many_new_keys_and_their_end_share_one_list() {
     let held = many.pass();
     let deployment = &many.deployment;
     let count = |what: &str| deployment.count(what);
-    assert_eq!((count("POST"), count("GET own"), count("GET daemons")), (20, 20, 1));
+    assert_eq!((count("POST"), count("GET own"), count("GET daemons")), (20, 0, 1));
+    assert!(held.iter().all(|it| it.is_ours && it.id.is_none()));
+    // The next list tells the ids of all of them.
+    let next = many.coder.anew();
+    let held = many.pass_over(|| next.clone());
     assert!(held.iter().all(|it| it.is_ours && it.id.is_some()));
     many.pass();
-    assert_eq!((count("POST"), count("GET daemons")), (20, 1));
+    assert_eq!((count("POST"), count("GET own"), count("GET daemons")), (20, 0, 2));
 
     // A bare name is looked up before it is deleted, and what is gone is no trouble.
     let retiring = Retiring { held: held[3].clone(), ..Retiring::default() };

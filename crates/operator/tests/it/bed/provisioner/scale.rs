@@ -226,6 +226,22 @@ async fn two_hundred_provisioners_cost_what_they_need_and_nothing_when_nothing_i
     let whole = converged(&stage, &proxy, 200).await;
     for cost in [&first, &second] {
         assert_eq!(cost.asked("POST"), 100, "one key each: {:?}", cost.requests);
+        assert_eq!(cost.asked("prove"), 0, "the answer is the proof: {:?}", cost.requests);
+        // Lists are shared, however many provisioners there are: one a second for the ids of keys, all others while they are young.
+        let seconds = usize::try_from(cost.took.as_secs()).unwrap();
+        assert!(cost.asked("list") <= seconds + FEW, "{:?} in {:?}", cost.requests, cost.took);
+        // The control plane reads for itself, too, each time that it is reconciled.
+        let lives = usize::try_from(cost.took.as_secs() / LIST_LIVES.as_secs()).unwrap();
+        let at_most = cost.asked("me") + 2 * lives + FEW;
+        let others = cost.asked("organizations").max(cost.asked("buildinfo"));
+        assert!(others <= at_most, "{:?} in {:?}", cost.requests, cost.took);
+        let written = |what: &str| cost.writes.get(what).copied().unwrap_or_default();
+        for once in
+            ["coderprovisioners ", "secrets ", "deployments ", "roles ", "rolebindings ", "serviceaccounts "]
+        {
+            assert_eq!(written(once), 100, "{once}: {:?}", cost.writes);
+        }
+        assert!(written("events ") <= 100 + FEW, "one Event each: {:?}", cost.writes);
     }
     for cost in [&half, &whole] {
         // The answer to the request is the one write. A list that began after the requests serves all of them.
