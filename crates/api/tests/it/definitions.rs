@@ -62,8 +62,9 @@ fn nothing_but_replicas_has_a_default_nothing_is_null_and_every_field_says_what_
             let default = (path == "CoderProvisioner.spec.replicas").then(|| json!(1));
             assert_eq!(schema.get("default"), default.as_ref(), "{path}");
             assert_eq!(schema.get("nullable"), None, "{path}");
-            // coder-k8s' own, stored as it is found.
-            let is_foreign = path == "CoderControlPlane.spec.templateTests";
+            // Of somebody else's form, stored as it is found: coder-k8s' own, and Coder's settings of a model.
+            let foreign = ["CoderControlPlane.spec.templateTests", "CoderAIModel.spec.config"];
+            let is_foreign = foreign.contains(&path);
             let keeps_unknown = is_foreign.then_some(json!(true));
             assert_eq!(schema.get("x-kubernetes-preserve-unknown-fields"), keeps_unknown.as_ref(), "{path}");
             let is_either = schema["x-kubernetes-int-or-string"] == true;
@@ -85,7 +86,13 @@ fn app_state_kinds_have_the_policys_fields_at_the_top_of_the_spec() {
             assert!(spec["properties"][field].is_object(), "{field} of {}", crd.spec.names.kind);
         }
         assert_eq!(spec["properties"]["mode"]["enum"], json!(["Enforce", "Observe"]));
-        assert_eq!(spec["required"], json!(["controlPlaneRef"]));
+        // Nothing else is needed but what says which remote object it is.
+        let required = match crd.spec.names.kind.as_str() {
+            "CoderAIModel" => json!(["controlPlaneRef", "model", "provider"]),
+            "CoderAIProvider" => json!(["controlPlaneRef", "type"]),
+            _ => json!(["controlPlaneRef"]),
+        };
+        assert_eq!(spec["required"], required);
     }
 }
 
