@@ -40,6 +40,7 @@ mod strangers;
 mod takeover;
 mod tls;
 mod undecodable;
+mod upgrade;
 
 use reqwest::Method;
 use serde_json::{Value, json};
