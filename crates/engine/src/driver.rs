@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 
-use api::{AppState, DeletionPolicy, Mode, Reason, annotation};
+use api::{AppState, Mode, Reason, annotation};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -17,12 +17,13 @@ use crate::{
     pipeline::{
         decide::{Contact, Decision, Door, Situation, decide},
         field_gate::Unsupported,
+        ledger::{Entry, Leaves, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, PlanView},
         remote_name::RemoteName,
     },
     ports::object::Live,
-    secrets::{Holder, SecretValues},
+    secrets::{Holder, KeyStore, SecretValues},
 };
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -282,9 +283,10 @@ impl<K: Kind> Object<K> {
         self.plan = None;
         let policy = self.manifest.policy();
         let held = self.held();
-        let is_left = policy.deletion_policy() == DeletionPolicy::Retain && !K::owes(&self.manifest);
-        let is_retained = is_left || policy.mode() == Mode::Observe;
-        if is_retained || (held.is_none() && !K::has_traces(&self.manifest)) {
+        // A creation whose answer was lost cannot be found again.
+        let is_known = |it: &Entry| !matches!(it, Entry::Creating(_));
+        let owed = K::ledger(&self.manifest).owed(Leaves::of(policy));
+        if policy.mode() == Mode::Observe || !owed.entries().iter().any(is_known) {
             return Assessment::nothing(&target, None);
         }
         let desired = match K::desire(&self.manifest) {
@@ -331,15 +333,19 @@ impl<K: Kind> Object<K> {
         }
     }
 
-    /// Whether what was assessed leaves something that a deletion has to take back, whatever its policy.
-    pub fn is_owing(&self) -> bool {
-        self.plan.iter().flat_map(|it| &it.steps).any(|it| K::is_owing(&it.effect))
+    /// What a deletion has to take back once what was assessed has begun.
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = K::ledger(&self.manifest);
+        let steps = self.plan.iter().flat_map(|it| &it.steps);
+        steps.filter_map(|it| K::begins(&it.effect)).for_each(|it| ledger.add(it));
+        ledger
     }
 
-    /// Names what the last attempt of a deletion has not taken away. `None` where that is not known.
-    pub fn left(&self) -> Option<String> {
-        let plan = self.plan.as_ref()?;
-        plan.steps.iter().find_map(|it| K::left_by(&it.effect))
+    /// What a deletion has to take back, by every record, without what the last attempt has taken back.
+    pub async fn owed(&self, store: KeyStore<'_>) -> Ledger {
+        let steps = self.plan.iter().flat_map(|it| &it.steps);
+        let taken: Vec<Entry> = steps.flat_map(|it| K::taken_back(&it.effect)).collect();
+        K::whole_ledger(&self.manifest, store).await.owed(Leaves::of(self.manifest.policy())).without(&taken)
     }
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.

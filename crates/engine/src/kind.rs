@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use api::AppState;
+use api::{AppState, Mode};
 use client::organizations::Organization;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -14,6 +14,7 @@ use crate::{
         decide::Contact,
         field_gate::FieldGate,
         gate::Gate,
+        ledger::{Entry, Ledger},
         outcome::{Blocked, Invalid, Trouble},
         plan::Plan,
         remote_name::RemoteName,
@@ -61,19 +62,6 @@ pub trait Kind: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Names the remote objects that a deletion has to take away, as they are called in Coder and not in the manifest, which
-    /// may have changed since.
-    fn remains(manifest: &Self::Manifest, _store: KeyStore<'_>) -> impl Future<Output = String> + Send {
-        let target = Self::target(manifest);
-        let id = manifest.status().and_then(|it| it.id.as_ref());
-        std::future::ready(id.map_or_else(|| target.clone(), |id| format!("{target} (id {id})")))
-    }
-
-    /// Names what an attempt of this step has not taken away. `None` where that is not known.
-    fn left_by(_effect: &Self::Effect) -> Option<String> {
-        None
-    }
-
     /// Pure: what the manifest means. Every mistake of a person is found here.
     fn desire(manifest: &Self::Manifest) -> Result<Self::Desired, Invalid>;
 
@@ -94,19 +82,35 @@ pub trait Kind: Debug + Send + Sync + 'static {
         Self::secret_refs(manifest).iter().any(|it| it.name == secret)
     }
 
-    /// Pure: whether its status says, by more than an id, that something of ours is there or may be.
-    fn has_traces(_manifest: &Self::Manifest) -> bool {
-        false
+    /// Pure: what a deletion has to take back, as far as the status names it.
+    fn ledger(manifest: &Self::Manifest) -> Ledger {
+        let (target, status) = (Self::target(manifest), manifest.status());
+        let mut ledger = Ledger::default();
+        if manifest.policy().mode() == Mode::Enforce {
+            ledger.add(Entry::Declared(target.clone()));
+        }
+        match status.map(|it| (&it.id, &it.creating)) {
+            Some((Some(id), _)) => ledger.add(Entry::Remote { target, id: id.clone() }),
+            Some((None, Some(_))) => ledger.add(Entry::Creating(target)),
+            Some((None, None)) | None => {}
+        }
+        ledger
     }
 
-    /// Pure: whether its status names something of ours that no deletion policy leaves, as a key that another one has replaced.
-    fn owes(_manifest: &Self::Manifest) -> bool {
-        false
+    /// The ledger with what only a record beside the status names.
+    fn whole_ledger(manifest: &Self::Manifest, _store: KeyStore<'_>) -> impl Future<Output = Ledger> + Send {
+        std::future::ready(Self::ledger(manifest))
     }
 
-    /// Pure: whether the kind owes something from the moment at which this step begins, see [`Self::owes`].
-    fn is_owing(_effect: &Self::Effect) -> bool {
-        false
+    /// Pure: the entry that the ledger has from the moment at which this step begins. `None` where [`Self::ledger`] has it
+    /// before.
+    fn begins(_effect: &Self::Effect) -> Option<Entry> {
+        None
+    }
+
+    /// The entries that attempts of this step have taken back, also where the step failed.
+    fn taken_back(_effect: &Self::Effect) -> Vec<Entry> {
+        Vec::new()
     }
 
     /// Finds the organization that an object of ours is in by now, for a deletion: names may have changed since. Nothing

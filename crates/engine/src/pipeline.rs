@@ -8,6 +8,7 @@ pub mod diff;
 pub mod field_gate;
 pub mod gate;
 pub mod held_back;
+pub mod ledger;
 pub mod outcome;
 pub mod ownership;
 pub mod plan;

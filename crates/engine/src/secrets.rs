@@ -37,7 +37,7 @@ pub mod situation;
 
 pub use around::{Around, Why};
 pub use declared::SecretValues;
-pub use deletion::{HeldKeys, keys_to_revoke};
+pub use deletion::{HeldKeys, key_entries, key_entry, keys_to_revoke};
 pub use fingerprints::FingerprintKeys;
 pub use holder::Holder;
 pub use key_secrets::{KeySecrets, Written};

@@ -14,6 +14,7 @@ pub mod entitlements;
 pub mod facts;
 pub mod identity;
 mod keeper;
+mod ledger;
 pub mod license;
 mod names;
 mod plan;
@@ -26,6 +27,7 @@ pub mod workload;
 pub mod workspace_roles;
 
 pub use children::{Desired, PlaneFacts, check_rule, consents, desire};
+pub use ledger::{leaves, ledger};
 pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.

@@ -10,6 +10,7 @@ pub mod daemons;
 pub mod gate;
 mod keeper;
 pub mod keys;
+pub mod ledger;
 pub mod names;
 pub mod patience;
 pub mod reach;

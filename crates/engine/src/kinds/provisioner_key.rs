@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use api::{CoderProvisionerKey, DeletionPolicy, ProvisionerKeyState, annotation, label};
+use api::{AppState as _, CoderProvisionerKey, DeletionPolicy, Mode, ProvisionerKeyState, annotation, label};
 use client::organizations::Organization;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
@@ -26,6 +26,7 @@ use crate::{
     pipeline::{
         decide::Contact,
         gate::Gate,
+        ledger::{Entry, KeyState, Ledger},
         outcome::{Blocked, Invalid, Trouble},
         plan::{Change, Impact, Plan, Step},
         remote_name::RemoteName,
@@ -34,6 +35,7 @@ use crate::{
         Act, Holder, KeyPreview, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
         describe,
         holders::KeyHolder,
+        key_entries,
         mirror::{changed, of_status, to_status},
     },
 };
@@ -83,8 +85,8 @@ pub struct Effect {
     what: What,
     /// Nothing comes after it: it says whether the key is good.
     is_last: bool,
-    /// Whether it makes a key.
-    mints: bool,
+    /// The name of the key that it makes.
+    mints: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -123,20 +125,6 @@ impl Kind for ProvisionerKey {
         format!("provisioner key {}/{}", manifest.organization(), manifest.key_name())
     }
 
-    async fn remains(manifest: &CoderProvisionerKey, store: KeyStore<'_>) -> String {
-        let names = match Self::desire(manifest) {
-            Ok(desired) => {
-                job(&desired, Uuid::nil(), Place::default()).names_of_ours(desired.retains, store).await
-            }
-            Err(_) => Vec::new(),
-        };
-        in_words(&names).unwrap_or_else(|| Self::target(manifest))
-    }
-
-    fn left_by(effect: &Effect) -> Option<String> {
-        effect.job.left()
-    }
-
     fn desire(manifest: &CoderProvisionerKey) -> Result<Desired, Invalid> {
         Names::check(manifest.key_name()).map_err(|message| Invalid::new("spec.name", message))?;
         let (spec, uid) = (&manifest.spec, manifest.uid().unwrap_or_default());
@@ -163,20 +151,38 @@ impl Kind for ProvisionerKey {
         place(manifest).name == secret || recorded.is_some_and(|it| it.name == secret)
     }
 
-    fn has_traces(manifest: &CoderProvisionerKey) -> bool {
-        let uid = manifest.uid().unwrap_or_default();
-        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &uid));
-        recorded.is_some_and(|it| it.intent.is_some() || it.keys().next().is_some())
+    fn ledger(manifest: &CoderProvisionerKey) -> Ledger {
+        let names = Names::new(manifest.key_name(), &manifest.uid().unwrap_or_default());
+        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &names.uid));
+        let keys = key_entries(&names, &Vec::from_iter(recorded));
+        // The status may have an id without a name, or that of a key of somebody else.
+        let has_unnamed = keys.is_empty() && manifest.status().is_some_and(|it| it.id.is_some());
+        let mut ledger = Ledger::new(keys);
+        if has_unnamed {
+            ledger.add(Entry::UnnamedKeys);
+        }
+        if manifest.policy().mode() == Mode::Enforce {
+            ledger.add(Entry::Declared(Self::target(manifest)));
+        }
+        ledger
     }
 
-    fn owes(manifest: &CoderProvisionerKey) -> bool {
-        let uid = manifest.uid().unwrap_or_default();
-        let recorded = manifest.status.as_ref().map(|it| of_status(&it.key, &uid)).unwrap_or_default();
-        recorded.intent.is_some() || recorded.retiring.iter().any(|it| it.held.is_ours)
+    async fn whole_ledger(manifest: &CoderProvisionerKey, store: KeyStore<'_>) -> Ledger {
+        match Self::desire(manifest) {
+            Ok(desired) => {
+                job(&desired, Uuid::nil(), Place::default()).recorded(desired.retains, store).await
+            }
+            Err(_) => Self::ledger(manifest),
+        }
     }
 
-    fn is_owing(effect: &Effect) -> bool {
-        effect.mints
+    fn begins(effect: &Effect) -> Option<Entry> {
+        let name = effect.mints.clone()?;
+        Some(Entry::Key { state: KeyState::Lost, name, organization_id: None })
+    }
+
+    fn taken_back(effect: &Effect) -> Vec<Entry> {
+        effect.job.taken_back()
     }
 
     fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
@@ -265,7 +271,7 @@ impl Kind for ProvisionerKey {
             return Plan::empty();
         }
         let what = What::End { keys: keys.clone(), secrets: secrets.clone() };
-        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true, mints: false };
+        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true, mints: None };
         let mut plan = Plan::deletion(Impact::Disruptive, effect);
         let keys = keys.iter().map(|it| describe::revoked(&it.held.name));
         let secrets = secrets.iter().map(|it| Change::new("secretName", it.name.as_str(), Value::Null));
@@ -293,15 +299,6 @@ impl Kind for ProvisionerKey {
 
     fn refs(manifest: &CoderProvisionerKey) -> Vec<RemoteName> {
         vec![RemoteName::Organization(manifest.organization().to_owned())]
-    }
-}
-
-/// Keys in words. `None` for none.
-fn in_words(names: &[String]) -> Option<String> {
-    match names {
-        [] => None,
-        [name] => Some(format!("provisioner key {name}")),
-        names => Some(format!("provisioner keys {}", names.join(", "))),
     }
 }
 
@@ -335,7 +332,7 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
         held_back: None,
     };
     let mirror = of_status(&desired.status, &holder.uid);
-    Arc::new(Job { holder: holder.clone(), wanted, mirror, left: Mutex::default() })
+    Arc::new(Job { holder: holder.clone(), wanted, mirror, taken: Mutex::default() })
 }
 
 /// What is done, in names.
@@ -344,7 +341,7 @@ fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
         Act::Revoke(held) => What::Revoke(held.name.clone()),
         Act::Mint { .. } | Act::Move { .. } | Act::Note => What::Settle,
     };
-    let mints = matches!(act, Act::Mint { .. });
+    let mints = if let Act::Mint { name, .. } = act { Some(name.clone()) } else { None };
     let effect = Effect { job: Arc::clone(job), what, is_last, mints };
     describe::step(act, &job.wanted, effect)
 }

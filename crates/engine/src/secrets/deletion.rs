@@ -5,6 +5,7 @@ use super::{
     record::{Held, Place, Record, Retiring},
     situation::LiveKey,
 };
+use crate::pipeline::ledger::{Entry, KeyState};
 
 /// What is known at the end.
 #[derive(Debug, Clone, Copy)]
@@ -64,4 +65,25 @@ pub fn keys_to_revoke(ending: &HeldKeys<'_>) -> Vec<Retiring> {
         }
     }
     steps
+}
+
+/// Pure: the same keys as entries of a ledger. The key in use is that of the newest record, which comes first.
+pub fn key_entries(names: &Names, records: &[Record]) -> Vec<Entry> {
+    let current = records.iter().find_map(|it| it.current.as_ref());
+    let keys = keys_to_revoke(&HeldKeys { names, records, listed: None });
+    let entry = |Retiring { held, lost, .. }: Retiring| {
+        let is_current = current.is_some_and(|it| it.is_called(&held.name, held.organization_id));
+        let state = match (is_current, lost) {
+            (true, _) => KeyState::Held,
+            (false, true) => KeyState::Lost,
+            (false, false) => KeyState::Retiring,
+        };
+        key_entry(&held, state)
+    };
+    keys.into_iter().map(entry).collect()
+}
+
+/// A key as an entry of a ledger.
+pub fn key_entry(held: &Held, state: KeyState) -> Entry {
+    Entry::Key { state, name: held.name.clone(), organization_id: held.organization_id }
 }

@@ -17,6 +17,7 @@ mod coder_k8s;
 mod examples;
 mod holding;
 mod keys;
+mod ledger;
 mod license;
 mod memory;
 mod own_secrets;

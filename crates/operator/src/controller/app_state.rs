@@ -7,11 +7,12 @@ mod record_status;
 
 use std::{marker::PhantomData, time::Duration};
 
-use api::{AppState, DeletionPolicy, Reason, Status, finalizer};
+use api::{AppState, Reason, Status, finalizer};
 use engine::{
     Aside, Assessment, Blocked, Kind, Object, Outcome, RemoteName, Report, Trouble,
     pipeline::{
         cleanup::Cleanup,
+        ledger::{Leaves, Ledger},
         status::{self, StatusInput},
     },
     ports::ClusterError,
@@ -77,8 +78,12 @@ impl<K: Kind> Driven for OfKind<K> {
         manifest.policy().interval()
     }
 
-    fn needs_finalizer(manifest: &K::Manifest) -> bool {
-        manifest.policy().deletion_policy() == DeletionPolicy::Delete || K::owes(manifest)
+    fn ledger(manifest: &K::Manifest) -> Ledger {
+        K::ledger(manifest)
+    }
+
+    fn leaves(manifest: &K::Manifest) -> Leaves {
+        Leaves::of(manifest.policy())
     }
 
     async fn suspend(driver: &Driver<Self>, manifest: &K::Manifest) -> Result<(), ClusterError> {

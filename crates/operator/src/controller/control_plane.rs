@@ -18,12 +18,17 @@ use engine::{
     coder::address,
     kinds::control_plane::{
         identity::recorded_deployment,
-        license, operator_token_secret,
+        leaves, ledger, license, operator_token_secret,
         status::{self, PlaneFindings, PlaneReadiness},
         workload,
     },
     objects::references::{SourceRef, references},
-    pipeline::{cleanup::Cleanup, conditions::Truth, held_back::Changes},
+    pipeline::{
+        cleanup::Cleanup,
+        conditions::Truth,
+        held_back::Changes,
+        ledger::{Leaves, Ledger},
+    },
     ports::{ClusterError, Watch},
 };
 use futures::{StreamExt as _, channel::mpsc, future::BoxFuture};
@@ -102,8 +107,12 @@ impl Driven for ControlPlanes {
         plane.spec.interval()
     }
 
-    fn needs_finalizer(_: &CoderControlPlane) -> bool {
-        true
+    fn ledger(plane: &CoderControlPlane) -> Ledger {
+        ledger(plane)
+    }
+
+    fn leaves(plane: &CoderControlPlane) -> Leaves {
+        leaves(plane)
     }
 
     fn events(driver: &Arc<Driver<Self>>) -> Events<CoderControlPlane> {

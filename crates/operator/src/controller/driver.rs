@@ -9,7 +9,14 @@ use std::{
 };
 
 use api::Manifest;
-use engine::{RemoteName, pipeline::cleanup::Cleanup, ports::ClusterError};
+use engine::{
+    RemoteName,
+    pipeline::{
+        cleanup::Cleanup,
+        ledger::{Leaves, Ledger},
+    },
+    ports::ClusterError,
+};
 use futures::{Stream, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -69,8 +76,11 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
 
     fn interval(manifest: &Self::Manifest) -> Duration;
 
-    /// Whether the deletion of a manifest has something to take back.
-    fn needs_finalizer(manifest: &Self::Manifest) -> bool;
+    /// What the deletion of a manifest has to take back.
+    fn ledger(manifest: &Self::Manifest) -> Ledger;
+
+    /// What the deletion of a manifest leaves on purpose.
+    fn leaves(manifest: &Self::Manifest) -> Leaves;
 
     /// Writes the status of a suspended manifest.
     fn suspend(
@@ -245,7 +255,8 @@ impl<D: Driven> Driver<D> {
             D::suspend(&self, &manifest).await?;
             return Ok(Action::await_change());
         }
-        if D::needs_finalizer(&manifest) && !has_finalizer(&manifest, D::FINALIZER) {
+        let needs_finalizer = |it: &D::Manifest| D::ledger(it).needs_finalizer(D::leaves(it));
+        if needs_finalizer(&manifest) && !has_finalizer(&manifest, D::FINALIZER) {
             let written = set_finalizer(&manifest, D::FINALIZER, true, shared).await?;
             manifest.meta_mut().finalizers.clone_from(&written.meta().finalizers);
             wake = wake.of_written(&manifest, &written);
@@ -262,7 +273,7 @@ impl<D: Driven> Driver<D> {
         } else {
             shared.memory.unanswered(&about);
         }
-        if has_finalizer(&manifest, D::FINALIZER) && !D::needs_finalizer(&manifest) {
+        if has_finalizer(&manifest, D::FINALIZER) && !needs_finalizer(&manifest) {
             set_finalizer(&manifest, D::FINALIZER, false, shared).await?;
         }
         shared.reconciles.ended(&about, &ending, started.elapsed());

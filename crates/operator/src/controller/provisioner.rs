@@ -10,16 +10,19 @@ use std::{
     time::Duration,
 };
 
-use api::{CoderControlPlane, CoderProvisioner, Mode, Reason, finalizer};
+use api::{CoderControlPlane, CoderProvisioner, Reason, finalizer};
 use engine::{
     Freshness, RemoteName, Trouble,
     kinds::provisioner::{
-        keys::recorded,
+        ledger,
         reconcile::{Reconciled, conclude, reconcile, write_status},
         refers_to_secret, refs,
         status::{self, Findings, Readiness},
     },
-    pipeline::cleanup::Cleanup,
+    pipeline::{
+        cleanup::Cleanup,
+        ledger::{Leaves, Ledger},
+    },
     ports::ClusterError,
     secrets::{Names, Retiring, Revoked},
 };
@@ -37,7 +40,6 @@ use super::{
     driver::{Done, Driven, Driver, Next, SAFETY_NET},
     predicate::is_ready,
     reconcile::Ending,
-    record::has_finalizer,
     wake::{PERIODIC, Wake, requested},
     watch,
 };
@@ -90,13 +92,12 @@ impl Driven for Provisioners {
         provisioner.spec.interval()
     }
 
-    /// A provisioner that is only observed, and never had a key of ours, has nothing that its deletion takes back. One that has
-    /// the finalizer keeps it: the status may not have every key yet.
-    fn needs_finalizer(provisioner: &CoderProvisioner) -> bool {
-        let is_observed = provisioner.spec.changes.policy().mode() == Mode::Observe;
-        !is_observed
-            || has_finalizer(provisioner, Self::FINALIZER)
-            || recorded(provisioner).keys().next().is_some()
+    fn ledger(provisioner: &CoderProvisioner) -> Ledger {
+        ledger::ledger(provisioner)
+    }
+
+    fn leaves(_: &CoderProvisioner) -> Leaves {
+        Leaves::default()
     }
 
     fn watch(
@@ -270,26 +271,4 @@ async fn stages(
 /// When coderd wants to be asked again.
 fn retry_after(trouble: &Trouble) -> Option<Duration> {
     if let Trouble::Remote(error) = trouble { error.retry_after() } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn observed_provisioner_keeps_a_finalizer_that_it_has() {
-        let provisioner = |mode: &str, finalizers: &[&str]| -> CoderProvisioner {
-            let spec = json!({"controlPlaneRef": {"name": "main"}, "mode": mode});
-            let object = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
-                "metadata": {"name": "alpha", "finalizers": finalizers}, "spec": spec});
-            serde_json::from_value(object).unwrap()
-        };
-        assert!(Provisioners::needs_finalizer(&provisioner("Enforce", &[])));
-        assert!(!Provisioners::needs_finalizer(&provisioner("Observe", &[])));
-        // The status may not have the key yet that a mint with a lost answer made.
-        let held = provisioner("Observe", &[Provisioners::FINALIZER]);
-        assert!(Provisioners::needs_finalizer(&held));
-    }
 }

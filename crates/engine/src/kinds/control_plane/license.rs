@@ -21,7 +21,7 @@ pub use applied::{Applied, applied};
 pub use apply::{Done, apply};
 pub use claims::{Claims, NotALicense};
 pub use declared::{Declared, Jwt};
-pub use keep::{delete, keep, left_by_observe, owed};
+pub use keep::{delete, entry, keep, recorded};
 pub use outcome::{Licensing, Unread};
 pub use plan::{LicenseEffect, Observed, plan, plan_cleanup};
 pub use record::{LicenseRecord, Refused, ReportedThreshold, Uploaded};

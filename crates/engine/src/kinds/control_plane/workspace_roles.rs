@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{KINDS, names::workspace_selector};
 use crate::{
     objects::{ChildEffect, ObjectsSituation, WORKSPACES_ROLE, plan},
-    pipeline::{cleanup::Cleanup, outcome::Blocked},
+    pipeline::{cleanup::Cleanup, ledger::Entry, outcome::Blocked},
     ports::{
         Cluster, ClusterError, Only,
         object::{Key, Live},
@@ -44,7 +44,7 @@ impl FoundRoles {
 }
 
 /// The namespaces that have some by the status.
-fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
+pub(super) fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
     plane.status.iter().flat_map(|it| it.workspace_namespaces.iter().cloned()).collect()
 }
 
@@ -104,18 +104,14 @@ fn role_kinds() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// Deletes them.
 pub async fn withdraw(plane: &CoderControlPlane, cleanup: &mut Cleanup, cluster: &dyn Cluster) {
-    let is_managed = plane.spec.external.is_none();
-    if !is_managed && recorded(plane).is_empty() {
-        return;
-    }
     let found = match list(plane, cluster).await {
         Ok(found) => found,
-        Err(error) => return cleanup.fail("a Role for workspaces in another namespace", refused(&error)),
+        Err(error) => return cleanup.fail(Entry::Roles(Vec::new()).name(), refused(&error)),
     };
     for (namespace, error) in &found.unlisted {
         let mut blocked = refused(error);
         blocked.message = format!("{}. Apply {WORKSPACES_ROLE} in that namespace", blocked.message);
-        cleanup.fail(format!("a Role for workspaces in namespace {namespace}"), blocked);
+        cleanup.fail(Entry::Roles(vec![namespace.clone()]).name(), blocked);
     }
     for (key, uid) in held(plane, &found.live) {
         match cluster.delete(&key, Only { uid: &uid, version: None }).await {

@@ -2,20 +2,22 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeSet,
     sync::{Mutex, PoisonError},
 };
 
 use uuid::Uuid;
 
-use super::{in_words, store};
+use super::store;
 use crate::{
     coder::Coder,
     keys::{Drive, Driven, coderd::revoke, drive::is_anothers},
-    pipeline::outcome::Trouble,
+    pipeline::{
+        ledger::{Entry, KeyState, Ledger},
+        outcome::Trouble,
+    },
     secrets::{
         Around, Held, HeldKeys, Holder, KeyPreview, KeySecrets, KeyStore, LiveKey, Names, Place, Record,
-        Retiring, Revoked, SecretPlace, Wanted, Why, keys_to_revoke,
+        Retiring, Revoked, SecretPlace, Wanted, Why, key_entries, key_entry, keys_to_revoke,
     },
 };
 
@@ -26,8 +28,8 @@ pub(super) struct Job {
     pub(super) wanted: Wanted,
     /// What the status says.
     pub(super) mirror: Record,
-    /// What a deletion has tried and not taken away, in words.
-    pub(super) left: Mutex<Option<String>>,
+    /// What a deletion has taken back.
+    pub(super) taken: Mutex<Vec<Entry>>,
 }
 
 impl Job {
@@ -73,9 +75,13 @@ impl Job {
         }
     }
 
-    /// Names what a deletion has tried and not taken away. `None` before it has tried.
-    pub(super) fn left(&self) -> Option<String> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What a deletion has taken back.
+    pub(super) fn taken_back(&self) -> Vec<Entry> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_back(&self, entry: Entry) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
     /// Every copy of the record, and the Secrets that hold one. Names are those of the record and of the status, whatever the
@@ -103,13 +109,13 @@ impl Job {
         Copies { records, in_secrets: Vec::new() }
     }
 
-    /// The names of the keys that a deletion revokes, as far as a record has them.
-    pub(super) async fn names_of_ours(&self, retains: bool, store: KeyStore<'_>) -> Vec<String> {
+    /// What a deletion has to take back, by every copy of the record that can be read.
+    pub(super) async fn recorded(&self, retains: bool, store: KeyStore<'_>) -> Ledger {
         let copies = match self.copies(store).await {
             Ok(copies) => copies,
             Err(_) => self.known(store),
         };
-        names(&copies.keys(&self.wanted.names, retains, None))
+        copies.ledger(&self.wanted.names, retains)
     }
 
     /// The keys that a deletion revokes, and the Secrets that it takes away. One that retains leaves the current key and its
@@ -151,7 +157,7 @@ impl Job {
     ) -> Result<(), Trouble> {
         let store = store(coder)?;
         let around = Around::new(store, &self.holder, None);
-        let (mut left, mut failed) = (Vec::new(), None);
+        let mut failed = None;
         for retiring in keys {
             match self.revoke(retiring, coder, store).await {
                 Ok(done) => {
@@ -159,23 +165,18 @@ impl Job {
                     if done == Revoked::OutOfReach {
                         around.leave(&retiring.held).await;
                     }
+                    self.take_back(key_entry(&retiring.held, KeyState::Retiring));
                 }
-                Err(trouble) => {
-                    left.push(retiring);
-                    failed.get_or_insert(trouble);
-                }
+                Err(trouble) => drop(failed.get_or_insert(trouble)),
             }
         }
         if let Some(trouble) = failed {
-            self.leave(in_words(&names(left)));
             return Err(trouble);
         }
         let secrets = KeySecrets::new(store, &self.holder);
         for place in places {
-            if let Err(trouble) = secrets.remove(place).await {
-                self.leave(Some(format!("Secret {}", place.name)));
-                return Err(trouble);
-            }
+            secrets.remove(place).await?;
+            self.take_back(Entry::KeySecret(place.name.clone()));
         }
         if let Some(last) = store.memory.record(&self.holder) {
             // Nothing is held any more: a deletion that is asked for again finds nothing to do.
@@ -185,10 +186,6 @@ impl Job {
                 .keep_record(&self.holder, &Record { holder: last.holder, epoch, ..Record::default() });
         }
         Ok(())
-    }
-
-    fn leave(&self, words: Option<String>) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
 
     async fn revoke(
@@ -242,12 +239,17 @@ impl Copies {
         }
         keys
     }
-}
 
-/// The names of keys, each once.
-fn names<'a>(keys: impl IntoIterator<Item = &'a Retiring>) -> Vec<String> {
-    let names: BTreeSet<&str> = keys.into_iter().map(|it| it.held.name.as_str()).collect();
-    names.into_iter().map(str::to_owned).collect()
+    /// What a deletion has to take back. One that retains holds every key in use whose value a Secret has.
+    fn ledger(&self, names: &Names, retains: bool) -> Ledger {
+        let mut ledger = Ledger::new(key_entries(names, &self.records));
+        for (place, record) in &self.in_secrets {
+            ledger.add(Entry::KeySecret(place.name.clone()));
+            let value = record.current.iter().filter(|it| retains && it.is_ours);
+            value.for_each(|it| ledger.add(key_entry(it, KeyState::Held)));
+        }
+        ledger
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +257,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::pipeline::ledger::Leaves;
 
     fn held(name: &str) -> Held {
         Held { name: name.to_owned(), is_ours: true, ..Held::default() }
@@ -281,7 +284,18 @@ mod tests {
                 records: vec![newest.clone(), in_secret.clone()],
                 in_secrets: vec![(place.clone(), in_secret.clone())],
             };
-            self::names(&copies.keys(&names, retains, None))
+            let keys = copies.keys(&names, retains, None);
+            let mut revoked: Vec<String> = keys.iter().map(|it| it.held.name.clone()).collect();
+            revoked.sort();
+            // The ledger has just these, beside the Secret.
+            let leaves = Leaves { object: retains, licenses: false };
+            let owed = copies.ledger(&names, retains).owed(leaves);
+            let names = owed
+                .entries()
+                .iter()
+                .filter_map(|it| if let Entry::Key { name, .. } = it { Some(name.clone()) } else { None });
+            assert_eq!(names.collect::<std::collections::BTreeSet<_>>(), revoked.iter().cloned().collect());
+            revoked
         };
         assert_eq!(revoked(&newest, true), ["alpha-0", "alpha-1"]);
         assert_eq!(revoked(&newest, false), ["alpha-0", "alpha-1", "alpha-2"]);

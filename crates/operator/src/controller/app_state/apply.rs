@@ -5,7 +5,8 @@ use std::{pin::pin, time::Duration};
 use api::{AppState, Mode, Status, finalizer};
 use engine::{
     Assessment, Blocked, Coder, Contact, Decision, Door, Freshness, Kind, Object, Report, Verdict,
-    pipeline::status, ports::ClusterError,
+    pipeline::{ledger::Leaves, status},
+    ports::ClusterError,
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -134,7 +135,8 @@ async fn attempt<K: Kind>(
         if let Some(contended) = contended::<K>(object, &assessment, driver) {
             return Ok((Some(assessment), waits(contended)));
         }
-        if object.is_owing() && !has_finalizer(&object.manifest, finalizer::FINALIZER) {
+        let needs_finalizer = object.ledger().needs_finalizer(Leaves::of(object.manifest.policy()));
+        if needs_finalizer && !has_finalizer(&object.manifest, finalizer::FINALIZER) {
             let held = set_finalizer(&object.manifest, finalizer::FINALIZER, true, &driver.shared).await?;
             *object.manifest.meta_mut() = held.meta().clone();
         }

@@ -1,10 +1,11 @@
 //! The deletion of an app-state object: the remote one goes with it where that is the policy.
 
-use api::{AppState as _, DeletionPolicy, Mode, Reason, annotation};
+use api::{AppState as _, Mode, Reason, annotation};
 use engine::{
     Blocked, Freshness, Kind, Object, Outcome,
     pipeline::{
         cleanup::{Cleanup, DEADLINE},
+        ledger::{Entry, Leaves},
         status,
     },
 };
@@ -28,10 +29,9 @@ pub(super) async fn take_back<K: Kind>(
 ) -> Taken {
     let mut object = Object::<K>::new(manifest.clone());
     let Err(obstacle) = take_away(&mut object, driver).await else { return Taken::Back };
-    let remains = match object.left() {
-        Some(left) => left,
-        None => K::remains(manifest, driver.shared.key_store()).await,
-    };
+    let owed = object.owed(driver.shared.key_store()).await;
+    // Other records than the status may say that nothing is ours.
+    let Some(remains) = owed.in_words() else { return Taken::Back };
     match obstacle {
         Obstacle::Gone(why) => cleanup.fail(remains, why),
         Obstacle::NotNow(outcome) => {
@@ -73,30 +73,22 @@ fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String
 /// Takes the remote object away, where there is one of ours and the policy says so.
 async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) -> Result<Outcome, Obstacle> {
     let (manifest, shared) = (&object.manifest, &driver.shared);
-    let (policy, status) = (manifest.policy(), manifest.status().cloned().unwrap_or_default());
-    let deletes = policy.deletion_policy() == DeletionPolicy::Delete;
-    if !deletes && !K::owes(manifest) {
+    let owed = K::ledger(manifest).owed(Leaves::of(manifest.policy()));
+    let another = |id: &str| Claims::new::<K>(manifest, None, driver).is_left_to_another(id);
+    let is_left = |it: &Entry| matches!(it, Entry::Remote { id, .. } if another(id));
+    let owed = owed.without(&owed.entries().iter().filter(|it| is_left(it)).cloned().collect::<Vec<_>>());
+    if owed.is_empty() {
         return Ok(Outcome::Equal);
     }
-    if policy.mode() != Mode::Enforce {
-        if !K::owes(manifest) {
-            return Ok(Outcome::Equal);
-        }
+    if manifest.policy().mode() != Mode::Enforce {
         let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
         return Err(Obstacle::Gone(Blocked { reason: Reason::Observed, message }));
     }
-    match status.id {
-        Some(id) if deletes && Claims::new::<K>(manifest, None, driver).is_left_to_another(&id) => {
-            return Ok(Outcome::Equal);
-        }
-        Some(_) => {}
-        None if K::has_traces(manifest) => {}
-        // There is nothing to take back.
-        None if status.creating.is_none() => return Ok(Outcome::Equal),
-        None => {
-            let message = "its creation was requested, and the answer was lost: look for it in Coder, and delete it there".to_owned();
-            return Err(Obstacle::Gone(Blocked { reason: Reason::Deleting, message }));
-        }
+    if owed.entries().iter().all(|it| matches!(it, Entry::Creating(_))) {
+        let message =
+            "its creation was requested, and the answer was lost: look for it in Coder, and delete it there"
+                .to_owned();
+        return Err(Obstacle::Gone(Blocked { reason: Reason::Deleting, message }));
     }
     let name = plane_of::<K>(manifest);
     let plane = for_deletion(&name, shared).await?;

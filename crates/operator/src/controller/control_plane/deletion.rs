@@ -5,17 +5,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{CoderControlPlane, Reason, annotation, finalizer};
+use api::{CoderControlPlane, Mode, Reason, annotation, finalizer};
 use engine::{
     Blocked, Outcome,
     kinds::control_plane::{
         access::{admin_job, revoke_all},
-        license,
+        leaves, ledger,
+        license::{self, LicenseRecord},
         token_secret::{Contents, TokenSecret, release_all},
         workspace_roles,
     },
     pipeline::{
         cleanup::{Cleanup, CleanupFailure, DEADLINE, LAST_TRIES, Remainder},
+        ledger::Entry,
         status::message as outcome_message,
     },
     ports::{ClusterError, Reading},
@@ -105,13 +107,10 @@ fn is_over(about: &About, age: Duration, shared: &Shared) -> bool {
     age >= DEADLINE && now.duration_since(since) >= LAST_TRIES
 }
 
-/// Takes back what the operator made: Roles in other namespaces, the licences, then the tokens that are needed for that, then the
-/// Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
+/// Takes back the entries of the ledger: Roles in other namespaces, the licences, then the tokens that are needed for that, then
+/// the Secrets with the tokens. Something that may be taken back later keeps what it needs, except in the last reconcile.
 async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: bool, shared: &Shared) {
-    let licenses = license::owed(plane);
-    if let Some(note) = license::left_by_observe(plane) {
-        cleanup.stays(note);
-    }
+    let owed = ledger(plane).owed(leaves(plane));
     let contents = match TokenSecret::open(plane, &*shared.cluster).await {
         Ok((_, contents)) => contents,
         // There is nothing of ours in it.
@@ -121,14 +120,56 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             Contents::default()
         }
     };
-    if plane.spec.external.is_none() {
-        let account = contents.record.account.as_ref().map(|it| it.username.as_str());
-        match admin_job::left(plane, account, &*shared.cluster).await {
-            Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
-            Err(waiting) => cleanup.fail("the account that a Job may have made", waiting),
+    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
+    let mut licenses = None;
+    for entry in owed.entries() {
+        match entry {
+            Entry::Roles(_) => workspace_roles::withdraw(plane, cleanup, &*shared.cluster).await,
+            Entry::JobAccount => {
+                let account = contents.record.account.as_ref().map(|it| it.username.as_str());
+                match admin_job::left(plane, account, &*shared.cluster).await {
+                    Ok(note) => note.into_iter().for_each(|it| cleanup.stays(it)),
+                    Err(waiting) => cleanup.fail(entry.name(), waiting),
+                }
+            }
+            Entry::Licenses(_) if is_observed => {
+                let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
+                let blocked = Blocked { reason: Reason::Deleting, message };
+                cleanup.fail(entry.name(), CleanupFailure { blocked, is_final: true });
+            }
+            // With the tokens, through which they are deleted.
+            Entry::Licenses(_) => licenses = Some(license::recorded(plane)),
+            Entry::Token { .. } => {
+                take_back_access(plane, (licenses.take(), &contents), cleanup, is_last, shared).await;
+            }
+            Entry::SecretFinalizer { .. } if is_last || cleanup.pending().is_none() => {
+                // The finalizers of the Secrets go last: with the token in them a retry gets in.
+                if let Err(error) = release_all(plane, &*shared.cluster).await {
+                    let message = format!("its finalizer cannot be removed: {error}");
+                    cleanup.fail(entry.name(), Blocked { reason: Reason::SecretNotWritten, message });
+                }
+            }
+            // A later try needs the token, dependents were waited for before, and the others are no entries of a control plane.
+            Entry::SecretFinalizer { .. }
+            | Entry::Dependents
+            | Entry::Declared(_)
+            | Entry::Key { .. }
+            | Entry::UnnamedKeys
+            | Entry::KeySecret(_)
+            | Entry::Remote { .. }
+            | Entry::Creating(_) => {}
         }
     }
-    workspace_roles::withdraw(plane, cleanup, &*shared.cluster).await;
+}
+
+/// Takes back what is in the deployment: the licences, and the tokens through which that is done.
+async fn take_back_access(
+    plane: &CoderControlPlane,
+    (licenses, contents): (Option<LicenseRecord>, &Contents),
+    cleanup: &mut Cleanup,
+    is_last: bool,
+    shared: &Shared,
+) {
     let about = About::of(plane);
     let left_in_coder = shared.memory.with(&about, |it| it.left_in_coder.clone());
     if let Some(notes) = left_in_coder {
@@ -139,31 +180,24 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
     } else if licenses.is_some() || contents.token.is_some() {
         // The tokens are kept for as long as something else is retried.
         let ends = is_last || cleanup.pending().is_none();
-        let in_coder = take_back_in_coder(plane, &contents, (ends, is_last), shared).await;
+        let in_coder = take_back_in_coder(plane, (licenses, contents), (ends, is_last), shared).await;
         if ends && in_coder.pending().is_none() {
             shared.memory.with(&about, |it| it.left_in_coder = Some(in_coder.notes()));
         }
         cleanup.add(in_coder);
-    }
-    if is_last || cleanup.pending().is_none() {
-        // The finalizers of the Secrets go last: with the token in them a retry gets in.
-        if let Err(error) = release_all(plane, &*shared.cluster).await {
-            let message = format!("its finalizer cannot be removed: {error}");
-            cleanup.fail("the token Secret", Blocked { reason: Reason::SecretNotWritten, message });
-        }
     }
 }
 
 /// Takes back the licences and, where the cleanup `ends` with that, the tokens.
 async fn take_back_in_coder(
     plane: &CoderControlPlane,
-    contents: &Contents,
+    (licenses, contents): (Option<LicenseRecord>, &Contents),
     (ends, is_last): (bool, bool),
     shared: &Shared,
 ) -> Cleanup {
     let mut cleanup = Cleanup::default();
     let (reached, may_answer) = (deployment(plane, shared).await, has_pods(plane, shared).await);
-    if let Some(record) = license::owed(plane) {
+    if let Some(record) = licenses {
         let reached = reached.as_deref().map(Plane::reached);
         license::delete(record, reached, &mut cleanup, Timestamp::now()).await;
         cleanup.settle(may_answer);

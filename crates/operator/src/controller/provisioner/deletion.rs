@@ -3,7 +3,7 @@
 //! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
 //! long as that is there.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use api::{CoderProvisioner, Mode, Reason, annotation};
 use engine::{
@@ -12,14 +12,14 @@ use engine::{
     kinds::provisioner::{
         holder,
         keys::{pods, recorded},
-        names,
+        ledger, names,
         patience::{Patience, longest_grace},
         reconcile::write_status,
         secret,
         status::{self, Findings},
     },
     objects::{Key, Live},
-    pipeline::cleanup::Cleanup,
+    pipeline::{cleanup::Cleanup, ledger::Ledger},
     ports::{ClusterError, List, Only, Reading},
     secrets::{
         Around, Held, HeldKeys, Holder, KeySecrets, LiveKey, Names, Record, Retiring, Revoked, Why,
@@ -113,14 +113,10 @@ async fn leave_all(provisioner: &CoderProvisioner, cleanup: &mut Cleanup, shared
         // What cannot be read does not hold up what is known without it.
         records.extend(secrets.read(place).await.ok().flatten().and_then(|it| it.record));
     }
-    let names = Names::new(provisioner.key_name(), &holder.uid);
-    let keys = keys_to_revoke(&HeldKeys { names: &names, records: &records, listed: None });
-    let keys: BTreeSet<String> = keys.into_iter().map(|it| it.held.name).collect();
-    for key in keys {
-        let note = format!(
-            "provisioner key {key} is left behind: mode is Observe, which changes nothing in Coder: delete it there"
-        );
-        cleanup.stays_because(Reason::Observed, note);
+    records.sort_by_key(|it| Reverse(it.rank()));
+    for key in Ledger::new(ledger::keys(provisioner, &records)).entries() {
+        let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
+        cleanup.fail(key.name(), Blocked { reason: Reason::Observed, message });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Licences and entitlements of a control plane: read by every reconcile, kept as declared, and announced before they expire.
 
-use api::{CoderControlPlane, LicenseDeletionPolicy, Mode, Reason};
+use api::{CoderControlPlane, LicenseDeletionPolicy, Reason};
 use client::licenses::License;
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
@@ -24,6 +24,7 @@ use crate::{
     pipeline::{
         cleanup::{Cleanup, CleanupFailure},
         held_back::Changes,
+        ledger::Entry,
         outcome::{Blocked, Trouble},
         plan::{Plan, Step},
         status,
@@ -73,24 +74,6 @@ pub async fn keep(
     }
 }
 
-/// The record of licences that the deletion of a control plane has to take back. `None` where it takes back none.
-pub fn owed(plane: &CoderControlPlane) -> Option<LicenseRecord> {
-    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
-    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete && !is_observed;
-    Some(recorded(plane)).filter(|it| deletes && !it.uploaded.is_empty())
-}
-
-/// Names the licences that stay although they would be deleted, because the control plane is only observed.
-pub fn left_by_observe(plane: &CoderControlPlane) -> Option<String> {
-    let deletes = plane.spec.license_deletion_policy() == LicenseDeletionPolicy::Delete;
-    let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
-    let record = recorded(plane);
-    (deletes && is_observed && !record.uploaded.is_empty()).then(|| {
-        let licenses = named(&record);
-        format!("{licenses} is left behind: mode is Observe, which changes nothing in Coder: delete it there")
-    })
-}
-
 /// Deletes the licences that we installed, each by itself.
 pub async fn delete(
     record: LicenseRecord,
@@ -126,14 +109,19 @@ pub async fn delete(
     }
 }
 
-/// The licences of a record, by the ids that Coder has given them.
-fn named(record: &LicenseRecord) -> String {
+/// The licences of a record as an entry of the ledger, by the ids that Coder has given them. `None` where there are none.
+pub fn entry(record: &LicenseRecord) -> Option<Entry> {
     let name = |it: &Uploaded| it.id.map_or_else(|| format!("of {}", it.slot), |id| id.to_string());
     let names: Vec<String> = record.uploaded.iter().map(name).collect();
-    format!("licence {}", names.join(", "))
+    (!names.is_empty()).then_some(Entry::Licenses(names))
 }
 
-fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
+fn named(record: &LicenseRecord) -> String {
+    entry(record).map(|it| it.name()).unwrap_or_default()
+}
+
+/// The record of the licences that the operator uploaded.
+pub fn recorded(plane: &CoderControlPlane) -> LicenseRecord {
     let record = plane.status.as_ref().and_then(|it| it.license_record.as_deref());
     record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }
