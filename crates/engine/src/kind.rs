@@ -48,6 +48,8 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const FIELD_GATES: &'static [FieldGate] = &[];
     /// Lower ones come first: what others refer to has to be there before them. Licences have the rank 0.
     const RANK: u8;
+    /// Whether Coder shows the id of the remote object to people.
+    const SHOWS_ID: bool = true;
     /// Whether it keeps something in Secrets, and says more in its status than every kind does.
     const HAS_SECRETS: bool = false;
     /// Whether manifests may refer to Secrets of people, by [`Self::secret_refs`]. A change of such a Secret wakes them.
@@ -90,7 +92,10 @@ pub trait Kind: Debug + Send + Sync + 'static {
             ledger.add(Entry::Declared(target.clone()));
         }
         match status.map(|it| (&it.id, &it.creating)) {
-            Some((Some(id), _)) => ledger.add(Entry::Remote { target, id: id.clone() }),
+            Some((Some(id), _)) => {
+                let id = if Self::SHOWS_ID { id.clone() } else { String::new() };
+                ledger.add(Entry::Remote { target, id });
+            }
             Some((None, Some(_))) => ledger.add(Entry::Creating(target)),
             Some((None, None)) | None => {}
         }

@@ -28,7 +28,6 @@ use crate::{
         plan::{Action, Change, Impact, Plan, Step},
         remote_name::RemoteName,
     },
-    secrets::KeyStore,
 };
 
 /// How many people a message names.
@@ -88,14 +87,10 @@ impl Kind for Role {
 
     const GATE: Option<Gate> = Some(CUSTOM_ROLES);
     const RANK: u8 = 2;
+    const SHOWS_ID: bool = false;
 
     fn target(manifest: &CoderRole) -> String {
         format!("role {}/{}", manifest.organization(), manifest.remote_name())
-    }
-
-    // Coder shows no id of a role.
-    async fn remains(manifest: &CoderRole, _store: KeyStore<'_>) -> String {
-        Self::target(manifest)
     }
 
     fn desire(manifest: &CoderRole) -> Result<Desired, Invalid> {

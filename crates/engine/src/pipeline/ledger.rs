@@ -114,6 +114,7 @@ impl Entry {
             Self::Key { name, .. } => format!("provisioner key {name}"),
             Self::UnnamedKeys => "its provisioner keys".to_owned(),
             Self::KeySecret(name) => format!("Secret {name}"),
+            Self::Remote { target, id } if id.is_empty() => target.clone(),
             Self::Remote { target, id } => format!("{target} (id {id})"),
             Self::Licenses(ids) => format!("licence {}", ids.join(", ")),
             Self::Token { .. } => "the operator's token".to_owned(),
