@@ -304,7 +304,7 @@ fn key_changes(fields: &Fields) -> Result<Option<Vec<KeyChange>>, Answer> {
     }
     let text =
         |it: &Map<String, Value>, field: &str| it.get(field).and_then(Value::as_str).map(str::to_owned);
-    let entries = fields.objects("api_keys")?;
+    let entries = fields.objects("api_keys", "codersdk.AIProviderKeyMutation")?;
     let changes: Vec<KeyChange> = entries.iter().map(|it| (text(it, "id"), text(it, "api_key"))).collect();
     for id in changes.iter().filter_map(|(id, _)| id.as_ref()) {
         uuid(id).map_err(|why| not_json(&why))?;

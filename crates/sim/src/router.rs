@@ -5,8 +5,8 @@ use http::Method;
 
 use crate::{
     ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
-    model_configs, organizations, provisioner_daemons, provisioner_keys, roles, server_config, sessions, sync,
-    tokens, users,
+    model_configs, organizations, provisioner_daemons, provisioner_keys, roles, server_config, sessions,
+    sync, tokens, users,
 };
 
 /// Serves a request of one route.

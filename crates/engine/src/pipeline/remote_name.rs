@@ -35,7 +35,9 @@ impl RemoteName {
                 is_same(organization, other) && name.eq_ignore_ascii_case(other_name)
             }
             (Self::AiProvider(one), Self::AiProvider(two)) => one == two,
-            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. } | Self::AiProvider(_), _) => false,
+            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. } | Self::AiProvider(_), _) => {
+                false
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use api::{CoderControlPlane, CoderProvisioner, Reason, finalizer};
 use engine::{
     Freshness, RemoteName, Trouble,
     kinds::provisioner::{
+        keys::recorded,
         ledger,
         reconcile::{Reconciled, conclude, reconcile, write_status},
         refers_to_secret, refs,

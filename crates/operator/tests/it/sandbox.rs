@@ -277,3 +277,23 @@ fn plan_is_applied_once_its_hash_is_approved() {
     assert_code(&both, 0);
     assert_code(&sandbox.run(&["verify", "-f", &file]), 0);
 }
+
+#[tokio::test]
+async fn daemon_that_connects_to_a_sandbox_is_listed() {
+    let sandbox = Sandbox::start(&[]);
+    let organization = sandbox.path("/api/v2/organizations/default");
+    let keys = format!("{organization}/provisionerkeys");
+    let (http, token) = (browser(), sandbox.token.as_str());
+    let created = http.post(&keys).header("coder-session-token", token).json(&json!({"name": "builders"}));
+    let created: Value = created.send().await.unwrap().json().await.unwrap();
+    let serve =
+        format!("{organization}/provisionerdaemons/serve?name=pod-1&provisioner=terraform&version=1.18");
+    for (key, status) in [("wrong", 401), (created["key"].as_str().unwrap(), 426)] {
+        let connected = http.get(&serve).header("coder-provisioner-daemon-key", key).send().await.unwrap();
+        assert_eq!(connected.status(), status, "{key}");
+    }
+    let listed = http.get(format!("{keys}/daemons")).header("coder-session-token", token);
+    let listed: Value = listed.send().await.unwrap().json().await.unwrap();
+    let builders = listed.as_array().unwrap().iter().find(|it| it["key"]["name"] == "builders").unwrap();
+    assert_eq!(builders["daemons"][0]["name"], "pod-1", "{listed}");
+}

@@ -30,10 +30,14 @@ pub(super) struct Seed {
 
 /// The providers of the options that coderd was started with.
 pub(super) fn of_server(config: &ServerConfig) -> Vec<Seed> {
-    let set = config.options.iter().filter(|it| it.is_set());
-    let single = set.filter_map(|it| {
-        let provider = single(&it.env)?;
-        Some(Seed { provider: provider.to_owned(), variables: it.env.clone() })
+    // coderd shows one variable of the two words as set where either is.
+    let is_set = |name: &str| {
+        let words = PREFIXES.map(|it| format!("{it}{name}"));
+        config.options.iter().any(|it| it.is_set() && words.contains(&it.env))
+    };
+    let single = SINGLE.iter().filter(|(name, _)| is_set(name)).map(|(name, provider)| {
+        let [new, old] = PREFIXES.map(|it| format!("{it}{name}"));
+        Seed { provider: (*provider).to_owned(), variables: format!("{new} (or {old})") }
     });
     let numbered = config.config.ai.bridge.providers.iter().enumerate().map(|(number, it)| {
         let provider = if it.name.is_empty() { &it.provider_type } else { &it.name };
@@ -109,8 +113,8 @@ mod tests {
         assert_eq!(
             names(&seeds),
             [
-                ("openai", "CODER_AI_GATEWAY_OPENAI_KEY"),
-                ("anthropic", "CODER_AIBRIDGE_BEDROCK_REGION"),
+                ("openai", "CODER_AI_GATEWAY_OPENAI_KEY (or CODER_AIBRIDGE_OPENAI_KEY)"),
+                ("anthropic", "CODER_AI_GATEWAY_BEDROCK_REGION (or CODER_AIBRIDGE_BEDROCK_REGION)"),
                 ("google", "CODER_AI_GATEWAY_PROVIDER_0_* (or CODER_AIBRIDGE_PROVIDER_0_*)"),
                 ("eu", "CODER_AI_GATEWAY_PROVIDER_1_* (or CODER_AIBRIDGE_PROVIDER_1_*)"),
             ]

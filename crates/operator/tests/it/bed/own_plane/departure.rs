@@ -86,7 +86,7 @@ async fn takes_changes(stage: &Ground) -> bool {
 }
 
 #[tokio::test]
-async fn coder_without_pods_goes_and_its_token_is_named_though_its_secret_is_released_later() {
+async fn token_is_named_though_its_secret_is_released_later() {
     let stage = stage().await;
     let mut manifest = shipped();
     ready(&stage, &manifest).await;
