@@ -210,14 +210,11 @@ impl Client {
             api_keys: wanted.api_key.as_ref().map(|it| [it.expose_secret()]),
             settings: wanted.bedrock.as_ref().map(settings),
         };
-        let call = self.call(&CREATE_AI_PROVIDER).body(&body);
-        wanted
-            .api_key
-            .iter()
-            .chain(credentials(wanted.bedrock.as_ref()))
-            .fold(call, |it, secret| it.carries(secret))
-            .read()
-            .await
+        let mut call = self.call(&CREATE_AI_PROVIDER).body(&body);
+        for secret in wanted.api_key.iter().chain(credentials(wanted.bedrock.as_ref())) {
+            call = call.carries(secret);
+        }
+        call.read().await
     }
 
     pub async fn update_ai_provider(
@@ -237,12 +234,11 @@ impl Client {
             KeyChange::Add(secret) => Some(secret),
             KeyChange::Keep(_) => None,
         });
-        let call = self.call(&UPDATE_AI_PROVIDER).parameter("idOrName", &provider).body(&body);
-        added
-            .chain(credentials(change.bedrock.as_ref()))
-            .fold(call, |it, secret| it.carries(secret))
-            .read()
-            .await
+        let mut call = self.call(&UPDATE_AI_PROVIDER).parameter("idOrName", &provider).body(&body);
+        for secret in added.chain(credentials(change.bedrock.as_ref())) {
+            call = call.carries(secret);
+        }
+        call.read().await
     }
 
     pub async fn delete_ai_provider(&self, provider: Uuid) -> Result<(), Error> {

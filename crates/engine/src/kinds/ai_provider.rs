@@ -75,11 +75,24 @@ pub struct Observed {
 #[derive(Debug)]
 pub struct Effect {
     what: What,
-    /// The fingerprint of the keys, where all of them are there after this step.
-    keys: Option<Option<String>>,
+    /// The keys that are recorded, where all of them are there after this step.
+    keys: Option<Recorded>,
     credentials: Option<String>,
     /// The ids of the keys after this step.
     ids: OnceLock<Vec<Uuid>>,
+}
+
+/// The keys of a provider, for the status.
+#[derive(Debug)]
+struct Recorded {
+    /// `None` on the command line, which writes no status.
+    fingerprint: Option<String>,
+}
+
+impl Recorded {
+    fn of(observed: &Observed) -> Self {
+        Self { fingerprint: observed.keys.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -248,7 +261,7 @@ impl Kind for AiProvider {
         let further = keys.map(|it| further(desired, it, observed)).unwrap_or_default();
         let effect = Effect {
             what: What::Update { found: Box::new(found.clone()), change: Box::new(change) },
-            keys: keys.filter(|_| further.is_empty()).map(|_| observed.keys.clone()),
+            keys: keys.filter(|_| further.is_empty()).map(|_| Recorded::of(observed)),
             credentials: observed.credentials.clone().filter(|_| has_credentials),
             ids: OnceLock::new(),
         };
@@ -274,7 +287,7 @@ impl Kind for AiProvider {
     fn recorded(effect: &Effect) -> Map<String, Value> {
         let mut status = Map::new();
         if let (Some(keys), Some(ids)) = (&effect.keys, effect.ids.get()) {
-            status.extend(recorded_keys(keys.as_ref(), ids));
+            status.extend(recorded_keys(keys.fingerprint.as_ref(), ids));
         }
         if let Some(credentials) = &effect.credentials {
             status.insert("credentialsFingerprint".to_owned(), json!(credentials));
@@ -331,7 +344,7 @@ fn creation(desired: &Desired, observed: &Observed) -> Plan<Effect> {
         changes: diff.changes,
         effect: Effect {
             what: What::Create(Box::new(wanted)),
-            keys: desired.keys.as_ref().filter(|_| further.is_empty()).map(|_| observed.keys.clone()),
+            keys: desired.keys.as_ref().filter(|_| further.is_empty()).map(|_| Recorded::of(observed)),
             credentials: observed.credentials.clone(),
             ids: OnceLock::new(),
         },
@@ -349,7 +362,7 @@ fn further(desired: &Desired, keys: &Keys, observed: &Observed) -> Vec<Step<Effe
         reason: "keys are added one by one, so that they have an order".to_owned(),
         changes: vec![keys.added(index)],
         effect: Effect {
-            keys: (index == last).then(|| observed.keys.clone()),
+            keys: (index == last).then(|| Recorded::of(observed)),
             ..Effect::of(What::AddKey { provider: desired.name.clone(), key: (*key).clone() })
         },
     };
@@ -366,14 +379,13 @@ fn impossible(desired: &Desired, found: Option<&Remote>) -> Option<Blocked> {
              the type {}",
             found.name, found.provider_type, found.provider_type
         )),
-        Some(_) => None,
         None if desired.base_url.is_none() => {
             invalid("spec.baseURL: Coder creates no AI provider without it: set it".to_owned())
         }
         None if desired.provider_type == AIProviderType::Bedrock && desired.bedrock.is_none() => {
             invalid("spec.bedrock: Coder creates no provider of the type bedrock without it: set region, roleARN or credentials".to_owned())
         }
-        None => None,
+        Some(_) | None => None,
     }
 }
 

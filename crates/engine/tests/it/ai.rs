@@ -72,7 +72,7 @@ impl Scene {
             status.insert("id".to_owned(), json!(id));
         }
         manifest["status"] = status.into();
-        let told = format!("{:?} {:?} {manifest}", assessment, report);
+        let told = format!("{assessment:?} {report:?} {manifest}");
         for key in [FIRST, TWIN, SECOND, "AKIA", "aws-secret"] {
             assert!(!told.contains(key), "{told}");
         }

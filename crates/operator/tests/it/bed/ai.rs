@@ -20,11 +20,11 @@ const ACCESS_KEY: &str = "AKIABED0123456789";
 const SECRET_KEY: &str = "bed-aws-secret-0123456789";
 const PROVIDER: &str = "/api/v2/ai/providers/anthropic";
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
-    let mut manifest =
-        json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    manifest["spec"]["controlPlaneRef"] = json!({"name": "main"});
-    manifest["spec"]["interval"] = json!("1h");
+fn object(kind: &str, name: &str, mut spec: Value) -> Value {
+    spec["controlPlaneRef"] = json!({"name": "main"});
+    spec["interval"] = json!("1h");
+    let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": name}});
+    manifest["spec"] = spec;
     manifest
 }
 
