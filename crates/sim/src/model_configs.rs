@@ -221,8 +221,10 @@ fn ensure_default(call: &mut Call<'_>, excluded: Option<Uuid>) {
     }
     let sorted = sorted(call.state);
     let allowed = || sorted.iter().filter(|it| Some(it.id) != excluded);
-    let chosen =
-        allowed().find(|it| is_usable(call.state, it)).or_else(|| allowed().next()).or_else(|| sorted.first());
+    let chosen = allowed()
+        .find(|it| is_usable(call.state, it))
+        .or_else(|| allowed().next())
+        .or_else(|| sorted.first());
     let chosen = chosen.map(|it| it.id);
     let now = call.now;
     if let Some(model) = chosen.and_then(|it| call.state.model_configs.get_mut(&it)) {
