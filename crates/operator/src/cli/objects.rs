@@ -131,7 +131,7 @@ mod tests {
         for (object, words) in [
             ("developers", "expected KIND/NAME"),
             ("codergroup/", "expected KIND/NAME"),
-            ("pod/a", "no kind pod: there are CoderAppearance"),
+            ("pod/a", "no kind pod: there are Coder"),
         ] {
             let failure = parse(object).unwrap_err();
             assert!(failure.error.to_string().contains(words), "{object}: {:?}", failure.error);

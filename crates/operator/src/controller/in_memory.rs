@@ -30,11 +30,12 @@ const PASSWORD: &str = "Correct-horse-battery-4!";
 /// Longer than anything takes, deletions that settle first included. No test waits for it: the clock moves when nothing else does.
 const LIMIT: Duration = Duration::from_mins(30);
 /// The kinds of which an example is applied, beside control planes and provisioners.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "CoderOrganization",
     "CoderGroup",
     "CoderOrganizationSync",
     "CoderGroupSync",
+    "CoderRole",
     "CoderRoleSync",
     "CoderAppearance",
     "CoderProvisionerKey",
