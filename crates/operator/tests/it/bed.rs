@@ -193,11 +193,25 @@ async fn examples_apply_to_a_licensed_coder() {
         "organization_ids": [alpha]});
     let (status, answer) = coderd.owner.request(Method::POST, "/api/v2/users", Some(&alice)).await.unwrap();
     assert_eq!(status, 201, "{answer}");
-    let kinds = ["organization", "group", "organizationsync", "groupsync", "rolesync", "appearance"];
+    let kinds = [
+        "organization",
+        "group",
+        "organizationsync",
+        "groupsync",
+        "role",
+        "rolesync",
+        "appearance",
+        "aiprovider",
+        "aimodel",
+    ];
     let files = kinds.map(example);
-    let named: Vec<&str> = files.iter().flat_map(|it| ["-f", it.as_str()]).collect();
-    run(&coderd, &[&["apply", "--yes"], named.as_slice()].concat(), 0).await;
-    run(&coderd, &[&["verify"], named.as_slice()].concat(), 0).await;
+    let values = Folder::new("values-of-the-examples");
+    let value = values.write("value", "a-value-of-a-secret-of-the-examples");
+    let secrets = ["ai-keys/anthropic", "aws/id", "aws/secret"].map(|it| format!("{it}=file:{value}"));
+    let named = files.iter().flat_map(|it| ["-f", it.as_str()]);
+    let args: Vec<&str> = named.chain(secrets.iter().flat_map(|it| ["--secret", it.as_str()])).collect();
+    run(&coderd, &[&["apply", "--yes"], args.as_slice()].concat(), 0).await;
+    run(&coderd, &[&["verify"], args.as_slice()].concat(), 0).await;
 }
 
 #[tokio::test]

@@ -65,6 +65,12 @@ async fn sign(stage: &Stage, wanted: &Value) -> String {
 /// What a field is in Coder.
 async fn remote(stage: &Stage, kind: &str, id: &str) -> Value {
     let hand = by_hand(kind).unwrap();
+    if kind == "CoderAIModel" {
+        // Coder shows models in their list only.
+        let list = get(&stage.coderd, hand.path.trim_end_matches("/{id}")).await;
+        let found = list.as_array().unwrap().iter().find(|it| it["id"] == id);
+        return found.unwrap()[hand.remote_field].clone();
+    }
     get(&stage.coderd, &hand.path.replace("{id}", id)).await[hand.remote_field].clone()
 }
 
