@@ -111,7 +111,10 @@ fn every_kind_is_covered_by_the_table() {
 fn kinds_that_refer_to_secrets_are_known_by_their_schemas() {
     let referring: Vec<String> =
         kinds().into_iter().filter(|it| !it.secret_fields.is_empty()).map(|it| it.kind).collect();
-    assert_eq!(referring, ["CoderAIProvider", "CoderControlPlane", "CoderProvisioner", "CoderProvisionerKey"]);
+    assert_eq!(
+        referring,
+        ["CoderAIProvider", "CoderControlPlane", "CoderProvisioner", "CoderProvisionerKey"]
+    );
     let all = kinds();
     let fields = |kind: &str| all.iter().find(|it| it.kind == kind).unwrap().secret_fields.clone();
     assert_eq!(fields("CoderProvisionerKey"), ["spec.secretKey", "spec.secretName"]);

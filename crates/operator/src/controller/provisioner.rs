@@ -28,7 +28,7 @@ use engine::{
     secrets::{Names, Retiring, Revoked},
 };
 use futures::future::BoxFuture;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt as _,
@@ -51,11 +51,6 @@ use crate::{
 
 /// How soon an old key is reconciled again.
 const SOON: Duration = Duration::from_secs(5);
-
-/// How soon it is looked again whether Kubernetes has taken up a Deployment that was just created.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// How long the status of a provisioner whose key was just minted waits for that. A status keeps whole seconds.
-const FIRST_STATUS_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
 /// Provisioners, with the credentials that they bring.
 #[derive(Default)]
@@ -136,12 +131,6 @@ impl Driven for Provisioners {
             };
             done = again;
         }
-        if is_about_to_run(&done, Timestamp::now()) {
-            let Readiness { reason, message, .. } = done.findings.readiness();
-            let ending = Ending { reason, message, is_ready: false, is_trouble: false };
-            let next = Next::Periodic { within: Some(FIRST_LOOK), at: done.again_at };
-            return Ok(Some(Done { manifest: done.provisioner, ending, next, is_answered: true }));
-        }
         let Reconciled { provisioner, written, findings, trouble, again_at, is_rotating, .. } = done;
         let known = provisioner.status.clone().unwrap_or_default();
         let next = status::status(&provisioner, known, &findings, Timestamp::now());
@@ -177,18 +166,6 @@ impl Driven for Provisioners {
     ) -> Result<(), ClusterError> {
         deletion::report(provisioner, waiting, &driver.shared).await
     }
-}
-
-/// Whether a key was just minted and only Kubernetes has not taken up the Deployment yet. It does so at once, which wakes the
-/// provisioner: the status is written then, and not twice. Until then it says that the key is about to be minted.
-fn is_about_to_run(done: &Reconciled, now: Timestamp) -> bool {
-    let is_told = done.written.as_ref().is_some_and(|it| {
-        it.key.pending_key.is_some() && !it.conditions.is_empty() && !is_ready(&it.conditions)
-    });
-    let minted_at = done.provisioner.status.as_ref().and_then(|it| it.key.last_rotation_time.as_ref());
-    let is_new = minted_at.is_some_and(|it| now.duration_since(it.0) < FIRST_STATUS_WITHIN);
-    let is_made = done.trouble.is_none() && done.findings.key.as_ref().is_some_and(Result::is_ok);
-    is_told && is_new && is_made && done.findings.readiness().reason == Reason::NoReplicasReady
 }
 
 /// What is known of a provisioner before a reconcile, as far as it decides how recent the reads have to be.
