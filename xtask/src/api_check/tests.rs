@@ -97,6 +97,8 @@ fn every_exception_names_a_test_that_there_is() {
     let tests = concat!(
         include_str!("../../../crates/client/tests/it/bed.rs"),
         include_str!("../../../crates/client/tests/it/bed/provisioner_keys.rs"),
+        include_str!("../../../crates/engine/tests/it/bed/lifecycle.rs"),
+        include_str!("../../../crates/engine/tests/it/bed/roles.rs"),
     );
     for Exception { route, complaint: _, bed_test } in EXCEPTIONS {
         assert!(tests.contains(&format!("fn {bed_test}(")), "{route}: there is no test {bed_test}");
