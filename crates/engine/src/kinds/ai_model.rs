@@ -83,7 +83,7 @@ impl Kind for AiModel {
     fn desire(manifest: &CoderAIModel) -> Result<Desired, Invalid> {
         let spec = &manifest.spec;
         if let Some(unknown) = spec.config.as_ref().and_then(config::unknown) {
-            let known = config::KNOWN.join(", ");
+            let known = config::known().join(", ");
             let message =
                 format!("Coder does not know this setting and would drop it: remove it; known are {known}");
             return Err(Invalid::new(&format!("spec.config.{unknown}"), message));

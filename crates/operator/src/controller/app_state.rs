@@ -177,6 +177,10 @@ async fn conclude<K: Kind>(
     let next = match &report.outcome {
         Outcome::Failed(Trouble::Remote(error)) => Next::Retry { wanted: error.retry_after(), at_most: None },
         Outcome::Failed(_) => Next::Retry { wanted: None, at_most: None },
+        // Only its author can help: the interval is soon enough.
+        Outcome::Blocked(blocked) if blocked.reason == Reason::Invalid => {
+            Next::Periodic { within: None, at: again_at }
+        }
         Outcome::Unsupported(_) | Outcome::Blocked(_) => {
             Next::Periodic { within: Some(SAFETY_NET), at: again_at }
         }

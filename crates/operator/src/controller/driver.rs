@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::Manifest;
+use api::{Manifest, Reason};
 use engine::{
     RemoteName,
     pipeline::{
@@ -46,6 +46,9 @@ use crate::{
 
 /// How soon something that waits is reconciled again, should no watch have caused that.
 pub(super) const SAFETY_NET: Duration = Duration::from_mins(2);
+
+/// How many changes of manifests are looked at together.
+const CHANGES_AT_ONCE: usize = 1024;
 
 /// The events of a watch of manifests.
 pub(super) type Events<M> = BoxStream<'static, watcher::Result<Event<M>>>;
@@ -167,11 +170,22 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
     let driver = Arc::new(Driver { shared, manifests, kind: D::default() });
     let shared = &driver.shared;
     shared.metrics.show(driver.manifests.clone(), D::conditions);
+    let (changed, rivals) = futures::channel::mpsc::unbounded();
+    let gone = changed.clone();
     let changes = D::events(&driver)
         .reflect(writer)
+        .inspect(move |it| {
+            if let Ok(Event::Delete(_)) = it {
+                gone.unbounded_send(()).ok();
+            }
+        })
         .applied_objects()
-        .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default());
+        .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default())
+        .inspect(move |_| {
+            changed.unbounded_send(()).ok();
+        });
     let controller = Controller::for_stream(changes, driver.manifests.clone());
+    let controller = controller.reconcile_on(driver.held_up(rivals));
     let controller = D::watch(&driver, driver.woken(controller));
     let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
         |object, driver: Arc<Driver<D>>| {
@@ -226,6 +240,20 @@ impl<D: Driven> Driver<D> {
         } else {
             controller
         }
+    }
+
+    /// The manifests that another one of their kind holds up, after each change of any of the kind: it may have let go.
+    fn held_up(
+        self: &Arc<Self>,
+        changes: impl Stream<Item = ()> + Send + 'static,
+    ) -> impl Stream<Item = ObjectRef<D::Manifest>> + Send + 'static {
+        let driver = Arc::clone(self);
+        // Many changes at once, as those of a first list, are one look.
+        changes.ready_chunks(CHANGES_AT_ONCE).flat_map(move |_| {
+            let held = Reason::HeldByOther.as_str();
+            let is_held_up = |it: &D::Manifest| D::conditions(it).iter().any(|it| it.reason == held);
+            futures::stream::iter(driver.referring(is_held_up))
+        })
     }
 
     /// Those manifests, of which something that they refer to has changed.

@@ -131,15 +131,15 @@ async fn model_is_woken_by_its_provider_and_one_manifest_has_the_default() {
     stage.apply(&anthropic(false)).await;
     stage.is_noticed("CoderAIModel", "one", "told", is_held_up("ProviderDisabled")).await;
     stage.apply(&anthropic(true)).await;
-    stage.is_noticed("CoderAIModel", "one", "ready", is_ready).await;
+    let one = stage.is_noticed("CoderAIModel", "one", "ready", is_ready).await;
+    stage.is_outlived(&one).await;
 
     // Two that say default: the newer one is told who has it.
     stage.apply(&model("two", true)).await;
     let told = stage.wait_for("CoderAIModel", "two", "told", is_held_up("HeldByOther")).await;
     assert!(words(&told).starts_with("one also sets default: true"), "{}", words(&told));
     stage.apply(&model("one", false)).await;
-    stage.look_again("CoderAIModel", "two").await;
-    let two = stage.wait_for("CoderAIModel", "two", "ready", is_ready).await;
+    let two = stage.is_noticed("CoderAIModel", "two", "ready", is_ready).await;
     let models = get(&stage.coderd, "/api/experimental/chats/model-configs").await;
     let default: Vec<&Value> =
         models.as_array().unwrap().iter().filter(|it| it["is_default"] == true).collect();

@@ -38,6 +38,7 @@ async fn group_of_two_control_planes_for_one_coderd_has_one_holder() {
     let mut second = group(&spec);
     second["metadata"]["name"] = json!("pretender");
     second["spec"]["controlPlaneRef"]["name"] = json!("again");
+    stage.is_outlived(&held).await;
     stage.apply(&second).await;
     let told = stage.wait::<CoderGroup>("pretender", "told", is_held_up("HeldByOther")).await;
     assert!(words(&told).starts_with("developers declares "), "{}", words(&told));

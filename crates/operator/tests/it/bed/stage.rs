@@ -133,6 +133,16 @@ impl<C> Stage<C> {
         objects.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(manifest)).await.unwrap();
     }
 
+    /// Waits until the second is over in which an object was made, so that whatever is made next is younger: two of one second
+    /// are told apart by their uids.
+    pub(super) async fn is_outlived(&self, object: &Value) {
+        let made: jiff::Timestamp =
+            object["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
+        while jiff::Timestamp::now().as_second() <= made.as_second() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Sets an annotation, or takes it away.
     pub(super) async fn annotate(&self, kind: &str, name: &str, annotation: &str, value: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {annotation: value}}});
