@@ -12,6 +12,7 @@ use crate::{
     coder::Coder,
     pipeline::{
         decide::Contact,
+        export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
         gate::Gate,
         ledger::{Entry, Ledger},
@@ -198,5 +199,17 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: the objects of the deployment that the manifest refers to. A change of one of them wakes the manifest.
     fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
         Vec::new()
+    }
+
+    /// Where the objects of the kind are listed, for [`Self::export`]. `export` names every kind that it cannot export.
+    const LISTED: Listed = Listed::Nowhere("this version cannot export the kind");
+
+    /// Reads the objects at a place as manifests, for `export`: with every field that a person may have set, so that the plan
+    /// of each manifest is empty. References are names, values of Secrets are references, and what Coder makes by itself is left out.
+    fn export(
+        _place: &ExportPlace<'_>,
+        _coder: &Coder,
+    ) -> impl Future<Output = Result<KindExport<Self::Manifest>, Trouble>> + Send {
+        std::future::ready(Ok(KindExport::default()))
     }
 }

@@ -12,8 +12,11 @@ use serde_json::Value;
 
 use self::provisioner::subject::Provisioner;
 use crate::{
+    coder::Coder,
     driver::{Object, Subject},
+    export::{Export, ExportScope, Exporter},
     kind::Kind,
+    pipeline::outcome::Trouble,
 };
 
 /// Somebody who does the same with every kind.
@@ -42,6 +45,13 @@ macro_rules! register {
         /// Shows every registered kind to a visitor, with its type.
         pub fn visit(visitor: &mut impl Visitor) {
             $(visitor.visit::<$kind>();)+
+        }
+
+        /// Reads a deployment as manifests of every registered kind.
+        pub async fn export(scope: &ExportScope, coder: &Coder) -> Result<Export, Trouble> {
+            let mut exporter = Exporter::new(scope, coder).await?;
+            $(exporter.add::<$kind>().await;)+
+            Ok(exporter.finish())
         }
 
         /// Reads a manifest of a registered kind; nothing when its kind is not one.

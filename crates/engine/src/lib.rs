@@ -11,6 +11,7 @@
 
 pub mod coder;
 pub mod driver;
+pub mod export;
 pub mod keys;
 pub mod kind;
 pub mod kinds;

@@ -5,6 +5,7 @@ pub mod conditions;
 pub mod contention;
 pub mod decide;
 pub mod diff;
+pub mod export;
 pub mod field_gate;
 pub mod gate;
 pub mod held_back;

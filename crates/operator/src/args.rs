@@ -64,6 +64,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         input: Input,
     },
+    /// Write the objects of a deployment as manifests; change nothing
+    #[command(after_help = help::EXPORT)]
+    Export(Export),
     /// List the objects in a cluster: ready, drift, since when, why
     #[command(after_help = help::STATUS)]
     Status(StatusArgs),
@@ -270,12 +273,8 @@ pub(crate) struct DeploymentArgs {
     /// Where `url` came from.
     #[arg(skip)]
     url_source: UrlSource,
-    /// File with the session token for --url; without it, CODER_SESSION_TOKEN
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// File with CA certificates (PEM) to trust besides those of the system, for --url
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub(crate) ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// Value of a Secret, as `NAME/KEY=env:VARIABLE` or `NAME/KEY=file:PATH`; overrides files and cluster
     #[arg(long = "secret", value_name = "NAME/KEY=SOURCE")]
     pub(crate) secrets: Vec<String>,
@@ -285,6 +284,56 @@ pub(crate) struct DeploymentArgs {
     /// Format of the result
     #[arg(long, short, default_value = "text")]
     pub(crate) output: Output,
+}
+
+/// How the deployment of --url is accessed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AccessArgs {
+    /// File with the session token for --url; without it, CODER_SESSION_TOKEN
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with CA certificates (PEM) to trust besides those of the system, for --url
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// Arguments of `export`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// Deployment to export
+    #[arg(long, env = "CODER_URL", hide_env_values = true, required = true)]
+    pub(crate) url: Url,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Only this kind, as `CoderGroup`; may be given several times
+    #[arg(long = "kind", value_name = "KIND")]
+    pub(crate) kinds: Vec<String>,
+    /// Only this organization and what is in it; `default` is the default one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) organization: Option<String>,
+    /// Write a file per object into this folder, as `codergroup/alpha-developers.yaml`, and `SECRETS.txt`; without it, print all of them
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) output_dir: Option<PathBuf>,
+    /// Replace files of --output-dir that differ, instead of exiting with 4
+    #[arg(long, requires = "output_dir")]
+    pub(crate) overwrite: bool,
+    /// Name of the control plane that the manifests refer to
+    #[arg(long, value_name = "NAME", default_value = engine::export::CONTROL_PLANE)]
+    pub(crate) control_plane: String,
+    /// Namespace of the manifests; without it, they have none
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
+    /// Mode of the manifests; without it, they have none, which means Enforce
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<ExportMode>,
+}
+
+/// The mode of exported manifests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum ExportMode {
+    Enforce,
+    Observe,
 }
 
 /// An address that was given beside the manifests.
@@ -343,7 +392,8 @@ impl Verb {
                 Some(&mut input.deployment)
             }
             Self::Diff(diff) => Some(&mut diff.deployment),
-            Self::Status(_)
+            Self::Export(_)
+            | Self::Status(_)
             | Self::Approve(_)
             | Self::Validate(_)
             | Self::Schema(_)

@@ -4,6 +4,7 @@
 //! but its id is unique, so one that we do not hold is adopted only where exactly one matches.
 
 mod config;
+mod export;
 
 use api::{CoderAIModel, Reason};
 use client::{
@@ -19,6 +20,7 @@ use crate::{
     kind::Kind,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
         remote_name::RemoteName,
@@ -225,6 +227,14 @@ impl Kind for AiModel {
 
     fn refs(manifest: &CoderAIModel) -> Vec<RemoteName> {
         vec![RemoteName::AiProvider(manifest.spec.provider.clone())]
+    }
+
+    const LISTED: Listed = Listed::InDeployment;
+
+    async fn export(_: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderAIModel>, Trouble> {
+        let models = coder.model_configs().await.map_err(|error| moved(error, coder))?;
+        let providers = coder.ai_providers().await?;
+        Ok(export::drafts(&models, &providers))
     }
 }
 

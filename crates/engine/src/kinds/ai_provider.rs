@@ -3,6 +3,7 @@
 //! Coder never shows a key again: it shows a mask, and nothing at all of AWS credentials. The status has the ids of the keys that we
 //! sent and fingerprints of their values, so that a changed Secret and a key that somebody else put there are both noticed.
 
+mod export;
 mod keys;
 mod seeds;
 mod settings;
@@ -24,6 +25,7 @@ use crate::{
     kinds::fingerprint,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
         outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -297,6 +299,18 @@ impl Kind for AiProvider {
 
     fn provides(manifest: &CoderAIProvider) -> Option<RemoteName> {
         Some(RemoteName::AiProvider(manifest.remote_name().to_owned()))
+    }
+
+    const LISTED: Listed = Listed::InDeployment;
+
+    async fn export(_: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderAIProvider>, Trouble> {
+        let providers = coder.ai_providers().await?;
+        let seeds = match coder.server_config().await {
+            Ok(config) => seeds::of_server(&config),
+            Err(error) if error.route_missing() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(export::drafts(&providers, &seeds))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `CoderAppearance`: what the dashboard shows of its owner. One per deployment; it always exists.
 
+mod export;
+
 use api::CoderAppearance;
 use client::appearance::{AnnouncementBanner, UpdateAppearance};
 use serde::Serialize;
@@ -11,6 +13,7 @@ use crate::{
     kind::Kind,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -144,6 +147,13 @@ impl Kind for Appearance {
     async fn apply(effect: &UpdateAppearance, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
         coder.client().put_appearance(effect).await?;
         Ok(Some(coder.deployment_id().await?))
+    }
+
+    const LISTED: Listed = Listed::InDeployment;
+
+    async fn export(_: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderAppearance>, Trouble> {
+        let found = coder.client().appearance().await?;
+        Ok(KindExport::of(export::draft(found)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `CoderGroup`: a group of an organization, with quota and, where they are declared, members.
 
+mod export;
+
 use std::collections::BTreeSet;
 
 use api::{CoderGroup, EVERYONE};
@@ -16,6 +18,7 @@ use crate::{
     kinds::names,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
@@ -274,6 +277,15 @@ impl Kind for Group {
 
     fn refs(manifest: &CoderGroup) -> Vec<RemoteName> {
         vec![RemoteName::Organization(manifest.organization().to_owned())]
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderGroup>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        let groups = coder.groups(home.id).await?;
+        let sync = coder.client().group_sync(home.id).await?;
+        Ok(KindExport::of(groups.iter().filter_map(|it| export::draft(it, home, !sync.field.is_empty()))))
     }
 }
 

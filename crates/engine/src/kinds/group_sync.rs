@@ -1,5 +1,7 @@
 //! `CoderGroupSync`: the document that puts people into groups of an organization. It always exists.
 
+mod export;
+
 use std::collections::BTreeMap;
 
 use api::CoderGroupSync;
@@ -12,6 +14,7 @@ use crate::{
     kind::Kind,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -179,5 +182,14 @@ impl Kind for GroupSync {
         let groups = groups
             .map(|name| RemoteName::Group { organization: organization.to_owned(), name: name.clone() });
         [RemoteName::Organization(organization.to_owned())].into_iter().chain(groups).collect()
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderGroupSync>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        let document = coder.client().group_sync(home.id).await?;
+        let groups = coder.groups(home.id).await?;
+        Ok(KindExport::of(export::draft(&document, &groups, home)))
     }
 }

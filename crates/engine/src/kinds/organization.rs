@@ -1,5 +1,7 @@
 //! `CoderOrganization`: an organization, held by its id so that an edit of its name renames it.
 
+mod export;
+
 use api::{CoderOrganization, DEFAULT_ORGANIZATION};
 use client::{
     Class, Error,
@@ -14,6 +16,7 @@ use crate::{
     kinds::names,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -171,6 +174,12 @@ impl Kind for Organization {
 
     fn provides(manifest: &CoderOrganization) -> Option<RemoteName> {
         Some(RemoteName::Organization(manifest.remote_name().to_owned()))
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, _coder: &Coder) -> Result<KindExport<CoderOrganization>, Trouble> {
+        Ok(KindExport::of(place.organization.and_then(export::draft)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `CoderOrganizationSync`: the document that puts people into organizations. One per deployment; it always exists.
 
+mod export;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::CoderOrganizationSync;
@@ -12,6 +14,7 @@ use crate::{
     kind::Kind,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -160,5 +163,13 @@ impl Kind for OrganizationSync {
     fn refs(manifest: &CoderOrganizationSync) -> Vec<RemoteName> {
         let organizations = manifest.spec.mapping.iter().flat_map(|it| it.values().flatten());
         organizations.map(|name| RemoteName::Organization(name.clone())).collect()
+    }
+
+    const LISTED: Listed = Listed::InDeployment;
+
+    async fn export(_: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderOrganizationSync>, Trouble> {
+        let document = coder.client().organization_sync().await?;
+        let organizations = coder.organizations().await?;
+        Ok(KindExport::of(export::draft(&document, &organizations)))
     }
 }

@@ -4,6 +4,7 @@
 //! says so. The record beside the value says what is ours; the life of keys is that of every other one
 //! ([`provisioner_keys`](crate::secrets)).
 
+mod export;
 mod work;
 
 use std::{
@@ -25,6 +26,7 @@ use crate::{
     kinds::provisioner::names::secret,
     pipeline::{
         decide::Contact,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         ledger::{Entry, KeyState, Ledger},
         outcome::{Blocked, Invalid, Trouble},
@@ -299,6 +301,14 @@ impl Kind for ProvisionerKey {
 
     fn refs(manifest: &CoderProvisionerKey) -> Vec<RemoteName> {
         vec![RemoteName::Organization(manifest.organization().to_owned())]
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderProvisionerKey>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        let keys = coder.client().list_provisioner_keys(home.id).await?;
+        Ok(export::drafts(keys.into_iter().map(|it| it.key), home, place.is_asked_for))
     }
 }
 

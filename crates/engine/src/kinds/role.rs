@@ -1,5 +1,6 @@
 //! `CoderRole`: a custom role of an organization, known by its name, which Coder cannot change.
 
+mod export;
 mod permissions;
 
 pub use self::permissions::KNOWN_PERMISSIONS;
@@ -23,6 +24,7 @@ use crate::{
     kinds::names,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
@@ -285,6 +287,14 @@ impl Kind for Role {
 
     fn refs(manifest: &CoderRole) -> Vec<RemoteName> {
         vec![RemoteName::Organization(manifest.organization().to_owned())]
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderRole>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        let roles = coder.roles(home.id).await?;
+        Ok(KindExport::of(roles.iter().filter_map(|it| export::draft(it, home))))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `CoderRoleSync`: the document that gives people roles in an organization. It always exists.
 
+mod export;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::CoderRoleSync;
@@ -12,6 +14,7 @@ use crate::{
     kind::Kind,
     pipeline::{
         diff::Diff,
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
@@ -157,6 +160,15 @@ impl Kind for RoleSync {
             .into_iter()
             .map(|name| RemoteName::Role { organization: organization(), name: name.clone() });
         [RemoteName::Organization(organization())].into_iter().chain(roles).collect()
+    }
+
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderRoleSync>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        let document = coder.client().role_sync(home.id).await?;
+        let roles = coder.roles(home.id).await?;
+        Ok(KindExport::of(export::draft(&document, &roles, home)))
     }
 }
 

@@ -57,6 +57,7 @@ Examples:
   coder-operator apply -f manifests/ --url https://coder.example.com
   coder-operator verify -f manifests/ --secret coder-automation/token=env:CODER_TOKEN
   coder-operator validate -f manifests/
+  coder-operator export --url https://coder.example.com --output-dir manifests/
   coder-operator sandbox
   coder-operator crds | kubectl apply --server-side -f -
   coder-operator run --leader-elect --namespace coder
@@ -116,6 +117,31 @@ Examples:
     "\n\n",
     environment!()
 );
+
+pub(super) const EXPORT: &str = "\
+Examples:
+  coder-operator export --url https://coder.example.com --output-dir manifests/
+  coder-operator export --url https://coder.example.com --kind CoderGroup --organization alpha
+  coder-operator export --url https://coder.example.com --mode Observe --namespace coder > coder.yaml
+
+`export` only reads. The plan of its manifests is empty, once the Secrets that it lists are supplied: no
+manifest holds a secret value. The list is a comment at the top, or SECRETS.txt in the folder. Objects
+that Coder makes by itself and that are unchanged are left out: the default organization, the group
+Everyone, sync settings that were never written. Members of groups are left out where the identity
+provider manages them. Everything else that is left out, and everything that the account may not read,
+is named on standard error. Files of --output-dir whose object is gone are named and not deleted.
+
+Exit codes:
+  0  done
+  1  failure, or something could not be read; the manifests of everything else are written
+  2  usage error, such as an unknown kind or organization
+  4  refused: a file of --output-dir differs, and --overwrite is not given; nothing was written
+
+Environment:
+  CODER_URL            deployment to export, unless --url is given
+  CODER_SESSION_TOKEN  session token, unless --token-file is given; that of an owner sees everything
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+                       proxy for requests to Coder";
 
 pub(super) const STATUS: &str = "\
 Examples:

@@ -32,11 +32,7 @@ impl GivenUrl {
 
     /// The address without credentials.
     pub(crate) fn shown(&self) -> String {
-        let mut url = self.url.clone();
-        // Both fail only for addresses that cannot hold credentials.
-        url.set_username("").ok();
-        url.set_password(None).ok();
-        url.to_string()
+        shown(&self.url)
     }
 
     pub(crate) fn announcement(&self) -> String {
@@ -63,6 +59,15 @@ impl GivenUrl {
              cannot be confirmed because {why}; nothing was sent. If this is the deployment to change, give --url {url}"
         )
     }
+}
+
+/// An address without credentials.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Both fail only for addresses that cannot hold credentials.
+    url.set_username("").ok();
+    url.set_password(None).ok();
+    url.to_string()
 }
 
 /// The warning for a process inside a Coder workspace; `None` elsewhere.

@@ -10,7 +10,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    args::DeploymentArgs,
+    args::AccessArgs,
     cli::{exit::Failure, manifests::Named},
 };
 
@@ -78,7 +78,7 @@ impl fmt::Display for DeploymentRef {
 }
 
 /// A client for the given address, with the token that goes with it.
-pub(crate) fn client(input: &DeploymentArgs, url: &Url) -> Result<Client, Failure> {
+pub(crate) fn client(input: &AccessArgs, url: &Url) -> Result<Client, Failure> {
     let token = token(input)?;
     let authority = match &input.ca_file {
         None => None,
@@ -93,7 +93,7 @@ pub(crate) fn client(input: &DeploymentArgs, url: &Url) -> Result<Client, Failur
     Client::new(options).map_err(|error| Failure::usage(error.to_string()))
 }
 
-fn token(input: &DeploymentArgs) -> Result<SecretString, Failure> {
+fn token(input: &AccessArgs) -> Result<SecretString, Failure> {
     let text = match &input.token_file {
         Some(path) => {
             fs::read_to_string(path).with_context(|| format!("read the token in {}", path.display()))?

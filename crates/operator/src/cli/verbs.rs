@@ -4,6 +4,7 @@ mod apply;
 mod approvals;
 mod approve;
 mod diff;
+mod export;
 mod pages;
 mod plan;
 mod sandbox;
@@ -41,6 +42,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             let apply = async |it: &Session| apply::apply(it, yes, &approvals, wait, parallelism).await;
             Session::run(input, quiet, verbose, apply).await
         }
+        Verb::Export(args) => export::export(args, quiet).await,
         Verb::Status(args) => status::status(&args, quiet).await,
         Verb::Diff(args) => diff::diff(args, quiet, verbose).await,
         Verb::Approve(args) => approve::approve(&args).await,

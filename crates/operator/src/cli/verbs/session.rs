@@ -131,7 +131,7 @@ impl Session {
         access: Access,
     ) -> Result<Target, Failure> {
         let is_from_environment =
-            given.source == UrlSource::Environment || self.deployment.token_file.is_none();
+            given.source == UrlSource::Environment || self.deployment.access.token_file.is_none();
         if let Some(warning) = workspace_warning(|it| std::env::var_os(it)).filter(|_| is_from_environment) {
             self.warn(&warning);
         }
@@ -143,7 +143,7 @@ impl Session {
             }
             self.note(&given.announcement());
         }
-        let client = deployment::client(&self.deployment, &given.url)?;
+        let client = deployment::client(&self.deployment.access, &given.url)?;
         let deployment = DeploymentRef::given(given.shown());
         let host = is_unconfirmed.then(|| given.host().to_owned());
         Ok(Target { host, ..Target::open(deployment, client, None, subjects).await })

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How long a call waits for the rate limiter: a command has nothing else to do, and no window is longer than a minute.
-const RATE_LIMIT_WAIT: Duration = Duration::from_mins(2);
+pub(super) const RATE_LIMIT_WAIT: Duration = Duration::from_mins(2);
 /// Why a managed control plane cannot be reached.
 const NOT_HERE: &str =
     "a control plane that the operator runs is reached only inside its cluster: give its address with --url";

@@ -1,0 +1,247 @@
+//! The objects of a deployment as manifests, for `export`.
+//!
+//! Every kind has one hook, [`Kind::export`], which reads the shared lists and returns drafts. This module calls the hooks, names the
+//! manifests, removes fields that the deployment does not support, and collects what a person has to know: Secrets to supply,
+//! fields that Coder does not show, objects that are left out, lists that could not be read.
+
+mod names;
+
+use std::collections::BTreeSet;
+
+use api::{Mode, Reason};
+use client::organizations::Organization;
+use kube::Resource as _;
+use serde_json::{Value, json};
+
+use self::names::Names;
+use crate::{
+    coder::Coder,
+    kind::Kind,
+    pipeline::{
+        export::{Draft, ExportPlace, KindExport, LeftOut, Listed, NeededSecret, organization_word},
+        outcome::{Blocked, Trouble},
+    },
+};
+
+/// The name of the control plane in manifests, where a person gives none.
+pub const CONTROL_PLANE: &str = "main";
+/// The role that sees everything.
+const OWNER: &str = "owner";
+
+/// What is exported, and what every manifest has in common.
+#[derive(Debug, Clone, Default)]
+pub struct ExportScope {
+    /// The name of the control plane that the manifests refer to.
+    pub control_plane: String,
+    /// The namespace of the manifests. `None` for manifests without one.
+    pub namespace: Option<String>,
+    /// The kinds, by name; empty for all.
+    pub kinds: BTreeSet<String>,
+    /// The only organization, by name; `None` for all, and for what is in none.
+    pub organization: Option<String>,
+    /// The mode of the manifests. `None` for manifests without one.
+    pub mode: Option<Mode>,
+}
+
+impl ExportScope {
+    fn takes(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(kind)
+    }
+
+    /// Whether a person named the kind.
+    fn names(&self, kind: &str) -> bool {
+        self.kinds.contains(kind)
+    }
+}
+
+/// A manifest.
+#[derive(Debug, Clone)]
+pub struct Exported {
+    /// Lower ones are applied first.
+    pub rank: u8,
+    pub kind: String,
+    pub name: String,
+    pub manifest: Value,
+    pub notes: Vec<String>,
+    pub secrets: Vec<NeededSecret>,
+}
+
+/// A deployment as manifests.
+#[derive(Debug, Default)]
+pub struct Export {
+    /// In the order of their application.
+    pub manifests: Vec<Exported>,
+    /// What is not exported, for a reason that another account does not change.
+    pub left_out: Vec<LeftOut>,
+    /// What could not be read.
+    pub unread: Vec<LeftOut>,
+    /// What a person should know of the whole.
+    pub notes: Vec<String>,
+}
+
+/// Collects the manifests of one kind after the other.
+#[derive(Debug)]
+pub struct Exporter<'a> {
+    scope: &'a ExportScope,
+    coder: &'a Coder,
+    organizations: Vec<Organization>,
+    names: Names,
+    export: Export,
+}
+
+impl<'a> Exporter<'a> {
+    /// Reads who asks and which organizations there are. Fails where either cannot be read, or the only organization does not exist.
+    pub async fn new(scope: &'a ExportScope, coder: &'a Coder) -> Result<Self, Trouble> {
+        coder.pass(None).await?;
+        let account = coder.client().current_user().await?;
+        let mut export = Export::default();
+        if !account.has_role(OWNER) {
+            export.notes.push(format!(
+                "the account {} is no owner: Coder does not show it everything, and does not say what is missing; export with \
+                 the token of an owner to be sure",
+                account.username
+            ));
+        }
+        let mut organizations = coder.organizations().await?.to_vec();
+        if let Some(only) = &scope.organization {
+            organizations.retain(|it| it.name.eq_ignore_ascii_case(only) || organization_word(it) == *only);
+            if organizations.is_empty() {
+                let message = format!("there is no organization {only}, or the account does not see it");
+                return Err(Blocked { reason: Reason::ReferenceNotFound, message }.into());
+            }
+        }
+        organizations.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Self { scope, coder, organizations, names: Names::default(), export })
+    }
+
+    /// Asks one kind.
+    pub async fn add<K: Kind>(&mut self) {
+        let kind = K::Manifest::kind(&()).into_owned();
+        if !self.scope.takes(&kind) {
+            return;
+        }
+        let is_asked_for = self.scope.names(&kind);
+        let places: Vec<Option<Organization>> = match K::LISTED {
+            Listed::Nowhere(why) => return self.leave_out(&kind, why),
+            Listed::InDeployment if self.scope.organization.is_some() => {
+                if is_asked_for {
+                    self.leave_out(&kind, "its objects are in no organization: leave --organization out");
+                }
+                return;
+            }
+            Listed::InDeployment => vec![None],
+            Listed::InOrganizations => self.organizations.iter().cloned().map(Some).collect(),
+        };
+        if let Err(trouble) = self.coder.pass(K::GATE).await {
+            let Blocked { reason, message } = trouble.into_blocked();
+            // Without the licensed feature nothing of the kind is in force.
+            if reason == Reason::NotEntitled {
+                self.leave_out(&kind, &message);
+            } else {
+                self.export.unread.push(LeftOut { what: kind, why: message });
+            }
+            return;
+        }
+        for organization in places {
+            let place = ExportPlace { organization: organization.as_ref(), is_asked_for };
+            match K::export(&place, self.coder).await {
+                Ok(KindExport { drafts, left_out }) => {
+                    self.export.left_out.extend(left_out);
+                    for draft in drafts {
+                        self.take::<K>(draft).await;
+                    }
+                }
+                Err(trouble) => {
+                    let of = organization.map(|it| format!(" of organization {}", it.name));
+                    let what = format!("{kind}{}", of.unwrap_or_default());
+                    self.export.unread.push(LeftOut { what, why: trouble.into_blocked().message });
+                }
+            }
+        }
+    }
+
+    fn leave_out(&mut self, what: &str, why: &str) {
+        self.export.left_out.push(LeftOut { what: what.to_owned(), why: why.to_owned() });
+    }
+
+    /// Makes a manifest of a draft. One that the kind itself would refuse is left out.
+    async fn take<K: Kind>(&mut self, draft: Draft<K::Manifest>) {
+        let Draft { title, manifest, notes, secrets } = draft;
+        let kind = K::Manifest::kind(&()).into_owned();
+        let name = self.names.unique(&kind, &title);
+        let mut manifest = serde_json::to_value(&manifest).unwrap_or_default();
+        self.dress(&mut manifest, &name);
+        if let Ok(unsupported) = self.coder.unsupported(K::FIELD_GATES, &manifest).await {
+            unsupported.remove_from(&mut manifest);
+        }
+        match serde_json::from_value::<K::Manifest>(manifest.clone()) {
+            Err(error) => self.leave_out(&format!("{kind} {title}"), &error.to_string()),
+            Ok(parsed) => match K::desire(&parsed) {
+                Err(invalid) => {
+                    let why = format!("a manifest cannot declare it: {} {}", invalid.field, invalid.message);
+                    self.leave_out(&K::target(&parsed), &why);
+                }
+                Ok(_) => {
+                    let rank = K::RANK;
+                    self.export.manifests.push(Exported { rank, kind, name, manifest, notes, secrets });
+                }
+            },
+        }
+    }
+
+    /// Gives a manifest what all of an export have in common.
+    fn dress(&self, manifest: &mut Value, name: &str) {
+        manifest["metadata"] = json!({"name": name});
+        if let Some(namespace) = &self.scope.namespace {
+            manifest["metadata"]["namespace"] = json!(namespace);
+        }
+        manifest["spec"]["controlPlaneRef"] = json!({"name": self.scope.control_plane});
+        if let Some(mode) = self.scope.mode {
+            manifest["spec"]["mode"] = json!(mode);
+        }
+    }
+
+    /// Adds the control plane that the manifests refer to, as one that runs elsewhere.
+    fn add_control_plane(&mut self) {
+        const KIND: &str = "CoderControlPlane";
+        let is_whole = self.scope.kinds.is_empty() && self.scope.organization.is_none();
+        if !is_whole && !self.scope.names(KIND) {
+            return;
+        }
+        let name = self.scope.control_plane.clone();
+        let (secret, key) = (format!("{name}-credentials"), "token".to_owned());
+        let url = self.coder.client().url().as_str().trim_end_matches('/').to_owned();
+        let mut manifest = json!({
+            "apiVersion": format!("{}/{}", api::GROUP, api::VERSION),
+            "kind": KIND,
+            "spec": {"external": {"url": url, "credentialsSecretRef": {"name": secret, "key": key}}},
+            "metadata": {"name": name},
+        });
+        if let Some(namespace) = &self.scope.namespace {
+            manifest["metadata"]["namespace"] = json!(namespace);
+        }
+        let what = "session token of the account that the operator uses; not needed with --url".to_owned();
+        let notes = vec![
+            "licences are not exported: Coder does not show their text. To manage them, set licenseSecretRef".to_owned(),
+        ];
+        let secrets = vec![NeededSecret { name: secret, key, what }];
+        let exported = Exported { rank: 0, kind: KIND.to_owned(), name, manifest, notes, secrets };
+        self.export.manifests.push(exported);
+    }
+
+    /// The whole export. Kinds that run pods are not in Coder.
+    pub fn finish(mut self) -> Export {
+        self.add_control_plane();
+        for kind in api::kinds::WITH_PODS.iter().filter(|it| self.scope.takes(it)) {
+            if *kind != "CoderControlPlane" {
+                self.export.left_out.push(LeftOut {
+                    what: (*kind).to_owned(),
+                    why: "it runs pods in a cluster, and Coder has no record of it".to_owned(),
+                });
+            }
+        }
+        let order = |it: &Exported| (it.rank, it.kind.clone(), it.name.clone());
+        self.export.manifests.sort_by_key(order);
+        self.export
+    }
+}

@@ -1,0 +1,60 @@
+//! Manifests of an export as YAML, with what a person has to know as comments. Pure, and the same for the same state: files in Git
+//! change only where the deployment does.
+
+use engine::export::{Export, Exported};
+use serde_json::Value;
+
+use crate::cli::{deployment::DeploymentRef, terminal::printable};
+
+/// One manifest.
+pub(super) fn manifest(value: &Value) -> String {
+    serde_saphyr::to_string(value).unwrap_or_default()
+}
+
+/// One manifest as a file, with its notes above it.
+pub(super) fn file(exported: &Exported) -> String {
+    let notes = exported.notes.iter().map(|it| comment(it));
+    notes.collect::<String>() + &manifest(&exported.manifest)
+}
+
+/// All manifests as one text.
+pub(super) fn stream(deployment: &DeploymentRef, export: &Export) -> String {
+    let mut text = comment(&format!("Exported from {deployment} by coder-operator."));
+    let needed = needed(export);
+    if !needed.is_empty() {
+        text += &comment("Supply these Secrets; no manifest holds a secret value:");
+        needed.iter().for_each(|it| text += &comment(&format!("  {it}")));
+    }
+    for exported in &export.manifests {
+        text += "---\n";
+        text += &file(exported);
+    }
+    text
+}
+
+/// The list of Secrets, as a file.
+pub(super) fn list(deployment: &DeploymentRef, export: &Export) -> String {
+    let mut text = format!("Secrets of the manifests that were exported from {deployment}.\n");
+    text += "Supply each in the namespace of the manifests, or with --secret NAME/KEY=SOURCE on the command line.\n";
+    text += "Until then the fields that refer to them are unknown, and plan, apply and verify exit with 5.\n\n";
+    for line in needed(export) {
+        text += &line;
+        text += "\n";
+    }
+    printable(&text)
+}
+
+/// A line for each entry of a Secret to supply.
+pub(super) fn needed(export: &Export) -> Vec<String> {
+    let secrets = export.manifests.iter().flat_map(|it| &it.secrets);
+    secrets.map(|it| format!("{}/{}: {}", it.name, it.key, it.what)).collect()
+}
+
+pub(super) fn count(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A comment of one line: what it says may come from a server.
+fn comment(text: &str) -> String {
+    format!("# {}\n", printable(text).replace('\n', " "))
+}
