@@ -69,6 +69,8 @@ pub struct Coder {
     beside: Option<Beside>,
     /// Where Secrets are read that manifests refer to, where that is not the cluster beside the deployment.
     references: Option<Arc<dyn Cluster>>,
+    /// Whether manifests are compared without the fields whose Secrets are missing.
+    skips_missing_secrets: bool,
 }
 
 /// A cluster beside a deployment, for what is kept in it.
@@ -144,6 +146,7 @@ impl Coder {
             expected: None,
             beside: None,
             references: None,
+            skips_missing_secrets: false,
         }
     }
 
@@ -180,6 +183,16 @@ impl Coder {
     #[must_use]
     pub fn reading(self, references: Arc<dyn Cluster>) -> Self {
         Self { references: Some(references), ..self }
+    }
+
+    /// The same, where fields count as unknown whose Secrets are missing. For comparing only.
+    #[must_use]
+    pub fn skipping_missing_secrets(self) -> Self {
+        Self { skips_missing_secrets: true, ..self }
+    }
+
+    pub(crate) fn skips_missing_secrets(&self) -> bool {
+        self.skips_missing_secrets
     }
 
     /// Where Secrets and control planes are read that manifests refer to.

@@ -51,6 +51,8 @@ pub struct Assessment {
     pub aside: Aside,
     /// The declared fields that the deployment does not support: they are neither compared nor applied.
     pub unsupported: Option<Blocked>,
+    /// Why fields that refer to Secrets were not compared. `None` where all were.
+    pub unknown: Option<Blocked>,
     pub verdict: Verdict,
 }
 
@@ -59,6 +61,7 @@ struct Known<K: Kind> {
     desired: K::Desired,
     observed: K::Observed,
     unsupported: Option<Blocked>,
+    unknown: Option<Blocked>,
 }
 
 /// What an assessment ends in.
@@ -194,14 +197,14 @@ impl<K: Kind> Object<K> {
             Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
         };
         let held = self.held();
-        let Known { desired, observed, unsupported } = match self.known(desired, held, coder).await {
+        let Known { desired, observed, unsupported, unknown } = match self.known(desired, held, coder).await {
             Ok(known) => known,
             Err(outcome) => return Assessment::stopped(&target, outcome),
         };
         if let Some(waiting) = K::waits(&observed) {
             let aside = K::aside(&observed);
             let stopped = Assessment::stopped(&target, Outcome::Blocked(waiting));
-            return Assessment { aside, unsupported, ..stopped };
+            return Assessment { aside, unsupported, unknown, ..stopped };
         }
         let plan = K::plan(&desired, &observed);
         let view = plan.view(&target);
@@ -227,6 +230,7 @@ impl<K: Kind> Object<K> {
             plan: view,
             aside: K::aside(&observed),
             unsupported,
+            unknown,
             verdict: Verdict::Decided(decision),
         }
     }
@@ -243,17 +247,35 @@ impl<K: Kind> Object<K> {
         let trimmed = self.without(&unsupported);
         let manifest = trimmed.as_ref().unwrap_or(&self.manifest);
         let desired = if trimmed.is_some() { K::desire(manifest)? } else { desired };
-        let places = K::secret_refs(manifest);
-        let desired = if places.is_empty() {
-            desired
-        } else {
-            let namespace = manifest.namespace().unwrap_or_default();
-            let references = coder.references().map_err(Outcome::Blocked)?;
-            let values = SecretValues::read(references, &namespace, &places).await;
-            K::with_secrets(desired, &values.map_err(Outcome::Blocked)?)?
-        };
+        let (desired, unknown) = Self::with_secrets(manifest, desired, coder).await?;
         let observed = K::observe(&desired, held, coder).await?;
-        Ok(Known { desired, observed, unsupported: unsupported.blocked() })
+        Ok(Known { desired, observed, unsupported: unsupported.blocked(), unknown })
+    }
+
+    /// Reads the Secrets that the manifest refers to. Where one is missing and that is no obstacle, the fields are left out, and
+    /// why is returned.
+    async fn with_secrets(
+        manifest: &K::Manifest,
+        desired: K::Desired,
+        coder: &Coder,
+    ) -> Result<(K::Desired, Option<Blocked>), Outcome> {
+        let places = K::secret_refs(manifest);
+        if places.is_empty() {
+            return Ok((desired, None));
+        }
+        let namespace = manifest.namespace().unwrap_or_default();
+        let read = match coder.references() {
+            Ok(references) => SecretValues::read(references, &namespace, &places).await,
+            Err(blocked) => Err(blocked),
+        };
+        match read {
+            Ok(values) => Ok((K::with_secrets(desired, &values)?, None)),
+            Err(missing) => {
+                let rest = K::without_secrets(manifest).filter(|_| coder.skips_missing_secrets());
+                let rest = rest.ok_or_else(|| Outcome::Blocked(missing.clone()))?;
+                Ok((K::desire(&rest)?, Some(missing)))
+            }
+        }
     }
 
     /// The declared fields that the deployment does not support.
@@ -329,6 +351,7 @@ impl<K: Kind> Object<K> {
             plan: view,
             aside: Aside::default(),
             unsupported: None,
+            unknown: None,
             verdict: Verdict::Decided(Decision::Apply),
         }
     }
@@ -474,7 +497,7 @@ impl Assessment {
     pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
-        Self { contact, id: None, rest: None, plan, aside, unsupported: None, verdict }
+        Self { contact, id: None, rest: None, plan, aside, unsupported: None, unknown: None, verdict }
     }
 
     /// What is reported of a manifest that only the controllers apply.
@@ -491,7 +514,7 @@ impl Assessment {
     pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
         let plan = Plan::<()>::empty().view(target);
         let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
-        Self { contact: None, id: None, rest: None, plan, aside, unsupported: None, verdict }
+        Self { contact: None, id: None, rest: None, plan, aside, unsupported: None, unknown: None, verdict }
     }
 }
 

@@ -174,19 +174,16 @@ impl<'a> Exporter<'a> {
         if let Ok(unsupported) = self.coder.unsupported(K::FIELD_GATES, &manifest).await {
             unsupported.remove_from(&mut manifest);
         }
-        match serde_json::from_value::<K::Manifest>(manifest.clone()) {
-            Err(error) => self.leave_out(&format!("{kind} {title}"), &error.to_string()),
-            Ok(parsed) => match K::desire(&parsed) {
-                Err(invalid) => {
-                    let why = format!("a manifest cannot declare it: {} {}", invalid.field, invalid.message);
-                    self.leave_out(&K::target(&parsed), &why);
-                }
-                Ok(_) => {
-                    let rank = K::RANK;
-                    self.export.manifests.push(Exported { rank, kind, name, manifest, notes, secrets });
-                }
-            },
+        let parsed = match serde_json::from_value::<K::Manifest>(manifest.clone()) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.leave_out(&format!("{kind} {title}"), &error.to_string()),
+        };
+        if let Err(invalid) = K::desire(&parsed) {
+            let why = format!("a manifest cannot declare it: {} {}", invalid.field, invalid.message);
+            return self.leave_out(&K::target(&parsed), &why);
         }
+        let rank = K::RANK;
+        self.export.manifests.push(Exported { rank, kind, name, manifest, notes, secrets });
     }
 
     /// Gives a manifest what all of an export have in common.
@@ -222,7 +219,8 @@ impl<'a> Exporter<'a> {
         }
         let what = "session token of the account that the operator uses; not needed with --url".to_owned();
         let notes = vec![
-            "licences are not exported: Coder does not show their text. To manage them, set licenseSecretRef".to_owned(),
+            "licences are not exported: Coder does not show their text. To manage them, set licenseSecretRef"
+                .to_owned(),
         ];
         let secrets = vec![NeededSecret { name: secret, key, what }];
         let exported = Exported { rank: 0, kind: KIND.to_owned(), name, manifest, notes, secrets };

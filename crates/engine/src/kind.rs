@@ -80,6 +80,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
         Ok(desired)
     }
 
+    /// Pure: the manifest without the fields that refer to [`Self::secret_refs`], so that the others can be compared where a
+    /// Secret is missing. `None` for a kind that cannot be compared without its Secrets.
+    fn without_secrets(_manifest: &Self::Manifest) -> Option<Self::Manifest> {
+        None
+    }
+
     /// Pure: whether a manifest has anything to do with a Secret, so that a change there is worth a pass.
     fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool {
         Self::secret_refs(manifest).iter().any(|it| it.name == secret)

@@ -4,7 +4,13 @@
 #[path = "args/help.rs"]
 mod help;
 
-use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{
     ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -36,6 +42,8 @@ pub(crate) enum Verb {
         /// Exit with 3 when there are changes
         #[arg(long)]
         exit_code: bool,
+        #[command(flatten)]
+        unknown: Unknown,
     },
     /// Show the plan, ask, and apply it
     #[command(after_help = help::APPLY)]
@@ -63,6 +71,8 @@ pub(crate) enum Verb {
     Verify {
         #[command(flatten)]
         input: Input,
+        #[command(flatten)]
+        unknown: Unknown,
     },
     /// Write the objects of a deployment as manifests; change nothing
     #[command(after_help = help::EXPORT)]
@@ -106,6 +116,14 @@ pub(crate) enum Verb {
     /// List the objects whose deletion needs the operator; exit with 4 if there are any
     #[command(after_help = help::UNINSTALL_CHECK)]
     UninstallCheck(UninstallCheck),
+}
+
+/// How manifests are compared whose Secrets are missing.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Unknown {
+    /// Compare manifests without the fields whose Secrets are missing, with a note, instead of exiting with 5
+    #[arg(long)]
+    pub(crate) skip_missing_secrets: bool,
 }
 
 /// Arguments of `status`.
@@ -368,10 +386,23 @@ pub(crate) enum Output {
     Markdown,
 }
 
+/// The file name under which kubectl finds the program as a plugin, and the command that it is then.
+const PLUGIN: &str = "kubectl-coder_operator";
+const PLUGIN_COMMAND: &str = "kubectl coder-operator";
+
+/// Whether the program was called under the name of a plugin of kubectl.
+fn is_plugin(program: &OsString) -> bool {
+    Path::new(program).file_stem().is_some_and(|it| it == PLUGIN)
+}
+
 impl Args {
     /// Reads the arguments of the process; ends it with a message when they are wrong or ask for help.
     pub(crate) fn read() -> Self {
-        Self::of(&Self::command().get_matches()).unwrap_or_else(|error| error.exit())
+        let command = match std::env::args_os().next().filter(is_plugin) {
+            Some(_) => Self::command().bin_name(PLUGIN_COMMAND),
+            None => Self::command(),
+        };
+        Self::of(&command.get_matches()).unwrap_or_else(|error| error.exit())
     }
 
     fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
@@ -388,7 +419,7 @@ impl Args {
 impl Verb {
     fn deployment_mut(&mut self) -> Option<&mut DeploymentArgs> {
         match self {
-            Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input } => {
+            Self::Plan { input, .. } | Self::Apply { input, .. } | Self::Verify { input, .. } => {
                 Some(&mut input.deployment)
             }
             Self::Diff(diff) => Some(&mut diff.deployment),

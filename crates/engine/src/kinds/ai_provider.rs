@@ -159,6 +159,16 @@ impl Kind for AiProvider {
         keys.into_iter().chain(credentials.into_iter().flatten()).map(place).collect()
     }
 
+    fn without_secrets(manifest: &CoderAIProvider) -> Option<CoderAIProvider> {
+        let mut manifest = manifest.clone();
+        manifest.spec.api_key_secret_refs = None;
+        if let Some(bedrock) = &mut manifest.spec.bedrock {
+            bedrock.access_key_secret_ref = None;
+            bedrock.secret_key_secret_ref = None;
+        }
+        Some(manifest)
+    }
+
     fn with_secrets(desired: Desired, values: &SecretValues) -> Result<Desired, Invalid> {
         let keys = desired.keys.map(|it| it.with_values(values));
         let bedrock = desired.bedrock.map(|it| it.with_values(values));

@@ -88,16 +88,14 @@ pub(super) fn exported<T: Clone + std::fmt::Display>(
     for (claim, items) in found {
         let mut names = BTreeSet::new();
         for item in items {
-            match name_of(item.clone()) {
-                Some(name) => names.insert(name),
-                None => {
-                    let note = format!(
-                        "mapping is left out: {claim} is mapped to the {what} {item}, which does not exist any more; remove it \
+            let Some(name) = name_of(item.clone()) else {
+                let note = format!(
+                    "mapping is left out: {claim} is mapped to the {what} {item}, which does not exist any more; remove it \
                          in Coder and export again"
-                    );
-                    return ExportedMapping { names: None, note: Some(note) };
-                }
+                );
+                return ExportedMapping { names: None, note: Some(note) };
             };
+            names.insert(name);
         }
         mapping.insert(claim.clone(), names.into_iter().collect());
     }

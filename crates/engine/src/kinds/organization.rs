@@ -178,7 +178,10 @@ impl Kind for Organization {
 
     const LISTED: Listed = Listed::InOrganizations;
 
-    async fn export(place: &ExportPlace<'_>, _coder: &Coder) -> Result<KindExport<CoderOrganization>, Trouble> {
+    async fn export(
+        place: &ExportPlace<'_>,
+        _coder: &Coder,
+    ) -> Result<KindExport<CoderOrganization>, Trouble> {
         Ok(KindExport::of(place.organization.and_then(export::draft)))
     }
 }

@@ -167,7 +167,10 @@ impl Kind for OrganizationSync {
 
     const LISTED: Listed = Listed::InDeployment;
 
-    async fn export(_: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderOrganizationSync>, Trouble> {
+    async fn export(
+        _: &ExportPlace<'_>,
+        coder: &Coder,
+    ) -> Result<KindExport<CoderOrganizationSync>, Trouble> {
         let document = coder.client().organization_sync().await?;
         let organizations = coder.organizations().await?;
         Ok(KindExport::of(export::draft(&document, &organizations)))

@@ -305,7 +305,10 @@ impl Kind for ProvisionerKey {
 
     const LISTED: Listed = Listed::InOrganizations;
 
-    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderProvisionerKey>, Trouble> {
+    async fn export(
+        place: &ExportPlace<'_>,
+        coder: &Coder,
+    ) -> Result<KindExport<CoderProvisionerKey>, Trouble> {
         let Some(home) = place.organization else { return Ok(KindExport::default()) };
         let keys = coder.client().list_provisioner_keys(home.id).await?;
         Ok(export::drafts(keys.into_iter().map(|it| it.key), home, place.is_asked_for))

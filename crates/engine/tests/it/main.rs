@@ -15,6 +15,7 @@ mod bed;
 mod cases;
 mod coder_k8s;
 mod examples;
+mod export;
 mod holding;
 mod keys;
 mod ledger;

@@ -37,6 +37,9 @@ pub(crate) struct Row {
     reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// Why fields that refer to Secrets were not compared, with --skip-missing-secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_compared: Option<String>,
     plan: PlanView,
     /// The result of `apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,9 +146,19 @@ impl Row {
             state,
             reason,
             message,
+            not_compared: assessment.unknown.as_ref().map(|it| it.message.clone()),
             plan: assessment.plan.clone(),
             result: None,
         }
+    }
+
+    /// A note about fields that were not compared. `None` where all were.
+    pub(crate) fn not_compared(&self) -> Option<String> {
+        let why = self.not_compared.as_ref()?;
+        Some(format!(
+            "{} {}: fields that refer to Secrets are unknown and not compared: {why}",
+            self.kind, self.name
+        ))
     }
 
     pub(crate) fn set_deployment(&mut self, deployment: &DeploymentRef) {

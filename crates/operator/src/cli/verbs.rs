@@ -30,11 +30,13 @@ use session::Session;
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let Args { verb, quiet, verbose } = args;
     match verb {
-        Verb::Plan { input, exit_code } => {
-            Session::run(input, quiet, verbose, async |it| plan::plan(it, exit_code).await).await
+        Verb::Plan { input, exit_code, unknown } => {
+            let plan = async |it: &Session| plan::plan(it, exit_code, unknown.skip_missing_secrets).await;
+            Session::run(input, quiet, verbose, plan).await
         }
-        Verb::Verify { input } => {
-            Session::run(input, quiet, verbose, async |it| plan::plan(it, true).await).await
+        Verb::Verify { input, unknown } => {
+            let plan = async |it: &Session| plan::plan(it, true, unknown.skip_missing_secrets).await;
+            Session::run(input, quiet, verbose, plan).await
         }
         Verb::Apply { input, yes, approve, wait, timeout, parallelism } => {
             let wait = timeout.or_else(|| wait.then_some(apply::DEFAULT_TIMEOUT));

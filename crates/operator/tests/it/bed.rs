@@ -3,6 +3,7 @@
 mod account;
 mod admin_job;
 mod ai;
+mod argo_jobs;
 mod asked;
 mod ban;
 mod beside_the_pods;
@@ -11,6 +12,7 @@ mod deletion;
 mod docs;
 mod events;
 mod every_kind;
+mod export;
 mod faults;
 mod freshness;
 mod given_token;

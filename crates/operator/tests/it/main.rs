@@ -12,7 +12,9 @@ mod coder_k8s;
 /// The engine's own, so that a kind has one example for all suites.
 #[path = "../../../engine/tests/it/examples.rs"]
 mod examples;
+mod export;
 mod help;
+mod plugin;
 mod refusals;
 mod sandbox;
 mod silent;

@@ -56,7 +56,7 @@ impl Sandbox {
         format!("{}{path}", self.url)
     }
 
-    async fn state(&self) -> Value {
+    pub(crate) async fn state(&self) -> Value {
         browser().get(self.path("/sandbox/state")).send().await.unwrap().json().await.unwrap()
     }
 

@@ -11,7 +11,8 @@ pub(super) fn drafts(models: &[Remote], providers: &[AiProvider]) -> KindExport<
     for found in models {
         let what = || format!("AI model {} ({})", found.model, found.display_name);
         let Some(provider) = providers.iter().find(|it| it.id == found.ai_provider_id) else {
-            export.leave_out(what(), format!("its provider {} does not exist any more", found.ai_provider_id));
+            export
+                .leave_out(what(), format!("its provider {} does not exist any more", found.ai_provider_id));
             continue;
         };
         if models.iter().any(|it| it.id != found.id && is_twin(it, found)) {
@@ -49,7 +50,8 @@ fn draft(found: &Remote, provider: &AiProvider) -> Draft<CoderAIModel> {
         is_default: found.is_default.then_some(true),
         ..CoderAIModelSpec::default()
     };
-    let title = format!("{}-{}", provider.name, said(&found.display_name).unwrap_or_else(|| found.model.clone()));
+    let title =
+        format!("{}-{}", provider.name, said(&found.display_name).unwrap_or_else(|| found.model.clone()));
     let mut draft = Draft::new(&title, CoderAIModel::new(&title, spec));
     if let Some(unknown) = unknown {
         draft.notes.push(format!("config is left out: a manifest cannot declare its setting {unknown}"));
@@ -71,8 +73,10 @@ mod tests {
     use super::*;
 
     fn model(id: u128, display_name: &str) -> Remote {
-        serde_json::from_value(json!({"id": Uuid::from_u128(id), "ai_provider_id": Uuid::from_u128(1), "model": "m",
-            "display_name": display_name, "context_limit": 1000, "enabled": true}))
+        serde_json::from_value(
+            json!({"id": Uuid::from_u128(id), "ai_provider_id": Uuid::from_u128(1), "model": "m",
+            "display_name": display_name, "context_limit": 1000, "enabled": true}),
+        )
         .unwrap()
     }
 
@@ -102,7 +106,10 @@ mod tests {
         assert_eq!((spec.is_default, spec.context_limit), (Some(true), Some(1000)));
         let unknown = json!({"temprature": 1}).as_object().unwrap().clone();
         let export = drafts(&[Remote { model_config: unknown, ..model(1, "A") }], &providers());
-        assert_eq!((&export.drafts[0].manifest.spec.config, &export.drafts[0].manifest.spec.is_default), (&None, &None));
+        assert_eq!(
+            (&export.drafts[0].manifest.spec.config, &export.drafts[0].manifest.spec.is_default),
+            (&None, &None)
+        );
         assert!(export.drafts[0].notes[0].contains("temprature"));
     }
 }

@@ -1,6 +1,8 @@
 //! AI providers as manifests, without their keys. Pure.
 
-use api::{AIProviderBedrock, AIProviderType, BedrockProtocol, CoderAIProvider, CoderAIProviderSpec, SecretKeyRef};
+use api::{
+    AIProviderBedrock, AIProviderType, BedrockProtocol, CoderAIProvider, CoderAIProviderSpec, SecretKeyRef,
+};
 use client::ai_providers::{AiProvider as Remote, BedrockSettings};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -50,7 +52,8 @@ fn draft(found: &Remote, provider_type: AIProviderType) -> Draft<CoderAIProvider
     };
     let mut draft = Draft::new(name, CoderAIProvider::new(name, spec));
     for (index, key) in keys.into_iter().enumerate() {
-        let which = if count == 1 { "API key".to_owned() } else { format!("API key {} of {count}", index + 1) };
+        let which =
+            if count == 1 { "API key".to_owned() } else { format!("API key {} of {count}", index + 1) };
         let what = format!("{which} of AI provider {name}");
         draft.secrets.push(NeededSecret { name: secret.clone(), key, what });
     }
@@ -113,14 +116,18 @@ mod tests {
         let refs: Vec<String> = refs.iter().map(|it| format!("{}/{}", it.name, it.key_or("-"))).collect();
         assert_eq!(refs, ["ai-provider-anthropic/key", "ai-provider-anthropic/key-2"]);
         let needed: Vec<&str> = draft.secrets.iter().map(|it| it.what.as_str()).collect();
-        assert_eq!(needed, ["API key 1 of 2 of AI provider anthropic", "API key 2 of 2 of AI provider anthropic"]);
+        assert_eq!(
+            needed,
+            ["API key 1 of 2 of AI provider anthropic", "API key 2 of 2 of AI provider anthropic"]
+        );
         assert!(!format!("{draft:?}").contains("cdef"), "the mask of a key is in no manifest");
         assert_eq!(drafts(&[provider("none", 0)], &[]).drafts[0].manifest.spec.api_key_secret_refs, None);
     }
 
     #[test]
     fn provider_of_the_environment_and_unknown_type_are_left_out_by_name() {
-        let seed = Seed { provider: "anthropic".to_owned(), variables: "CODER_AI_GATEWAY_ANTHROPIC_KEY".to_owned() };
+        let seed =
+            Seed { provider: "anthropic".to_owned(), variables: "CODER_AI_GATEWAY_ANTHROPIC_KEY".to_owned() };
         let unknown = Remote { provider_type: "abacus".to_owned(), ..provider("other", 1) };
         let export = drafts(&[provider("anthropic", 1), unknown], &[seed]);
         assert!(export.drafts.is_empty());
@@ -143,7 +150,10 @@ mod tests {
         };
         let draft = &drafts(&[found], &[]).drafts[0];
         let bedrock = draft.manifest.spec.bedrock.clone().unwrap();
-        assert_eq!((bedrock.region.as_deref(), bedrock.protocol), (Some("us-gov-west-1"), Some(BedrockProtocol::Mantle)));
+        assert_eq!(
+            (bedrock.region.as_deref(), bedrock.protocol),
+            (Some("us-gov-west-1"), Some(BedrockProtocol::Mantle))
+        );
         assert!(draft.notes[0].contains("accessKeySecretRef"));
     }
 }

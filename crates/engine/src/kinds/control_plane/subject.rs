@@ -53,7 +53,16 @@ impl PlaneObjects {
             None => Verdict::Decided(decision),
         };
         let (contact, aside) = (Some(Contact::Held), Aside::default());
-        Ok(Assessment { contact, id: None, rest: None, plan, aside, unsupported: None, verdict })
+        Ok(Assessment {
+            contact,
+            id: None,
+            rest: None,
+            plan,
+            aside,
+            unsupported: None,
+            unknown: None,
+            verdict,
+        })
     }
 }
 

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn members_are_exported_unless_the_identity_provider_has_them() {
-        let members = |found: &Remote, is_synced| draft(found, &home(), is_synced).unwrap().manifest.spec.members;
+        let members =
+            |found: &Remote, is_synced| draft(found, &home(), is_synced).unwrap().manifest.spec.members;
         let found = group("developers", &["bob", "alice"]);
         assert_eq!(members(&found, false), Some(vec!["alice".to_owned(), "bob".to_owned()]));
         assert_eq!(members(&found, true), None);

@@ -62,7 +62,10 @@ mod tests {
         assert_eq!(renamed.manifest.spec.name.as_deref(), Some("default"));
         assert!(renamed.notes[0].contains("called acme"), "{:?}", renamed.notes);
         let described = draft(&Remote { description: "Ours".to_owned(), ..fresh }).unwrap();
-        assert_eq!((described.manifest.spec.description.as_deref(), described.notes.len()), (Some("Ours"), 0));
+        assert_eq!(
+            (described.manifest.spec.description.as_deref(), described.notes.len()),
+            (Some("Ours"), 0)
+        );
     }
 
     #[test]

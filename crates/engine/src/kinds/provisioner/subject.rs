@@ -99,6 +99,7 @@ impl Provisioner {
             plan,
             aside,
             unsupported: None,
+            unknown: None,
             verdict,
         })
     }

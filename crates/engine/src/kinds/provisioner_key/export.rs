@@ -53,10 +53,12 @@ mod tests {
 
     #[test]
     fn keys_are_exported_on_request_with_the_secret_to_supply() {
-        let home: Organization = serde_json::from_value(json!({"id": Uuid::from_u128(1), "name": "alpha"})).unwrap();
-        let key: Remote = serde_json::from_value(json!({"id": Uuid::from_u128(9), "name": "eks", "tags": {"a": "b"},
+        let home: Organization =
+            serde_json::from_value(json!({"id": Uuid::from_u128(1), "name": "alpha"})).unwrap();
+        let key: Remote =
+            serde_json::from_value(json!({"id": Uuid::from_u128(9), "name": "eks", "tags": {"a": "b"},
             "organization": Uuid::from_u128(1), "created_at": "2026-01-01T00:00:00Z"}))
-        .unwrap();
+            .unwrap();
         let asked = drafts([key.clone()], &home, true);
         let draft = &asked.drafts[0];
         assert_eq!(draft.manifest.spec.secret_name.as_deref(), Some("alpha-eks-provisioner-key"));

@@ -78,15 +78,19 @@ impl fmt::Display for Place {
 pub(crate) enum Sources {
     /// Files and folders; `-` is standard input.
     Files(Vec<PathBuf>),
-    /// An object of the cluster, as text.
-    Object { name: String, text: String },
+    /// Objects by name, as text: of the cluster, or of an export.
+    Objects(Vec<(String, String)>),
 }
 
 impl Sources {
     pub(super) fn read(&self) -> Result<Vec<Source>> {
         match self {
             Self::Files(paths) => sources(paths),
-            Self::Object { name, text } => Ok(vec![Source { name: name.clone(), text: text.clone() }]),
+            Self::Objects(objects) => {
+                let source =
+                    |(name, text): &(String, String)| Source { name: name.clone(), text: text.clone() };
+                Ok(objects.iter().map(source).collect())
+            }
         }
     }
 }

@@ -70,6 +70,7 @@ mod tests {
             plan,
             aside: Aside::default(),
             unsupported: None,
+            unknown: None,
             verdict,
         }
     }

@@ -15,7 +15,10 @@ use crate::{
 pub(super) async fn diff(args: Diff, quiet: bool, verbose: bool) -> Result<Exit, Failure> {
     let Diff { object, namespace, exit_code, deployment } = args;
     let stored = Objects::connect().await?.get(&object, namespace.as_deref()).await?;
-    Session::run_on(manifest(stored)?, deployment, quiet, verbose, async |it| plan(it, exit_code).await).await
+    Session::run_on(manifest(stored)?, deployment, quiet, verbose, async |it| {
+        plan(it, exit_code, false).await
+    })
+    .await
 }
 
 /// The manifest of an object, without what the cluster has added to it.
@@ -27,5 +30,5 @@ fn manifest(mut object: DynamicObject) -> Result<Sources, Failure> {
         fields.remove("status");
     }
     let text = serde_json::to_string_pretty(&object).map_err(anyhow::Error::from)?;
-    Ok(Sources::Object { name, text })
+    Ok(Sources::Objects(vec![(name, text)]))
 }

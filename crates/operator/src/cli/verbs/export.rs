@@ -37,15 +37,12 @@ pub(super) async fn export(args: args::Export, quiet: bool) -> Result<Exit, Fail
     };
     let mut export = kinds::export(&scope, &coder).await.map_err(failure)?;
     leave_out_invalid(&mut export)?;
-    let written = match &args.output_dir {
-        Some(folder) => {
-            let written = files::write(folder, &deployment, &export, args.overwrite)?;
-            format!("{written} in {}", folder.display())
-        }
-        None => {
-            print(&text::stream(&deployment, &export)).map_err(anyhow::Error::from)?;
-            text::count(export.manifests.len(), "manifest")
-        }
+    let written = if let Some(folder) = &args.output_dir {
+        let written = files::write(folder, &deployment, &export, args.overwrite)?;
+        format!("{written} in {}", folder.display())
+    } else {
+        print(&text::stream(&deployment, &export)).map_err(anyhow::Error::from)?;
+        text::count(export.manifests.len(), "manifest")
     };
     if !quiet {
         tell(&export);
@@ -96,21 +93,21 @@ fn failure(trouble: Trouble) -> Failure {
 /// Moves manifests that `plan` would refuse among those that are left out: a name that only Coder takes, a text that looks like a
 /// secret value.
 fn leave_out_invalid(export: &mut Export) -> Result<(), Failure> {
-    let mut valid = Vec::new();
-    for exported in export.manifests.drain(..) {
-        let Exported { kind, name, .. } = &exported;
-        let what = format!("{kind} {name}");
-        let source = Sources::Object { name: what.clone(), text: text::manifest(&exported.manifest) };
-        let mistakes = validate(&source)?.mistakes;
-        match mistakes.first() {
-            None => valid.push(exported),
-            Some(mistake) => {
-                let why = format!("a manifest cannot declare it: {}", mistake.message);
-                export.left_out.push(LeftOut { what, why });
-            }
+    let what = |it: &Exported| format!("{} {}", it.kind, it.name);
+    let texts = export.manifests.iter().map(|it| (what(it), text::manifest(&it.manifest)));
+    let texts: Vec<(String, String)> = texts.collect();
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let mistakes = validate(&Sources::Objects(texts))?.mistakes;
+    for mistake in &mistakes {
+        let object = mistake.place.file();
+        if export.manifests.iter().any(|it| what(it) == object) {
+            let why = format!("a manifest cannot declare it: {}", mistake.message);
+            export.left_out.push(LeftOut { what: object.to_owned(), why });
+            export.manifests.retain(|it| what(it) != object);
         }
     }
-    export.manifests = valid;
     Ok(())
 }
 
@@ -130,7 +127,9 @@ fn tell(export: &Export) {
     let needed = text::needed(export);
     if !needed.is_empty() {
         say("supply these Secrets, in the cluster or with --secret NAME/KEY=SOURCE:");
-        needed.iter().for_each(|it| say(&format!("  {it}")));
+        for line in &needed {
+            say(&format!("  {line}"));
+        }
     }
 }
 

@@ -101,6 +101,34 @@ fn shell_blocks_of_the_sandbox_run() {
     }
 }
 
+/// The pages that begin with a deployment that is in use.
+const GUIDES: [&str; 4] = [
+    "docs/how-to/existing-deployment.md",
+    "docs/how-to/setup-scripts.md",
+    "docs/how-to/take-over-coder-k8s.md",
+    "docs/how-to/terraform.md",
+];
+
+#[test]
+fn guides_run_on_a_deployment_that_is_in_use() {
+    for guide in GUIDES {
+        let blocks = blocks(&page(guide)).into_iter().filter(|(mark, _)| mark == MARK);
+        let script: String = blocks.map(|(_, block)| block).collect();
+        assert!(script.contains("coder-operator export "), "{guide}: {script}");
+        let author = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.com";
+        let before = format!("{author}\ncoder-operator apply -q -f manifests/ --yes --url \"$CODER_URL\"\n");
+        let name = guide.replace('/', "-");
+        let output = run(
+            &name,
+            "coder-operator sandbox -- sh\n",
+            &format!("set -eux\n{before}{script}echo the end\n"),
+        );
+        let words = said(&output);
+        assert!(output.status.success() && words.contains("\nthe end\n"), "{guide}: {words}");
+        assert!(words.contains("not exported: CoderProvisioner"), "{guide}: {words}");
+    }
+}
+
 #[test]
 fn commands_of_ci_jobs_apply_and_verify() {
     let page = page(IN_CI);

@@ -166,6 +166,7 @@ fn decided(plan: &Plan<LicenseEffect>, decision: Decision) -> Assessment {
         plan: plan.view(TARGET),
         aside: Aside::default(),
         unsupported: None,
+        unknown: None,
         verdict: Verdict::Decided(decision),
     }
 }

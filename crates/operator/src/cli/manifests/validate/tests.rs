@@ -3,7 +3,7 @@
 use super::*;
 
 fn validated(text: &str) -> Result<Validated> {
-    validate(&Sources::Object { name: "a.yaml".to_owned(), text: text.to_owned() })
+    validate(&Sources::Objects(vec![("a.yaml".to_owned(), text.to_owned())]))
 }
 
 /// The findings about these documents: mistakes and warnings, each as `line: message`.

@@ -10,11 +10,7 @@ use anyhow::Context as _;
 use engine::export::Export;
 
 use super::text;
-use crate::cli::{
-    deployment::DeploymentRef,
-    exit::Failure,
-    terminal::say,
-};
+use crate::cli::{deployment::DeploymentRef, exit::Failure, terminal::say};
 
 /// The list of Secrets to supply. It is no manifest, and no verb reads it.
 const SECRETS: &str = "SECRETS.txt";

@@ -23,7 +23,9 @@ pub(super) fn stream(deployment: &DeploymentRef, export: &Export) -> String {
     let needed = needed(export);
     if !needed.is_empty() {
         text += &comment("Supply these Secrets; no manifest holds a secret value:");
-        needed.iter().for_each(|it| text += &comment(&format!("  {it}")));
+        for line in &needed {
+            text += &comment(&format!("  {line}"));
+        }
     }
     for exported in &export.manifests {
         text += "---\n";
@@ -36,7 +38,8 @@ pub(super) fn stream(deployment: &DeploymentRef, export: &Export) -> String {
 pub(super) fn list(deployment: &DeploymentRef, export: &Export) -> String {
     let mut text = format!("Secrets of the manifests that were exported from {deployment}.\n");
     text += "Supply each in the namespace of the manifests, or with --secret NAME/KEY=SOURCE on the command line.\n";
-    text += "Until then the fields that refer to them are unknown, and plan, apply and verify exit with 5.\n\n";
+    text += "Until then the fields that refer to them are unknown: plan and verify exit with 5, or skip them with\n";
+    text += "--skip-missing-secrets.\n\n";
     for line in needed(export) {
         text += &line;
         text += "\n";

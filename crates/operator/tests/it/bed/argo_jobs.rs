@@ -1,0 +1,213 @@
+//! The shipped Jobs for Argo CD: what kustomize makes of them, and their containers as processes with the account of the Jobs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::{
+    cluster_door::expect,
+    get, licensed,
+    operator::Operator,
+    proxy::{Mood, Proxy},
+    service_account::{Account, apply, wait_until_allowed},
+    stage::{Stage, install, is_ready, until},
+};
+use crate::support::{Folder, bare};
+
+const KEY_SECRET: &str = "alpha-eks-provisioner-key";
+
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/argocd/jobs")
+}
+
+/// The folder of the Jobs as a person copies it, for a Coder at this address.
+fn copied(name: &str, url: &str) -> Folder {
+    let folder = Folder::new(name);
+    for entry in fs::read_dir(shipped()).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap().replace("https://coder.example.com", url);
+        folder.write(path.file_name().unwrap().to_str().unwrap(), &text);
+    }
+    folder
+}
+
+/// What kustomize makes of the folder.
+fn built(folder: &Folder) -> Vec<Value> {
+    let kubectl = &testbed::shared().unwrap().kubectl;
+    let output = Command::new(kubectl).arg("kustomize").arg(&folder.0).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is_it = |it: &&Value| {
+        it["kind"] == kind && it["metadata"]["name"].as_str().is_some_and(|it| it.starts_with(name))
+    };
+    objects.iter().find(is_it).unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+/// The Jobs of one namespace, with the account and the rights that they ship with.
+struct Jobs {
+    client: Client,
+    namespace: String,
+    kubeconfig: PathBuf,
+    objects: Vec<Value>,
+    folder: Folder,
+}
+
+impl Jobs {
+    async fn new(name: &str, url: &str) -> Self {
+        let bed = testbed::shared().unwrap();
+        let client = bed.client().await.unwrap();
+        install(&client).await;
+        let namespace = bed.namespace(name).await.unwrap();
+        let folder = copied(name, url);
+        let objects = built(&folder);
+        for kind in ["ServiceAccount", "Role", "RoleBinding"] {
+            let mut object = find(&objects, kind, "coder-").clone();
+            object["metadata"]["namespace"] = json!(namespace);
+            if kind == "RoleBinding" {
+                object["subjects"][0]["namespace"] = json!(namespace);
+            }
+            apply(&client, &object).await;
+        }
+        let kubeconfig = Account::named(&namespace, "coder-jobs").kubeconfig(bed, &client).await;
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+        // In a pod, the namespace is that of the pod.
+        config["contexts"][0]["context"]["namespace"] = json!(namespace);
+        let kubeconfig = folder.0.join("kubeconfig");
+        fs::write(&kubeconfig, config.to_string()).unwrap();
+        let as_job = testbed::kubernetes::client(&kubeconfig).await.unwrap();
+        wait_until_allowed(&as_job, &namespace, ("", "secrets", "create")).await;
+        Self { client, namespace, kubeconfig, objects, folder }
+    }
+
+    /// The container of a Job as a process: its arguments, with the ConfigMap of its volume as a folder.
+    fn command(&self, job: &str) -> Command {
+        let pod = &find(&self.objects, "Job", job)["spec"]["template"]["spec"];
+        let volume = pod["volumes"][0]["configMap"]["name"].as_str().unwrap();
+        let mounted = self.folder.0.join(volume);
+        fs::create_dir_all(&mounted).unwrap();
+        let data = find(&self.objects, "ConfigMap", volume)["data"].as_object().unwrap().clone();
+        for (file, text) in data {
+            fs::write(mounted.join(file), text.as_str().unwrap()).unwrap();
+        }
+        let path = mounted.display().to_string();
+        let args = pod["containers"][0]["args"].as_array().unwrap();
+        let args =
+            args.iter().map(|it| if it == "/manifests" { path.as_str() } else { it.as_str().unwrap() });
+        let mut command = bare(&args.collect::<Vec<_>>());
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    async fn write_secret(&self, name: &str, values: &Value) {
+        let metadata = json!({"name": name, "namespace": self.namespace});
+        apply(
+            &self.client,
+            &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values}),
+        )
+        .await;
+    }
+
+    async fn key(&self) -> Secret {
+        Api::<Secret>::namespaced(self.client.clone(), &self.namespace).get(KEY_SECRET).await.unwrap()
+    }
+}
+
+#[test]
+fn edit_of_the_manifests_alone_is_another_job() {
+    let folder = copied("argo-content", "https://coder.example.com");
+    let content = |job: &str| {
+        let objects = built(&folder);
+        let job = find(&objects, "Job", job);
+        let content = job["metadata"]["annotations"]["coder.com/content"].as_str().unwrap().to_owned();
+        let volume = &job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"];
+        assert_eq!(*volume, json!(content), "the annotation names the ConfigMap of the volume");
+        content
+    };
+    let (state, keys) = (content("coder-state"), content("coder-bootstrap"));
+    let text = fs::read_to_string(folder.0.join("state.yaml")).unwrap();
+    folder.write("state.yaml", &text.replace("Mission Partner Alpha", "Team Alpha"));
+    assert_ne!(content("coder-state"), state);
+    assert_eq!(content("coder-bootstrap"), keys, "the manifests of the other Job are the same");
+}
+
+#[test]
+fn push_secret_reads_what_the_bootstrap_job_writes() {
+    let objects = built(&copied("argo-push", "https://coder.example.com"));
+    let keys = find(&objects, "ConfigMap", "coder-keys")["data"]["keys.yaml"].as_str().unwrap();
+    let keys: Vec<Value> = serde_saphyr::from_multiple(keys).unwrap();
+    let key = find(&keys, "CoderProvisionerKey", "");
+    let push = &find(&objects, "PushSecret", "")["spec"];
+    assert_eq!(push["selector"]["secret"]["name"], key["spec"]["secretName"]);
+    assert_eq!(push["data"][0]["match"]["secretKey"], "key", "the default of secretKey");
+    // The fields of PushSecret v1alpha1, and the values that keep an entry of the store.
+    let known = ["data", "deletionPolicy", "refreshInterval", "secretStoreRefs", "selector", "updatePolicy"];
+    let fields: Vec<&str> = push.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, known);
+    assert_eq!((&push["updatePolicy"], &push["deletionPolicy"]), (&json!("IfNotExists"), &json!("None")));
+    assert!(push["data"][0]["match"]["remoteRef"]["remoteKey"].is_string());
+    assert_eq!(push["secretStoreRefs"][0]["kind"], "SecretStore");
+}
+
+#[tokio::test]
+async fn argo_jobs_wait_for_coder_write_once_and_live_beside_a_controller() {
+    let coderd = licensed().await;
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let jobs = Jobs::new("argo-jobs", &proxy.url).await;
+    jobs.write_secret("coder-automation", &json!({"token": coderd.owner.token})).await;
+    jobs.write_secret("ai-keys", &json!({"anthropic": "key-argo-0123456789-abcdefgh"})).await;
+
+    // coderd is not up when the sync is done.
+    proxy.set(Mood::Down);
+    let early = tokio::spawn(expect(jobs.command("coder-state"), 0));
+    until("the Job asks", || proxy.requests().len() >= 3).await;
+    proxy.set(Mood::Passing);
+    let told = early.await.unwrap();
+    assert!(told.contains("6 applied in "), "{told}");
+    assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["display_name"], "Mission Partner Alpha");
+
+    let told = expect(jobs.command("coder-bootstrap"), 0).await;
+    assert!(told.contains("1 applied in "), "{told}");
+    let first = jobs.key().await;
+    let writes = proxy.writes().len();
+    for job in ["coder-state", "coder-bootstrap"] {
+        let told = expect(jobs.command(job), 0).await;
+        assert!(told.contains(" equal in ") && !told.contains("applied in"), "{told}");
+    }
+    assert_eq!(proxy.writes().len(), writes, "the second run changes nothing");
+    assert_eq!(jobs.key().await.metadata.resource_version, first.metadata.resource_version);
+
+    // A controller beside the Jobs, with the same manifests.
+    let operator = Operator::start(&jobs.namespace, &[]);
+    let stage = Stage { client: jobs.client.clone(), namespace: jobs.namespace.clone(), coderd, operator };
+    let mut manifests = Vec::new();
+    for (map, file) in [("coder-state", "state.yaml"), ("coder-keys", "keys.yaml")] {
+        let text = find(&jobs.objects, "ConfigMap", map)["data"][file].as_str().unwrap().to_owned();
+        manifests.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
+    }
+    for manifest in &manifests {
+        stage.apply(manifest).await;
+    }
+    for manifest in &manifests {
+        let (kind, name) =
+            (manifest["kind"].as_str().unwrap(), manifest["metadata"]["name"].as_str().unwrap());
+        stage.wait_for(kind, name, "ready", is_ready).await;
+    }
+    for job in ["coder-state", "coder-bootstrap"] {
+        let told = expect(jobs.command(job), 0).await;
+        assert!(told.contains(" equal in ") && !told.contains("applied in"), "{told}");
+    }
+    let again = stage.look_again("CoderGroup", "alpha-developers").await;
+    assert!(is_ready(&again), "{again:#}");
+    let of_state = |it: &&String| !it.contains("/keys/tokens") && !it.contains("/users");
+    assert_eq!(proxy.writes().iter().filter(of_state).count(), writes, "{:?}", proxy.writes());
+    assert_eq!(jobs.key().await.data, first.data, "the key is the same");
+}
