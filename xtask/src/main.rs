@@ -8,6 +8,7 @@ mod api_check;
 mod bed;
 mod bench;
 mod chart;
+mod ci_check;
 mod crdgen;
 mod demo;
 mod deny;
@@ -73,6 +74,8 @@ enum Verb {
     Deny,
     /// Compare what the client sends and reads with the API document of the pinned Coder
     ApiCheck,
+    /// Check the GitHub action, and the workflow of the docs that uses it, with actionlint
+    CiCheck,
 }
 
 fn main() -> ExitCode {
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Verb::Release(args) => release::run(&args),
         Verb::Deny => deny::run(),
         Verb::ApiCheck => api_check::run(),
+        Verb::CiCheck => ci_check::run(),
     };
     done.unwrap_or_else(|error| {
         terminal::say(&format!("error: {error:#}"));

@@ -217,6 +217,28 @@ async fn list_that_the_account_may_not_read_is_named_and_the_rest_is_exported() 
 }
 
 #[tokio::test]
+async fn account_that_is_no_owner_is_warned_of() {
+    let scene = Scene::new();
+    let owner = scene.coder(Promises::default(), "none");
+    let home = owner.organizations().await.unwrap()[0].id;
+    let wanted = client::users::CreateUser {
+        username: "reader".to_owned(),
+        email: "reader@coder.test".to_owned(),
+        password: Some("correct-horse-battery-staple-2".into()),
+        login_type: Some("password".to_owned()),
+        organization_ids: vec![home],
+        ..client::users::CreateUser::default()
+    };
+    owner.client().create_user(&wanted).await.unwrap();
+    let password = wanted.password.clone().unwrap();
+    let token = owner.client().login(&wanted.email, &password).await.unwrap();
+    let reader = memory::owner(scene.deployment.transport()).with_token(token).unwrap();
+    let export = kinds::export(&scope(), &Coder::new(reader, Promises::default())).await.unwrap();
+    assert!(export.notes[0].contains("the account reader is no owner"), "{:?}", export.notes);
+    assert_eq!(scene.export(&scope()).await.notes, [] as [&str; 0]);
+}
+
+#[tokio::test]
 async fn kinds_and_one_organization_can_be_chosen() {
     let scene = Scene::filled().await;
     let only = |kinds: &[&str], organization: Option<&str>| ExportScope {

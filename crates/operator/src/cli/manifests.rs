@@ -36,7 +36,7 @@ pub(crate) use read::{Place, Sources};
 use schema::Definitions;
 pub(crate) use skipped::{NOT_APPLIED, SkipReason, Skipped};
 pub(crate) use snippet::Severity;
-pub(crate) use validate::{Validated, validate};
+pub(crate) use validate::{Validated, unfit, validate};
 pub(crate) use values::FileSecret;
 
 use crate::args::GivenUrl;

@@ -170,6 +170,30 @@ fn unknown_kind_organization_and_token_are_refused() {
 }
 
 #[test]
+fn secret_value_that_a_person_put_into_coder_is_left_out_by_name() {
+    let (sandbox, folder) = (Sandbox::start(&[]), Folder::new("export-secret"));
+    // Not as one word: this file holds no token.
+    let token = format!("{}-{}", "abcdefghij", "0123456789012345678901");
+    let banner = |message: &str| {
+        format!(
+            "{{apiVersion: coder.com/v1alpha1, kind: CoderAppearance, metadata: {{name: a}}, spec: {{controlPlaneRef: {{name: main}}, \
+             announcementBanners: [{{message: '{message}', backgroundColor: '#007a33'}}]}}}}"
+        )
+    };
+    for (message, is_exported) in
+        [(format!("use {token} for builds"), false), ("ask <your-team>".to_owned(), true)]
+    {
+        let file = folder.write("banner.yaml", &banner(&message));
+        assert_code(&sandbox.run(&["apply", "--yes", "-f", &file]), 0);
+        let exported = sandbox.run(&["export"]);
+        assert_code(&exported, 0);
+        assert_eq!(said(&exported).contains(&message), is_exported, "{}", said(&exported));
+        let is_named = said(&exported).contains("not exported: CoderAppearance appearance: ");
+        assert_eq!(is_named, !is_exported, "{}", said(&exported));
+    }
+}
+
+#[test]
 fn unlicensed_deployment_names_the_kinds_that_need_a_licence() {
     let sandbox = Sandbox::start(&["--license", "none"]);
     let exported = sandbox.run(&["export"]);

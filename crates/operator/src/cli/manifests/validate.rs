@@ -33,6 +33,23 @@ pub(crate) fn validate(sources: &Sources) -> Result<Validated> {
     })
 }
 
+/// Why manifests that a program made cannot be written to files: mistakes that `plan` refuses, and secret values in the open.
+pub(crate) fn unfit(sources: &Sources) -> Result<Vec<Mistake>> {
+    let Loaded { documents, manifests, mut mistakes } = read_all(sources)?;
+    mistakes.extend(twice(&manifests, None));
+    for document in &documents {
+        let mut texts = Vec::new();
+        collect(&document.value, "", &mut texts);
+        let secrets = texts.iter().filter_map(|(path, text)| Some((path, secret_value(text)?)));
+        mistakes.extend(secrets.map(|(path, what)| {
+            let path = path.trim_start_matches('.');
+            let message = format!("{path}: holds {what} in the open");
+            Mistake { place: without_line(document.place(path)), message }
+        }));
+    }
+    Ok(mistakes)
+}
+
 fn is_ours(document: &Document) -> bool {
     document.text("apiVersion").split('/').next() == Some(api::GROUP)
 }

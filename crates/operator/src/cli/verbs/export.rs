@@ -20,7 +20,7 @@ use crate::{
         address::shown,
         deployment::{self, DeploymentRef},
         exit::{Exit, Failure},
-        manifests::{Sources, validate},
+        manifests::{Sources, unfit},
         terminal::{WARNING, print, say, say_as},
     },
 };
@@ -99,7 +99,7 @@ fn leave_out_invalid(export: &mut Export) -> Result<(), Failure> {
     if texts.is_empty() {
         return Ok(());
     }
-    let mistakes = validate(&Sources::Objects(texts))?.mistakes;
+    let mistakes = unfit(&Sources::Objects(texts))?;
     for mistake in &mistakes {
         let object = mistake.place.file();
         if export.manifests.iter().any(|it| what(it) == object) {

@@ -8,6 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
@@ -18,7 +19,10 @@ use super::{
     service_account::{Account, apply, wait_until_allowed},
     stage::{Stage, install, is_ready, until},
 };
-use crate::support::{Folder, bare};
+use crate::{
+    examples::request,
+    support::{Folder, bare},
+};
 
 const KEY_SECRET: &str = "alpha-eks-provisioner-key";
 
@@ -184,6 +188,25 @@ async fn argo_jobs_wait_for_coder_write_once_and_live_beside_a_controller() {
     }
     assert_eq!(proxy.writes().len(), writes, "the second run changes nothing");
     assert_eq!(jobs.key().await.metadata.resource_version, first.metadata.resource_version);
+
+    // The gate of CI: equal, then a change by hand, which the next Job heals.
+    let verify = |job: &str| {
+        let mut args: Vec<String> =
+            jobs.command(job).get_args().map(|it| it.to_str().unwrap().to_owned()).take(3).collect();
+        args[0] = "verify".to_owned();
+        let mut command = bare(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env("KUBECONFIG", &jobs.kubeconfig);
+        command
+    };
+    expect(verify("coder-state"), 0).await;
+    let by_hand = json!({"display_name": "Changed by hand"});
+    request(&coderd.owner, Method::PATCH, "/api/v2/organizations/alpha", Some(&by_hand)).await;
+    let told = expect(verify("coder-state"), 3).await;
+    assert!(told.contains("Changed by hand"), "{told}");
+    let told = expect(jobs.command("coder-state"), 0).await;
+    assert!(told.contains("1 applied, 5 equal in "), "{told}");
+    expect(verify("coder-state"), 0).await;
+    let writes = proxy.writes().len();
 
     // A controller beside the Jobs, with the same manifests.
     let operator = Operator::start(&jobs.namespace, &[]);

@@ -74,7 +74,9 @@ fn reader(stage: &Stage, folder: &Folder) -> Vec<(String, String)> {
     let programs = folder.0.join("bin");
     fs::create_dir(&programs).unwrap();
     symlink(&bed.kubectl, programs.join("kubectl")).unwrap();
-    symlink(env!("CARGO_BIN_EXE_coder-operator"), programs.join("coder-operator")).unwrap();
+    for name in ["coder-operator", "kubectl-coder_operator"] {
+        symlink(env!("CARGO_BIN_EXE_coder-operator"), programs.join(name)).unwrap();
+    }
     let mut kubeconfig: Value = serde_json::from_str(&fs::read_to_string(&bed.kubeconfig).unwrap()).unwrap();
     kubeconfig["contexts"][0]["context"]["namespace"] = json!(stage.namespace);
     let kubeconfig = folder.write("kubeconfig", &kubeconfig.to_string());
