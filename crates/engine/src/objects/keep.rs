@@ -322,8 +322,10 @@ async fn namesakes(
     cluster: &dyn Cluster,
 ) -> Result<Namesakes, ClusterError> {
     let mut namesakes = Namesakes { found: Vec::new(), forbidden: BTreeMap::new() };
-    for child in children.iter().filter(|it| live.iter().all(|live| live.key != it.key)) {
-        match cluster.get(&child.key, Reading::Now).await {
+    let unseen = children.iter().filter(|it| live.iter().all(|live| live.key != it.key));
+    let reads = unseen.map(async |child| (child, cluster.get(&child.key, Reading::Now).await));
+    for (child, read) in join_all(reads).await {
+        match read {
             Ok(object) => namesakes.found.extend(object),
             Err(error) if error.code() == Some(403) && child.key.namespace != own_namespace => {
                 namesakes.forbidden.insert(child.key.clone(), error.to_string());

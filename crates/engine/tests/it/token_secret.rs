@@ -94,6 +94,15 @@ async fn removed_fingerprint_key_is_put_back_while_it_is_known() {
 }
 
 #[tokio::test]
+async fn fingerprint_key_that_two_make_at_once_is_the_first_ones() {
+    let (cluster, known) = (support::cluster(), FingerprintKeys::default());
+    let (slow, _) = TokenSecret::open(&plane(), &cluster).await.unwrap();
+    let first = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let second = slow.fingerprint_key(&plane(), &FingerprintKeys::default()).await.unwrap();
+    assert_eq!(first.expose_secret(), second.expose_secret());
+}
+
+#[tokio::test]
 async fn emptied_secret_keeps_the_fingerprint_key() {
     let cluster = stored().await;
     fingerprint_key(&plane(), &FingerprintKeys::default(), &cluster).await.unwrap();

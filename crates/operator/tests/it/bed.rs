@@ -43,6 +43,7 @@ mod takeover;
 mod tls;
 mod undecodable;
 mod upgrade;
+mod whole;
 
 use reqwest::Method;
 use serde_json::{Value, json};

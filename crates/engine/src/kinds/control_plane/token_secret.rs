@@ -123,8 +123,40 @@ impl<'a> TokenSecret<'a> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The key for fingerprints, which is made when it is first needed. Of two who make it at once, the second takes the first one's.
+    pub async fn fingerprint_key(
+        &self,
+        plane: &CoderControlPlane,
+        known: &FingerprintKeys,
+    ) -> Result<SecretSlice<u8>, Blocked> {
+        let name = (plane.namespace().unwrap_or_default(), plane.name_any());
+        if let Some(key) = self.last().and_then(stored_key) {
+            known.keep(name, key.clone());
+            return Ok(key);
+        }
+        // One that somebody removed is put back while it is known: pods would be rolled for another one.
+        let key = known.get(&name);
+        let key = key.unwrap_or_else(|| self.cluster.random().bytes().to_vec().into());
+        let bytes = ByteString(key.expose_secret().to_vec());
+        let written = self.try_write(|it| {
+            it.data.get_or_insert_with(BTreeMap::new).insert(FINGERPRINT_KEY.to_owned(), bytes);
+        });
+        match written.await {
+            Ok(()) => Ok(key),
+            Err(error) if error.is_conflict() => {
+                let now = find(plane, self.cluster).await?.and_then(stored_key);
+                now.ok_or_else(|| not_written(&self.empty, &error))
+            }
+            Err(error) => Err(not_written(&self.empty, &error)),
+        }
+    }
+
     /// Changes the Secret, with the version that was read: of two writers one is refused and reads again.
     async fn write(&self, change: impl FnOnce(&mut Secret) + Send) -> Result<(), Blocked> {
+        self.try_write(change).await.map_err(|error| not_written(&self.empty, &error))
+    }
+
+    async fn try_write(&self, change: impl FnOnce(&mut Secret) + Send) -> Result<(), ClusterError> {
         let last = self.last();
         let is_there = last.is_some();
         let mut secret = last.unwrap_or_else(|| self.empty.clone());
@@ -133,8 +165,7 @@ impl<'a> TokenSecret<'a> {
         if !has_finalizer(&secret.metadata) && secret.metadata.deletion_timestamp.is_none() {
             secret.finalizers_mut().push(finalizer::TOKEN.to_owned());
         }
-        let written = self.cluster.put(&secret, is_there, "").await;
-        let written = written.map_err(|error| not_written(&secret, &error))?;
+        let written = self.cluster.put(&secret, is_there, "").await?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
         Ok(())
     }
@@ -146,22 +177,7 @@ pub async fn fingerprint_key(
     known: &FingerprintKeys,
     cluster: &dyn Cluster,
 ) -> Result<SecretSlice<u8>, Blocked> {
-    let name = (plane.namespace().unwrap_or_default(), plane.name_any());
-    let (secret, _) = TokenSecret::open(plane, cluster).await?;
-    if let Some(key) = secret.last().and_then(stored_key) {
-        known.keep(name, key.clone());
-        return Ok(key);
-    }
-    // One that somebody removed is put back while it is known: pods would be rolled for another one.
-    let key = known.get(&name);
-    let key = key.unwrap_or_else(|| cluster.random().bytes().to_vec().into());
-    let bytes = ByteString(key.expose_secret().to_vec());
-    secret
-        .write(|it| {
-            it.data.get_or_insert_with(BTreeMap::new).insert(FINGERPRINT_KEY.to_owned(), bytes);
-        })
-        .await?;
-    Ok(key)
+    TokenSecret::open(plane, cluster).await?.0.fingerprint_key(plane, known).await
 }
 
 /// The same without a write. `None` where there is no key yet.

@@ -30,7 +30,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    async fn new(name: &str) -> Self {
+    pub(super) async fn new(name: &str) -> Self {
         let bed = testbed::shared().unwrap();
         let client = bed.client().await.unwrap();
         install(&client).await;
@@ -50,7 +50,7 @@ impl Job {
         Self { client, namespace, kubeconfig, folder: Folder::new(name) }
     }
 
-    async fn write_secret(&self, name: &str, values: &Value) {
+    pub(super) async fn write_secret(&self, name: &str, values: &Value) {
         let secret = json!({"metadata": {"name": name}, "stringData": values});
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
         secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();

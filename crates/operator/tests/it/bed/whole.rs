@@ -1,0 +1,208 @@
+//! A whole deployment from nothing: by one command, and by the controllers, with the same end.
+
+use std::{collections::BTreeMap, io::Write as _, path::Path};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use testbed::{Coderd, Flavour, coderd::sign_license};
+use tokio::time::Instant;
+
+use super::{
+    cluster_door::expect,
+    get,
+    job::Job,
+    proxy::Proxy,
+    stage::{Stage, is_ready},
+};
+use crate::examples::request;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/whole");
+
+/// The manifests of the example, for the coderd at that address.
+fn manifests(url: &str) -> Vec<Value> {
+    let mut paths: Vec<_> = Path::new(EXAMPLE).read_dir().unwrap().map(|it| it.unwrap().path()).collect();
+    paths.sort();
+    let text = |path| std::fs::read_to_string(path).unwrap().replace("https://coder.example.com", url);
+    let documents = |text: String| -> Vec<Value> { serde_saphyr::from_multiple(&text).unwrap() };
+    paths.into_iter().map(text).flat_map(documents).collect()
+}
+
+/// The Secrets that the example names, by their names.
+async fn secrets(coderd: &Coderd) -> [(&'static str, Value); 3] {
+    let signer = coderd.licenses.as_ref().unwrap();
+    let license = sign_license(signer, &json!({"feature_set": "premium"})).await.unwrap();
+    [
+        ("coder-automation", json!({"token": coderd.owner.token})),
+        ("coder-license", json!({"license": license})),
+        ("ai-keys", json!({"anthropic": "key-whole-0123456789-abcd", "openai": "key-whole-0123456789-wxyz"})),
+    ]
+}
+
+/// What the deployment has, with names in the place of ids, and without times.
+async fn state(coderd: &Coderd) -> Value {
+    let mut paths: Vec<String> = [
+        "organizations",
+        "appearance",
+        "settings/idpsync/organization",
+        "ai/providers",
+        "users",
+        "templates",
+    ]
+    .map(|it| format!("/api/v2/{it}"))
+    .into();
+    paths.push("/api/experimental/chats/model-configs".to_owned());
+    for organization in ["alpha", "bravo", "charlie"] {
+        let of = [
+            "groups",
+            "settings/idpsync/groups",
+            "settings/idpsync/roles",
+            "members/roles",
+            "provisionerkeys",
+        ];
+        paths.extend(of.map(|it| format!("/api/v2/organizations/{organization}/{it}")));
+    }
+    let mut state = BTreeMap::new();
+    for path in paths {
+        let found = get(coderd, &path).await;
+        state.insert(path, found);
+    }
+    let mut state = serde_json::to_value(state).unwrap();
+    let mut names = BTreeMap::new();
+    name_ids(&state, &mut names);
+    plain(&mut state, &names);
+    state
+}
+
+/// Collects the names of everything that has an id.
+fn name_ids(value: &Value, names: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            let name = ["username", "name", "model"].iter().find_map(|it| fields.get(*it)?.as_str());
+            if let (Some(Value::String(id)), Some(name)) = (fields.get("id"), name) {
+                names.entry(id.clone()).or_insert_with(|| name.to_owned());
+            }
+            fields.values().for_each(|it| name_ids(it, names));
+        }
+        Value::Array(items) => items.iter().for_each(|it| name_ids(it, names)),
+        _ => {}
+    }
+}
+
+/// Puts names in the place of ids, takes away what is of the moment, and sorts lists.
+fn plain(value: &mut Value, names: &BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| key != "id" && !key.ends_with("_at") && key != "docs_url");
+            fields.values_mut().for_each(|it| plain(it, names));
+        }
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                plain(item, names);
+            }
+            items.sort_by_key(Value::to_string);
+        }
+        Value::String(text) => {
+            if let Some(name) = names.get(text) {
+                text.clone_from(name);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_end() {
+    let bed = testbed::shared().unwrap();
+    let coderd = bed.coderd(Flavour::Licensed).await.unwrap();
+    let proxy = Proxy::start(&coderd.owner.url).await;
+    let job = Job::new("whole").await;
+    for (name, values) in secrets(&coderd).await {
+        job.write_secret(name, &values).await;
+    }
+    let file = job.write(&manifests(&proxy.url));
+    let apply = ["apply", "--wait", "--yes", "-f", file.as_str()];
+    let began = Instant::now();
+    expect(job.command(&apply), 0).await;
+    let (seconds, requests) = (began.elapsed().as_secs_f64(), proxy.requests().len());
+    writeln!(std::io::stderr(), "a whole deployment by one apply: {seconds:.1} s, {requests} requests")
+        .unwrap();
+    let writes = proxy.writes();
+    let again = expect(job.command(&apply), 0).await;
+    let count = manifests(&proxy.url).len();
+    assert!(again.contains(&format!("{count} equal in ")), "{again}");
+    assert_eq!(proxy.writes(), writes, "the second run writes nothing");
+    expect(job.command(&["verify", "-f", &file]), 0).await;
+
+    let stage = Stage::bare(bed.coderd(Flavour::Licensed).await.unwrap()).await;
+    for (name, values) in secrets(&stage.coderd).await {
+        stage.write_secret(name, &values).await;
+    }
+    let set = manifests(&stage.coderd.owner.url);
+    for manifest in &set {
+        stage.apply(manifest).await;
+    }
+    for manifest in &set {
+        let (kind, name) =
+            (manifest["kind"].as_str().unwrap(), manifest["metadata"]["name"].as_str().unwrap());
+        stage.is_noticed(kind, name, "ready", is_ready).await;
+    }
+    let made = state(&stage.coderd).await;
+    assert_eq!(made, state(&coderd).await);
+
+    for (kind, name) in drift(&stage.coderd).await {
+        let healed = stage.look_again(kind, name).await;
+        assert!(is_ready(&healed), "{healed:#}");
+    }
+    assert_eq!(state(&stage.coderd).await, made, "what people changed is healed");
+}
+
+/// Changes something of each kind by hand. Gives back the manifests that this concerns.
+async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
+    let owner = &coderd.owner;
+    let models = get(coderd, "/api/experimental/chats/model-configs").await;
+    let of = |list: &Value, field: &str, value: &str| {
+        let found = list.as_array().unwrap().iter().find(|it| it[field] == value).unwrap();
+        found["id"].as_str().unwrap().to_owned()
+    };
+    let groups = get(coderd, "/api/v2/organizations/alpha/groups").await;
+    let group = format!("/api/v2/groups/{}", of(&groups, "name", "developers"));
+    let model = format!("/api/experimental/chats/model-configs/{}", of(&models, "model", "gpt-5"));
+    let sync = json!({"field": "other", "mapping": {}});
+    let alpha = "/api/v2/organizations/alpha";
+    for (method, path, body) in [
+        (Method::PATCH, alpha.to_owned(), json!({"display_name": "Changed"})),
+        (Method::PATCH, group, json!({"quota_allowance": 3})),
+        (Method::PATCH, format!("{alpha}/settings/idpsync/groups"), sync.clone()),
+        (Method::PATCH, format!("{alpha}/settings/idpsync/roles"), sync.clone()),
+        (Method::PATCH, "/api/v2/settings/idpsync/organization".to_owned(), sync),
+        (
+            Method::PUT,
+            format!("{alpha}/members/roles"),
+            json!({"name": "template-auditor", "display_name": "Changed"}),
+        ),
+        (
+            Method::PUT,
+            "/api/v2/appearance".to_owned(),
+            json!({"application_name": "Changed", "announcement_banners": []}),
+        ),
+        (
+            Method::PATCH,
+            "/api/v2/ai/providers/openai".to_owned(),
+            json!({"base_url": "https://changed.example.com"}),
+        ),
+        (Method::PATCH, model, json!({"context_limit": 1})),
+    ] {
+        request(owner, method, &path, Some(&body)).await;
+    }
+    vec![
+        ("CoderOrganization", "alpha"),
+        ("CoderGroup", "alpha-developers"),
+        ("CoderGroupSync", "alpha"),
+        ("CoderRoleSync", "alpha"),
+        ("CoderOrganizationSync", "organization-sync"),
+        ("CoderRole", "alpha-template-auditor"),
+        ("CoderAppearance", "appearance"),
+        ("CoderAIProvider", "openai"),
+        ("CoderAIModel", "gpt"),
+    ]
+}
