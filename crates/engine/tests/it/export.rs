@@ -217,6 +217,25 @@ async fn list_that_the_account_may_not_read_is_named_and_the_rest_is_exported() 
 }
 
 #[tokio::test]
+async fn field_that_an_older_coder_does_not_support_is_left_out() {
+    let newer = Scene::filled().await;
+    let icon = |export: &Export| {
+        let provider = export.manifests.iter().find(|it| it.kind == "CoderAIProvider").unwrap();
+        provider.manifest["spec"]["icon"].clone()
+    };
+    assert_eq!(icon(&newer.export(&scope()).await), "/icon/anthropic.svg");
+    let options = sim::Options {
+        rate_limit: None,
+        version: "v2.35.0".to_owned(),
+        ..sim::Options::new(Arc::new(memory::start))
+    };
+    let older = Scene { deployment: sim::Coder::with_state(options, newer.deployment.state()) };
+    let export = older.export(&scope()).await;
+    assert_eq!(icon(&export), Value::Null);
+    older.assert_equal(&compared(&export), "ai-provider-anthropic").await;
+}
+
+#[tokio::test]
 async fn account_that_is_no_owner_is_warned_of() {
     let scene = Scene::new();
     let owner = scene.coder(Promises::default(), "none");

@@ -6,8 +6,8 @@ use client::{organizations::Organization, provisioner_keys::ProvisionerKey as Re
 use crate::pipeline::export::{Draft, KindExport, NeededSecret, organization_word, slug, title_in};
 
 /// Why keys are not part of an export of everything.
-const ON_REQUEST: &str = "Coder does not show its value, and a manifest without the Secret that holds the value would create \
-                          another key: give --kind CoderProvisionerKey to export it, and supply the Secret";
+const ON_REQUEST: &str = "Coder does not show its value, and its manifest waits for the Secret with the value: give \
+                          --kind CoderProvisionerKey to export it, and supply the Secret";
 
 pub(super) fn drafts(
     keys: impl IntoIterator<Item = Remote>,
@@ -40,7 +40,7 @@ fn draft(found: Remote, home: &Organization) -> Draft<CoderProvisionerKey> {
     };
     let mut draft = Draft::new(&title, CoderProvisionerKey::new(&title, spec));
     draft.secrets.push(needed);
-    draft.notes.push("without its Secret, `apply` creates another key beside this one".to_owned());
+    draft.notes.push("until its Secret is supplied, the manifest waits with the reason NameTaken".to_owned());
     draft
 }
 

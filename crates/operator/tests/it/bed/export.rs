@@ -2,11 +2,16 @@
 
 use std::{fs, path::Path, process::Command};
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use testbed::Coderd;
 
 use super::{
-    MANIFESTS, get, licensed,
+    MANIFESTS,
+    cluster_door::expect,
+    get,
+    job::Job,
+    licensed,
     proxy::Proxy,
     stage::{Stage, is_ready},
 };
@@ -133,6 +138,33 @@ async fn exported_manifests_are_adopted_without_a_write() {
     let held =
         stage.wait_for("CoderGroup", "alpha-developers", "held", |it| it["status"]["id"].is_string()).await;
     assert!(is_ready(&held), "{held:#}");
+}
+
+#[tokio::test]
+async fn exported_key_is_equal_once_its_secret_is_supplied() {
+    let coderd = licensed().await;
+    let job = Job::new("export-key").await;
+    let wanted = json!({"name": "eks", "tags": {"site": "bed"}});
+    let keys = "/api/v2/organizations/default/provisionerkeys";
+    let (status, created) = coderd.owner.request(Method::POST, keys, Some(&wanted)).await.unwrap();
+    assert_eq!(status, 201);
+    let value = created["key"].as_str().unwrap().to_owned();
+    let folder = Folder::new("bed-export-key");
+    let out = folder.0.display().to_string();
+    let kind = ["--kind", "CoderProvisionerKey", "--namespace", job.namespace.as_str()];
+    let told = on(&coderd, &[&["export", "--output-dir", &out], &kind[..]].concat(), 0).await;
+    assert!(told.contains("coder-eks-provisioner-key/key: value of provisioner key coder/eks"), "{told}");
+    let verify = || {
+        let mut command = job.command(&["verify", "-f", &out, "--url", &coderd.owner.url]);
+        command.env("CODER_SESSION_TOKEN", &coderd.owner.token);
+        command
+    };
+    // Without the Secret no other key is created.
+    let told = expect(verify(), 5).await;
+    assert!(told.contains("NameTaken"), "{told}");
+    job.write_secret("coder-eks-provisioner-key", &json!({"key": value})).await;
+    let told = expect(verify(), 0).await;
+    assert!(told.contains("1 equal") && !told.contains(&value), "{told}");
 }
 
 /// The exported manifests, without the control plane: the stage has it.

@@ -24,7 +24,7 @@ const SECRET: &str = "eks-provisioner-key";
 /// A Job's account in a namespace of its own: it has the rights that are shipped for the command line, and no others.
 pub(super) struct Job {
     client: Client,
-    namespace: String,
+    pub(super) namespace: String,
     kubeconfig: PathBuf,
     folder: Folder,
 }
