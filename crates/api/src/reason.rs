@@ -107,6 +107,12 @@ reasons! {
     RemoteError,
     /// The remote object is being removed.
     Deleting,
+    /// The user is the account that the operator itself uses.
+    OwnAccount,
+    /// The user is the last owner of the deployment.
+    LastOwner,
+    /// The identity provider manages the field.
+    ManagedByProvider,
     /// People use the remote object, so that it is not deleted; the message names them.
     InUse,
     /// An object with the name of a managed object has another owner and was not changed.

@@ -19,6 +19,20 @@ pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "items": user})
 }
 
+/// Roles in the whole deployment, with one owner. `member` is implied, and Coder would store it.
+pub(crate) fn site_roles(_: &mut SchemaGenerator) -> Schema {
+    let role = json_schema!({"type": "string", "minLength": 1, "maxLength": 64, "pattern": NAME,
+        "x-kubernetes-validations": [{"rule": "self != 'member'", "message": "must not be listed: every user has it"}]});
+    json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 16, "items": role})
+}
+
+/// Organizations of a user, with one owner. Coder creates users only in an organization.
+pub(crate) fn organizations(_: &mut SchemaGenerator) -> Schema {
+    let organization = json_schema!({"type": "string", "minLength": 1, "maxLength": 32, "pattern": NAME});
+    json_schema!({"type": "array", "x-kubernetes-list-type": "atomic", "minItems": 1, "maxItems": 256,
+        "items": organization})
+}
+
 /// Tags of a provisioner key: all of them, so also with one owner.
 pub(crate) fn tags(_: &mut SchemaGenerator) -> Schema {
     let value = json_schema!({"type": "string", "maxLength": 1024});

@@ -154,7 +154,7 @@ impl Error {
     }
 
     /// Whether it is a refusal whose words begin like this.
-    pub(crate) fn begins_with(&self, words: &str) -> bool {
+    pub fn begins_with(&self, words: &str) -> bool {
         matches!(&self.0.problem, Problem::Refused(refusal) if refusal.words.starts_with(words))
     }
 

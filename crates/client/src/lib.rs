@@ -25,6 +25,7 @@ pub mod model_configs;
 mod null;
 pub mod observer;
 pub mod organizations;
+pub mod people;
 pub mod provisioner_keys;
 mod rate_limiter;
 mod retry;

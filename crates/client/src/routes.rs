@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use crate::{
     ai_providers, appearance, deployment, groups, idp_sync, licenses, members, model_configs, organizations,
-    provisioner_keys, roles, server_config, users,
+    people, provisioner_keys, roles, server_config, users,
 };
 
 pub use crate::route::Route;
@@ -28,6 +28,7 @@ pub static ROUTES: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
         ai_providers::ROUTES,
         model_configs::ROUTES,
         server_config::ROUTES,
+        people::ROUTES,
     ];
     areas.concat()
 });

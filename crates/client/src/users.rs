@@ -28,6 +28,8 @@ pub struct User {
     pub email: String,
     #[serde(default)]
     pub name: String,
+    #[serde(default)]
+    pub avatar_url: String,
     /// `active`, `dormant` or `suspended`.
     #[serde(default)]
     pub status: String,
@@ -77,6 +79,9 @@ pub struct CreateUser {
     pub login_type: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub service_account: bool,
+    /// `suspended` for one that cannot sign in yet; absent for one that becomes active with its first request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_status: Option<String>,
     /// At least one.
     pub organization_ids: Vec<Uuid>,
     /// Of the whole deployment. One that the caller may not give is a 500.

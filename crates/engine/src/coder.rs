@@ -12,9 +12,14 @@ pub mod endpoint;
 mod evidence;
 mod freshness;
 mod keys;
+mod people;
 mod shared;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::{DEFAULT_ORGANIZATION, EVERYONE, Reason};
 use client::{
@@ -37,6 +42,7 @@ use uuid::Uuid;
 use self::{
     evidence::Evidence,
     keys::KeyLists,
+    people::People,
     shared::{PerOrganization, Read, Shared},
 };
 pub use self::{freshness::Freshness, keys::KeyList};
@@ -113,6 +119,7 @@ struct Reads {
     ai_providers: Shared<Vec<AiProvider>>,
     model_configs: Shared<Vec<ModelConfig>>,
     server_config: Shared<ServerConfig>,
+    people: People,
     own_intents: OwnIntents,
 }
 
@@ -123,6 +130,8 @@ pub struct Promises {
     groups: BTreeSet<(String, String)>,
     roles: BTreeSet<(String, String)>,
     ai_providers: BTreeSet<String>,
+    /// User names by user name and by e-mail address.
+    users: BTreeMap<String, String>,
 }
 
 /// Something that is referred to by name.
@@ -485,6 +494,11 @@ impl Promises {
             RemoteName::Group { organization, name } => {
                 self.groups.insert((organization.to_lowercase(), name.clone()));
             }
+            RemoteName::User { name, email } => {
+                for key in [Some(name), email.as_ref()].into_iter().flatten() {
+                    self.users.insert(key.to_lowercase(), name.clone());
+                }
+            }
             RemoteName::Role { organization, name } => {
                 self.roles.insert((organization.to_lowercase(), name.to_lowercase()));
             }
@@ -492,6 +506,11 @@ impl Promises {
                 self.ai_providers.insert(name.clone());
             }
         }
+    }
+
+    /// The name of a promised user, who is referred to by name or by e-mail address.
+    pub fn user(&self, person: &str) -> Option<&String> {
+        self.users.get(&person.to_lowercase())
     }
 
     /// Whether a role of an organization is promised, under whichever name of the organization.

@@ -49,7 +49,7 @@ pub struct Assessment {
     pub plan: PlanView,
     /// What only this kind tells.
     pub aside: Aside,
-    /// The declared fields that the deployment does not support: they are neither compared nor applied.
+    /// The declared fields that the deployment does not support, or that it leaves to others: they are not applied.
     pub unsupported: Option<Blocked>,
     /// Why fields that refer to Secrets were not compared. `None` where all were.
     pub unknown: Option<Blocked>,
@@ -249,7 +249,8 @@ impl<K: Kind> Object<K> {
         let desired = if trimmed.is_some() { K::desire(manifest)? } else { desired };
         let (desired, unknown) = Self::with_secrets(manifest, desired, coder).await?;
         let observed = K::observe(&desired, held, coder).await?;
-        Ok(Known { desired, observed, unsupported: unsupported.blocked(), unknown })
+        let unsupported = unsupported.blocked().or_else(|| K::unmanaged(&observed));
+        Ok(Known { desired, observed, unsupported, unknown })
     }
 
     /// Reads the Secrets that the manifest refers to. Where one is missing and that is no obstacle, the fields are left out, and

@@ -152,6 +152,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Pure: why fields that differ are left as they are, although all others are applied.
+    fn unmanaged(_observed: &Self::Observed) -> Option<Blocked> {
+        None
+    }
+
     /// Pure: whether it is as the server makes it by itself, and so counts as absent: a document that always exists.
     fn is_default(observed: &Self::Observed) -> bool;
 

@@ -30,6 +30,7 @@ mod model_configs;
 mod names;
 mod organizations;
 mod password;
+mod people;
 mod provisioner_daemons;
 mod provisioner_keys;
 mod rate_limit;

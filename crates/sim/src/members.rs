@@ -39,7 +39,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
 }
 
 /// A number of the query, 0 where it is absent.
-fn number(call: &Call<'_>, name: &str) -> Result<usize, Answer> {
+pub(crate) fn number(call: &Call<'_>, name: &str) -> Result<usize, Answer> {
     let text = call.query(name).unwrap_or_default();
     if text.is_empty() {
         return Ok(0);

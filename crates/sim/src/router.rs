@@ -5,8 +5,8 @@ use http::Method;
 
 use crate::{
     ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
-    model_configs, organizations, provisioner_daemons, provisioner_keys, roles, server_config, sessions,
-    sync, tokens, users,
+    model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles, server_config,
+    sessions, sync, tokens, users,
 };
 
 /// Serves a request of one route.
@@ -173,6 +173,14 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
         ("POST", "/users/logout") => (Account, sessions::logout),
         ("GET", "/users/{user}") => (Account, users::user),
         ("POST", "/users") => (Account, users::create),
+        ("GET", "/users") => (Account, people::list),
+        ("PUT", "/users/{user}/profile") => (Account, people::update_profile),
+        ("PUT", "/users/{user}/roles") => (Account, people::update_roles),
+        ("PUT", "/users/{user}/status/suspend") => (Account, people::suspend),
+        ("PUT", "/users/{user}/status/activate") => (Account, people::activate),
+        ("POST", "/organizations/{organization}/members/{user}") => (Account, people::add_member),
+        ("DELETE", "/organizations/{organization}/members/{user}") => (Account, people::remove_member),
+        ("GET", "/workspaces") => (Account, people::workspaces),
         ("DELETE", "/users/{user}") => (Account, users::delete),
         ("GET", "/users/{user}/keys/tokens/tokenconfig") => (Account, tokens::limits),
         ("GET", "/users/{user}/keys/tokens") => (Account, tokens::list),

@@ -20,6 +20,8 @@ pub struct State {
     pub organizations: BTreeMap<Uuid, Organization>,
     pub groups: BTreeMap<Uuid, Group>,
     #[serde(default)]
+    pub workspaces: BTreeMap<Uuid, Workspace>,
+    #[serde(default)]
     pub custom_roles: Vec<CustomRole>,
     pub provisioner_keys: BTreeMap<Uuid, ProvisionerKey>,
     pub daemons: BTreeMap<Uuid, Daemon>,
@@ -116,6 +118,13 @@ pub struct Group {
     pub avatar_url: String,
     pub quota_allowance: i32,
     pub members: BTreeSet<Uuid>,
+}
+
+/// A workspace, as far as it keeps its owner from being deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    pub name: String,
+    pub owner_id: Uuid,
 }
 
 /// A custom role of an organization.

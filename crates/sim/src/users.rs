@@ -237,9 +237,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     if id == call.caller {
         return Err(Answer::message(403, "You cannot delete yourself!"));
     }
-    if !call.may(Right::ManageUsers) {
-        return Err(forbidden());
-    }
+    check_deletable(call, id)?;
     let State { users, api_keys, organizations, groups, .. } = &mut *call.state;
     if let Some(user) = users.get_mut(&id) {
         user.deleted = true;
@@ -253,6 +251,15 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     }
     call.changed("user", (id, &username), before, Value::Null);
     Ok(Answer::message(200, "User has been deleted!"))
+}
+
+/// Refuses to delete an account that owns workspaces.
+fn check_deletable(call: &Call<'_>, id: Uuid) -> Result<(), Answer> {
+    if call.state.workspaces.values().any(|it| it.owner_id == id) {
+        let message = "You cannot delete a user that has workspaces. Delete their workspaces and try again!";
+        return Err(Answer::message(417, message));
+    }
+    if call.may(Right::ManageUsers) { Ok(()) } else { Err(forbidden()) }
 }
 
 /// An account with an id and empty fields.

@@ -178,6 +178,21 @@ pub(super) const REMOTE_STATE: ReasonGroup = ReasonGroup {
             "Find the other writer, or stop declaring the field.",
         ),
         row(
+            Reason::OwnAccount,
+            "The manifest would suspend, delete or demote the account that the operator itself uses.",
+            "Correct the manifest, or use another account for the control plane.",
+        ),
+        row(
+            Reason::LastOwner,
+            "The manifest would suspend, delete or demote the last owner of the deployment who can sign in.",
+            "Make another user an owner first.",
+        ),
+        row(
+            Reason::ManagedByProvider,
+            "The identity provider manages the roles or the organizations of a user who signs in with OIDC.",
+            "Remove the field that the message names from the manifest.",
+        ),
+        row(
             Reason::InUse,
             "The remote object is to be deleted, and people still use it; the message names them.",
             "Take it from them in Coder, or allow the deletion as the message says.",

@@ -20,7 +20,7 @@ use crate::{
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
-        outcome::{Invalid, Trouble},
+        outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
         remote_name::RemoteName,
     },
@@ -81,7 +81,7 @@ impl Kind for Group {
     type Effect = Effect;
 
     const GATE: Option<Gate> = Some(TEMPLATE_RBAC);
-    const RANK: u8 = 2;
+    const RANK: u8 = 3;
 
     fn target(manifest: &CoderGroup) -> String {
         format!("group {}/{}", manifest.organization(), manifest.remote_name())
@@ -276,7 +276,9 @@ impl Kind for Group {
     }
 
     fn refs(manifest: &CoderGroup) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(manifest.organization().to_owned())]
+        let members = manifest.spec.members.iter().flatten();
+        let users = members.map(|it| RemoteName::User { name: it.clone(), email: None });
+        [RemoteName::Organization(manifest.organization().to_owned())].into_iter().chain(users).collect()
     }
 
     const LISTED: Listed = Listed::InOrganizations;
@@ -378,7 +380,11 @@ async fn user_names(
             .map(|it| it.username.clone());
         let name = match known {
             Some(name) => name,
-            None => member(person, organization, coder).await?.username,
+            None => match known_member(person, organization, coder).await? {
+                Some(member) => member.username,
+                // A manifest that comes first makes the user.
+                None => coder.promises().user(person).cloned().ok_or_else(|| no_member(person))?,
+            },
         };
         names.insert(name);
     }
@@ -394,11 +400,17 @@ async fn user_ids(names: &BTreeSet<String>, organization: Uuid, coder: &Coder) -
 }
 
 async fn member(person: &str, organization: Uuid, coder: &Coder) -> Result<MemberRef, Trouble> {
+    let found = known_member(person, organization, coder).await?;
+    Ok(found.ok_or_else(|| no_member(person))?)
+}
+
+async fn known_member(person: &str, organization: Uuid, coder: &Coder) -> Result<Option<MemberRef>, Trouble> {
     let members = coder.members(organization).await?;
-    let found = members.iter().find(|it| is_called(person, &it.username, &it.email));
-    Ok(found
-        .cloned()
-        .ok_or_else(|| missing(format!("spec.members: {person} is not a member of the organization")))?)
+    Ok(members.iter().find(|it| is_called(person, &it.username, &it.email)).cloned())
+}
+
+fn no_member(person: &str) -> Blocked {
+    missing(format!("spec.members: {person} is not a member of the organization"))
 }
 
 fn is_called(person: &str, username: &str, email: &str) -> bool {

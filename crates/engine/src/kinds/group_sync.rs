@@ -59,7 +59,7 @@ impl Kind for GroupSync {
     type Effect = Effect;
 
     const GATE: Option<Gate> = Some(TEMPLATE_RBAC);
-    const RANK: u8 = 3;
+    const RANK: u8 = 4;
 
     fn target(manifest: &CoderGroupSync) -> String {
         format!("group sync of {}", manifest.organization())

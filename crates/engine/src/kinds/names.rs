@@ -6,6 +6,8 @@ use crate::pipeline::outcome::Invalid;
 pub(crate) const ORGANIZATION: usize = 32;
 /// The longest name of a group, in bytes.
 pub(crate) const GROUP: usize = 255;
+/// The longest name of a user, in bytes.
+pub(crate) const USER: usize = 32;
 /// The longest name of a role, in bytes.
 pub(crate) const ROLE: usize = 32;
 
@@ -28,6 +30,11 @@ pub(crate) fn check_name(name: &str, longest: usize) -> Result<(), Invalid> {
         return Err(Invalid::new("spec.name", "must not be `new` or `create`, which Coder reserves"));
     }
     Ok(())
+}
+
+/// A user name. It may come from `metadata.name`, and `spec.username` is what mends it.
+pub(crate) fn check_username(name: &str) -> Result<(), Invalid> {
+    check_name(name, USER).map_err(|it| Invalid { field: "spec.username".to_owned(), ..it })
 }
 
 /// A name for people to read.

@@ -57,7 +57,7 @@ impl Kind for OrganizationSync {
     type Effect = Effect;
 
     const GATE: Option<Gate> = Some(MULTIPLE_ORGANIZATIONS);
-    const RANK: u8 = 3;
+    const RANK: u8 = 4;
 
     fn target(_manifest: &CoderOrganizationSync) -> String {
         "organization sync".to_owned()

@@ -56,7 +56,7 @@ impl Kind for RoleSync {
     type Effect = Effect;
 
     const GATE: Option<Gate> = Some(USER_ROLE_MANAGEMENT);
-    const RANK: u8 = 3;
+    const RANK: u8 = 4;
 
     fn target(manifest: &CoderRoleSync) -> String {
         format!("role sync of {}", manifest.organization())

@@ -18,6 +18,11 @@ pub enum RemoteName {
         name: String,
     },
     AiProvider(String),
+    /// A user, by name. References may have the e-mail address in place of the name.
+    User {
+        name: String,
+        email: Option<String>,
+    },
 }
 
 impl RemoteName {
@@ -35,9 +40,20 @@ impl RemoteName {
                 is_same(organization, other) && name.eq_ignore_ascii_case(other_name)
             }
             (Self::AiProvider(one), Self::AiProvider(two)) => one == two,
-            (Self::Organization(_) | Self::Group { .. } | Self::Role { .. } | Self::AiProvider(_), _) => {
-                false
+            (Self::User { name, email }, Self::User { name: other, email: other_email }) => {
+                let is = |email: &Option<String>, name: &str| {
+                    email.as_ref().is_some_and(|it| it.eq_ignore_ascii_case(name))
+                };
+                name.eq_ignore_ascii_case(other) || is(email, other) || is(other_email, name)
             }
+            (
+                Self::Organization(_)
+                | Self::Group { .. }
+                | Self::Role { .. }
+                | Self::AiProvider(_)
+                | Self::User { .. },
+                _,
+            ) => false,
         }
     }
 }
@@ -49,6 +65,7 @@ impl fmt::Display for RemoteName {
             Self::Group { organization, name } => write!(formatter, "group {organization}/{name}"),
             Self::Role { organization, name } => write!(formatter, "role {organization}/{name}"),
             Self::AiProvider(name) => write!(formatter, "AI provider {name}"),
+            Self::User { name, .. } => write!(formatter, "user {name}"),
         }
     }
 }

@@ -12,3 +12,4 @@ mod lifecycle;
 mod plane;
 mod requests;
 mod roles;
+mod users;

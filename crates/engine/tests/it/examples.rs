@@ -38,6 +38,9 @@ pub(crate) fn of(kind: &str) -> Value {
             "announcementBanners": [{"message": "UNCLASSIFIED", "backgroundColor": "#007a33"},
                 {"enabled": false, "backgroundColor": "#C8102E"}]})
         }
+        // The bed has no identity provider, and organizations with members cannot be deleted.
+        "CoderUser" => json!({"username": "automation", "serviceAccount": true, "roles": ["template-admin"],
+            "organizations": ["default"], "suspended": false}),
         "CoderProvisionerKey" => {
             json!({"organization": HOME, "name": "alpha-eks", "tags": {"cluster": "alpha-eks"},
             "secretName": "example-provisioner-key", "secretKey": "key", "rotation": {"every": "2160h", "overlap": "24h"}})
@@ -123,6 +126,9 @@ const NOT_CONTENT: [&str; 10] = [
 pub(crate) fn edit(kind: &str) -> (String, Value) {
     if let Some(hand) = by_hand(kind) {
         return (hand.field.to_owned(), hand.value);
+    }
+    if kind == "CoderUser" {
+        return ("suspended".to_owned(), json!(true));
     }
     if kind == "CoderProvisionerKey" {
         return ("name".to_owned(), json!("another"));

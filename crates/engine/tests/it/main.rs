@@ -33,4 +33,5 @@ mod stages;
 mod status_fields;
 mod support;
 mod token_secret;
+mod users;
 mod writes;

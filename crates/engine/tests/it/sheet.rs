@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Coder's names of the licensed features that the kinds need.
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 7] = [
     "appearance",
     "custom_roles",
     "external_provisioner_daemons",
     "multiple_organizations",
+    "service_accounts",
     "template_rbac",
     "user_role_management",
 ];
@@ -50,6 +51,8 @@ impl Sheet {
             "members": {},
             "roles": {},
             "keys": {},
+            "users": [],
+            "me": null,
             "organization_sync": {"field": "", "mapping": {}, "organization_assign_default": true},
             "group_sync": {},
             "role_sync": {},
@@ -158,6 +161,10 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
         (_, ["organizations", id, "settings", "idpsync", "roles"]) => {
             document(&mut state["role_sync"][*id], method, body, &json!({"field": "", "mapping": {}}))
         }
+        (_, ["users", rest @ ..]) => users(state, method, rest, body),
+        (_, ["organizations", home, "members", user]) => {
+            join_or_leave(&mut state["users"], method, home, user)
+        }
         (_, ["appearance"]) => document(&mut state["appearance"], method, body, &Value::Null),
         _ => (404, json!({"message": "Route not found."})),
     }
@@ -192,6 +199,53 @@ fn roles(slot: &mut Value, method: &Method, name: Option<&str>, body: &Value) ->
         }
         _ => (404, json!({"message": "Resource not found or you do not have access to this resource"})),
     }
+}
+
+/// Accounts: listed, made, read by id or name, and changed one field at a time.
+fn users(state: &mut Value, method: &Method, rest: &[&str], body: &Value) -> (u16, Value) {
+    let own = state["me"].as_str().unwrap_or_default().to_owned();
+    let all = state["users"].as_array_mut().unwrap();
+    let Some(wanted) = rest.first() else {
+        if method == Method::GET {
+            return (200, json!({"count": all.len(), "users": all}));
+        }
+        let mut made =
+            json!({"id": Uuid::new_v4(), "status": "dormant", "login_type": "password", "roles": []});
+        merge(&mut made, body);
+        if body["service_account"] == true {
+            merge(&mut made, &json!({"is_service_account": true, "login_type": "none"}));
+        }
+        made["status"] = body.get("user_status").unwrap_or(&json!("dormant")).clone();
+        made["roles"] = json!([]);
+        made.as_object_mut().unwrap().remove("password");
+        all.push(made.clone());
+        return (201, made);
+    };
+    let wanted = if *wanted == "me" { own.as_str() } else { wanted };
+    let Some(found) = all.iter_mut().find(|it| it["id"] == wanted || it["username"] == wanted) else {
+        return (404, json!({"message": "Resource not found or you do not have access to this resource"}));
+    };
+    match rest[1..] {
+        ["roles"] => {
+            let roles = body["roles"].as_array().unwrap().iter();
+            found["roles"] = roles.map(|it| json!({"name": it, "display_name": it})).collect();
+        }
+        ["profile"] => merge(found, body),
+        ["status", "suspend"] => found["status"] = json!("suspended"),
+        ["status", "activate"] => found["status"] = json!("active"),
+        _ => {}
+    }
+    (200, found.clone())
+}
+
+fn join_or_leave(users: &mut Value, method: &Method, home: &str, user: &str) -> (u16, Value) {
+    let found = users.as_array_mut().unwrap().iter_mut().find(|it| it["id"] == user).unwrap();
+    let homes = found["organization_ids"].as_array_mut().unwrap();
+    homes.retain(|it| it != home);
+    if method == Method::POST {
+        homes.push(json!(home));
+    }
+    (200, json!({}))
 }
 
 /// The keys of an organization: listed, made, deleted by name.

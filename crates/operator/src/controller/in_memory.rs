@@ -30,7 +30,7 @@ const PASSWORD: &str = "Correct-horse-battery-4!";
 /// Longer than anything takes, deletions that settle first included. No test waits for it: the clock moves when nothing else does.
 const LIMIT: Duration = Duration::from_mins(30);
 /// The kinds of which an example is applied, beside control planes and provisioners.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "CoderOrganization",
     "CoderGroup",
     "CoderOrganizationSync",
@@ -39,6 +39,7 @@ const KINDS: [&str; 8] = [
     "CoderRoleSync",
     "CoderAppearance",
     "CoderProvisionerKey",
+    "CoderUser",
 ];
 
 /// The controllers with what they work on.

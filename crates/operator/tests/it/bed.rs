@@ -43,6 +43,7 @@ mod takeover;
 mod tls;
 mod undecodable;
 mod upgrade;
+mod users;
 mod whole;
 
 use reqwest::Method;
@@ -206,11 +207,13 @@ async fn examples_apply_to_a_licensed_coder() {
         "appearance",
         "aiprovider",
         "aimodel",
+        "user",
     ];
     let files = kinds.map(example);
     let values = Folder::new("values-of-the-examples");
-    let value = values.write("value", "a-value-of-a-secret-of-the-examples");
-    let secrets = ["ai-keys/anthropic", "aws/id", "aws/secret"].map(|it| format!("{it}=file:{value}"));
+    let value = values.write("value", "A-value-of-a-secret-of-example-4!");
+    let secrets = ["ai-keys/anthropic", "aws/id", "aws/secret", "people/alice", "people/bob"]
+        .map(|it| format!("{it}=file:{value}"));
     let named = files.iter().flat_map(|it| ["-f", it.as_str()]);
     let args: Vec<&str> = named.chain(secrets.iter().flat_map(|it| ["--secret", it.as_str()])).collect();
     run(&coderd, &[&["apply", "--yes"], args.as_slice()].concat(), 0).await;

@@ -161,6 +161,45 @@ async fn ai_manifests_that_coder_could_not_take_are_refused() {
 }
 
 #[tokio::test]
+async fn accounts_that_coder_could_not_have_are_refused() {
+    let user = |more: Value| {
+        let mut spec = json!({"email": "alice@example.com"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let password = json!({"name": "people"});
+    assert_refused(
+        "accounts",
+        vec![
+            ("CoderUser", json!({}), "email", "is required"),
+            ("CoderUser", user(json!({"email": "alice"})), "email", "should match"),
+            (
+                "CoderUser",
+                user(json!({"serviceAccount": true})),
+                "email",
+                "cannot be set for a service account",
+            ),
+            (
+                "CoderUser",
+                json!({"serviceAccount": true, "loginType": "oidc"}),
+                "loginType",
+                "must be `none`",
+            ),
+            (
+                "CoderUser",
+                user(json!({"loginType": "oidc", "passwordSecretRef": password})),
+                "passwordSecretRef",
+                "needs loginType `password`",
+            ),
+            ("CoderUser", user(json!({"username": "two words"})), "username", "letters and digits"),
+            ("CoderUser", user(json!({"roles": ["member"]})), "roles[0]", "must not be listed"),
+            ("CoderUser", user(json!({"organizations": []})), "organizations", "at least 1"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn mappings_and_filters_that_coder_could_not_use_are_refused() {
     assert_refused(
         "mappings",

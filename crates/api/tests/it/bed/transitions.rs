@@ -15,6 +15,7 @@ fn required(kind: &str) -> Value {
     match kind {
         "CoderAIModel" => json!({"provider": "anthropic", "model": "claude"}),
         "CoderAIProvider" => json!({"type": "anthropic"}),
+        "CoderUser" => json!({"email": "alice@example.com"}),
         _ => json!({}),
     }
 }
@@ -35,6 +36,26 @@ async fn ai_provider_keeps_its_name_and_its_type() {
     ] {
         let said = refusal(cluster.apply_spec("CoderAIProvider", "one", &spec(other)).await);
         assert!(said.contains(field) && said.contains(words), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn user_keeps_address_login_type_and_nature() {
+    let cluster = Cluster::new("users").await;
+    let spec = |more: Value| with("main", &more);
+    let alice = json!({"email": "alice@example.com", "loginType": "oidc"});
+    cluster.apply_spec("CoderUser", "alice", &spec(alice)).await.unwrap();
+    // A user can be renamed.
+    let renamed = json!({"email": "alice@example.com", "loginType": "oidc", "username": "alicia"});
+    cluster.apply_spec("CoderUser", "alice", &spec(renamed)).await.unwrap();
+    for (other, field) in [
+        (json!({"email": "other@example.com", "loginType": "oidc"}), "spec.email: "),
+        (json!({"email": "alice@example.com", "loginType": "github"}), "spec.loginType: "),
+        (json!({"email": "alice@example.com"}), "spec.loginType: "),
+        (json!({"serviceAccount": true}), "spec.serviceAccount: "),
+    ] {
+        let said = refusal(cluster.apply_spec("CoderUser", "alice", &spec(other)).await);
+        assert!(said.contains(field) && said.contains("cannot be changed"), "{said}");
     }
 }
 

@@ -230,6 +230,8 @@ fn always_exists(name: &RemoteName) -> bool {
         // Coder's own roles of an organization begin so.
         RemoteName::Role { name, .. } => name.starts_with("organization-"),
         RemoteName::AiProvider(_) => false,
+        // Most users come from an identity provider.
+        RemoteName::User { .. } => true,
     }
 }
 

@@ -35,7 +35,7 @@ const EVERYTHING_BUT_OWNER: Roles = Site(&["auditor", "template-admin", "user-ad
 const PLAIN_MEMBER: Roles = Organization(&[]);
 
 /// The table of the security model.
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 14] = [
     need("CoderOrganization, to create it", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderOrganization, to change it",
@@ -68,6 +68,8 @@ const NEEDS: [Need; 12] = [
         Organization(&["organization-admin"]),
         Organization(&["organization-user-admin", "organization-template-admin"]),
     ),
+    need("CoderUser", "user-admin", Site(&["user-admin"]), Site(&["template-admin", "auditor"])),
+    need("CoderUser with roles", "owner", Site(&["owner"]), Site(&["user-admin"])),
     need("CoderAppearance", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need("CoderAIProvider", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need("CoderAIModel", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
@@ -116,6 +118,14 @@ fn manifest(what: &str, account: &str) -> Option<String> {
             "CoderRole",
             json!({"organization": ORGANIZATION, "name": account,
                 "permissions": [{"resource": "template", "actions": ["read"]}]}),
+        ),
+        "CoderUser" => (
+            "CoderUser",
+            json!({"username": format!("by-{account}"), "serviceAccount": true, "organizations": [ORGANIZATION]}),
+        ),
+        "CoderUser with roles" => (
+            "CoderUser",
+            json!({"username": format!("by-{account}"), "serviceAccount": true, "roles": ["auditor"]}),
         ),
         "CoderAppearance" => ("CoderAppearance", json!({"applicationName": account})),
         "CoderAIProvider" => (

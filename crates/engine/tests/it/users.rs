@@ -1,0 +1,241 @@
+//! Accounts at a deployment in memory: passwords from Secrets, what the identity provider manages, deletions, and what the list of
+//! all accounts costs.
+
+use std::sync::{Arc, Mutex};
+
+use api::Reason;
+use bytes::Bytes;
+use client::{Transport, TransportError, transport::BoxFuture};
+use engine::{
+    Assessment, Blocked, Coder, Door, Outcome, Report,
+    coder::{Beside, Promises},
+};
+use http::{Request, Response};
+use serde_json::{Value, json};
+use sim::{
+    MemoryCluster,
+    state::{State, User, Workspace},
+};
+use uuid::Uuid;
+
+use crate::{
+    memory,
+    support::{self, holding, secret, subject},
+};
+
+const PASSWORD: &str = "Bed-person-31-cases!";
+const OTHER_PASSWORD: &str = "Bed-person-47-cases!";
+
+/// A deployment that writes down what it is asked, and the Secrets beside it.
+#[derive(Debug)]
+struct Scene {
+    deployment: sim::Coder,
+    cluster: Arc<MemoryCluster>,
+    asked: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Wire(Arc<Scene>);
+
+impl Transport for Wire {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        self.0.asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        let transport = self.0.deployment.transport();
+        Box::pin(async move { transport.send(request).await })
+    }
+}
+
+impl Scene {
+    fn with(state: State) -> Arc<Self> {
+        let cluster = Arc::new(support::cluster());
+        cluster.set(&secret("people", &json!({"bob": PASSWORD})));
+        let deployment = memory::coder(Arc::new(memory::start), state);
+        Arc::new(Self { deployment, cluster, asked: Mutex::default() })
+    }
+
+    fn coder(self: &Arc<Self>) -> Coder {
+        let client = memory::owner(Arc::new(Wire(Arc::clone(self))));
+        Coder::new(client, Promises::default()).beside(Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
+            memory: Arc::default(),
+            writes_status: true,
+            fingerprints: None,
+        })
+    }
+
+    async fn reconcile(self: &Arc<Self>, manifest: &Value) -> (Assessment, Report) {
+        let coder = self.coder();
+        let mut subject = subject(manifest);
+        let assessment = subject.assess(&coder, Door::Controller).await;
+        let report = subject.carry_out(&assessment, &coder).await;
+        (assessment, report)
+    }
+
+    async fn delete(self: &Arc<Self>, manifest: &Value) -> Outcome {
+        let coder = self.coder();
+        let mut subject = subject(manifest);
+        let assessment = subject.assess_deletion(&coder).await;
+        subject.carry_out(&assessment, &coder).await.outcome
+    }
+
+    /// What was asked since the last time.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    fn writes(&self) -> Vec<String> {
+        self.asked().into_iter().filter(|it| !it.starts_with("GET ")).collect()
+    }
+}
+
+/// A person of the deployment.
+fn person(state: &State, number: u128, username: &str, login_type: &str) -> User {
+    let owner = state.users.values().next().unwrap().clone();
+    User {
+        id: Uuid::from_u128(number),
+        username: username.to_owned(),
+        email: format!("{username}@coder.test"),
+        login_type: login_type.to_owned(),
+        roles: Vec::new(),
+        password: None,
+        ..owner
+    }
+}
+
+/// A deployment with a person, and a manifest that holds that person.
+fn one_person(login_type: &str, more: &Value) -> (State, Value) {
+    let mut state = memory::licensed();
+    let robin = person(&state, 7, "robin", login_type);
+    let manifest = holding(&manifest("robin", more), robin.id);
+    state.users.insert(robin.id, robin);
+    (state, manifest)
+}
+
+fn manifest(name: &str, more: &Value) -> Value {
+    let mut manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderUser",
+        "metadata": {"name": name, "namespace": "platform"},
+        "spec": {"controlPlaneRef": {"name": "main"}, "email": format!("{name}@coder.test")}});
+    manifest["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    manifest
+}
+
+fn blocked(outcome: Outcome) -> Blocked {
+    match outcome {
+        Outcome::Blocked(blocked) | Outcome::Unsupported(blocked) => blocked,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn roles_that_the_identity_provider_manages_are_not_written() {
+    let (mut state, manifest) = one_person("oidc", &json!({"roles": ["auditor"], "suspended": true}));
+    state.server_config = Some(json!({"config": {}, "options":
+        [{"env": "CODER_OIDC_USER_ROLE_FIELD", "value_source": "env"}]}));
+    let scene = Scene::with(state);
+    for attempt in ["first", "second"] {
+        let waiting = blocked(scene.reconcile(&manifest).await.1.outcome);
+        assert_eq!(waiting.reason, Reason::ManagedByProvider, "{attempt}");
+        assert!(waiting.message.contains("remove spec.roles"), "{}", waiting.message);
+    }
+    // Everything else is applied, once.
+    let path = format!("PUT /api/v2/users/{}/status/suspend", Uuid::from_u128(7));
+    assert_eq!(scene.writes(), [path]);
+    let roles = scene.deployment.read(|it| it.users[&Uuid::from_u128(7)].roles.clone());
+    assert_eq!(roles, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn roles_of_other_people_are_written_beside_an_identity_provider() {
+    let (mut state, manifest) = one_person("password", &json!({"roles": ["auditor"]}));
+    state.server_config = Some(json!({"config": {}, "options":
+        [{"env": "CODER_OIDC_USER_ROLE_FIELD", "value_source": "env"}]}));
+    let scene = Scene::with(state);
+    let (_, report) = scene.reconcile(&manifest).await;
+    assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+    assert!(!scene.asked().iter().any(|it| it.contains("/deployment/config")));
+}
+
+#[tokio::test]
+async fn membership_that_organization_sync_manages_is_reported() {
+    let (mut state, manifest) = one_person("oidc", &json!({"organizations": ["default"]}));
+    state.organization_sync =
+        Some(json!({"field": "groups", "mapping": {}, "organization_assign_default": false}));
+    let scene = Scene::with(state);
+    let waiting = blocked(scene.reconcile(&manifest).await.1.outcome);
+    assert_eq!(waiting.reason, Reason::ManagedByProvider);
+    assert!(waiting.message.contains("remove spec.organizations"), "{}", waiting.message);
+}
+
+#[tokio::test]
+async fn password_is_sent_once_and_shown_nowhere() {
+    let scene = Scene::with(memory::licensed());
+    let bob = manifest("bob", &json!({"passwordSecretRef": {"name": "people", "key": "bob"}}));
+    let (assessment, report) = scene.reconcile(&bob).await;
+    assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+    let told = format!("{assessment:?} {report:?} {:?}", scene.cluster.all("CoderUser"));
+    assert!(!told.contains(PASSWORD), "{told}");
+    let signs_in = async |password: &str| {
+        let client = memory::owner(scene.deployment.transport());
+        client.login("bob@coder.test", &password.into()).await.is_ok()
+    };
+    assert!(signs_in(PASSWORD).await);
+
+    // A Secret with another password, or none, changes an account that is there in no way.
+    let held = holding(&bob, report.id.unwrap());
+    scene.asked();
+    scene.cluster.set(&secret("people", &json!({"bob": OTHER_PASSWORD})));
+    for _ in 0..2 {
+        let (_, report) = scene.reconcile(&held).await;
+        assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
+        scene.cluster.remove("Secret", "people");
+    }
+    assert_eq!(scene.writes(), Vec::<String>::new());
+    assert!(signs_in(PASSWORD).await && !signs_in(OTHER_PASSWORD).await);
+}
+
+#[tokio::test]
+async fn person_with_workspaces_is_not_deleted() {
+    let (mut state, manifest) = one_person("password", &json!({"deletionPolicy": "Delete"}));
+    let workspace = Workspace { name: "big-build".to_owned(), owner_id: Uuid::from_u128(7) };
+    state.workspaces.insert(Uuid::from_u128(8), workspace);
+    let scene = Scene::with(state.clone());
+    let waiting = blocked(scene.delete(&manifest).await);
+    assert_eq!(waiting.reason, Reason::InUse);
+    assert!(waiting.message.contains("robin owns workspaces (big-build)"), "{}", waiting.message);
+    assert_eq!(scene.writes(), Vec::<String>::new());
+    // Without the workspaces the same manifest deletes the person, and without the policy none does.
+    state.workspaces.clear();
+    let scene = Scene::with(state);
+    let mut retained = manifest.clone();
+    retained["spec"].as_object_mut().unwrap().remove("deletionPolicy");
+    scene.delete(&retained).await;
+    assert_eq!(scene.writes(), Vec::<String>::new());
+    let outcome = scene.delete(&manifest).await;
+    assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+    assert!(scene.deployment.read(|it| it.users[&Uuid::from_u128(7)].deleted));
+}
+
+#[tokio::test]
+async fn twice_as_many_users_need_the_same_requests() {
+    let mut costs = Vec::new();
+    for count in [40_u128, 80] {
+        let mut state = memory::licensed();
+        let mut manifests = Vec::new();
+        for number in 1..=count {
+            let name = format!("user-{number}");
+            let user = person(&state, number, &name, "password");
+            manifests.push(holding(&manifest(&name, &json!({"roles": [], "suspended": false})), user.id));
+            state.users.insert(user.id, user);
+        }
+        let scene = Scene::with(state);
+        let coder = scene.coder();
+        for manifest in &manifests {
+            let assessment = subject(manifest).assess(&coder, Door::Controller).await;
+            assert!(assessment.plan.steps.is_empty(), "{:?}", assessment.plan);
+        }
+        costs.push(scene.asked());
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0].len() <= 5, "{:?}", costs[0]);
+}
