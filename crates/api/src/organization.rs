@@ -1,6 +1,7 @@
 //! `CoderOrganization`: an organization.
 
 use kube::{CustomResource, KubeSchema, core::Rule};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{policy::Policy, reference::ControlPlaneRef, rules, status::Status};
@@ -50,6 +51,30 @@ pub struct CoderOrganizationSpec {
     /// The path or URL of an image, as `/emojis/1f98a.png`; empty removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icon: Option<String>,
+    /// Whose workspaces can be shared with other members of the organization. Every value but `everyone` removes the existing
+    /// shares that it does not allow, at once and for good, and so needs `allowDestructive` or an approval. Needs Coder 2.32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_sharing: Option<WorkspaceSharing>,
+}
+
+/// Whose workspaces can be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkspaceSharing {
+    None,
+    Everyone,
+    ServiceAccounts,
+}
+
+impl WorkspaceSharing {
+    /// Coder's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Everyone => "everyone",
+            Self::ServiceAccounts => "service_accounts",
+        }
+    }
 }
 
 impl CoderOrganization {

@@ -113,6 +113,8 @@ reasons! {
     LastOwner,
     /// The identity provider manages the field.
     ManagedByProvider,
+    /// The whole deployment was started without workspace sharing.
+    SharingDisabled,
     /// People use the remote object, so that it is not deleted; the message names them.
     InUse,
     /// An object with the name of a managed object has another owner and was not changed.

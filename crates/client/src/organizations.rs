@@ -56,12 +56,32 @@ pub struct UpdateOrganization {
     pub default_org_member_roles: Option<Vec<String>>,
 }
 
+/// Who may share workspaces of an organization.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct WorkspaceSharingSettings {
+    /// Whether the whole deployment was started without sharing; the owners are `none` then.
+    #[serde(default)]
+    pub sharing_globally_disabled: bool,
+    /// `none`, `everyone` or `service_accounts`.
+    #[serde(default)]
+    pub shareable_workspace_owners: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UpdateWorkspaceSharing<'a> {
+    shareable_workspace_owners: &'a str,
+}
+
 routes! {
     LIST_ORGANIZATIONS = get("/api/v2/organizations").reads::<Vec<Organization>>();
     CREATE_ORGANIZATION = post("/api/v2/organizations").sends::<CreateOrganization>().reads::<Organization>();
     UPDATE_ORGANIZATION = patch("/api/v2/organizations/{organization}")
         .may_be_repeated().sends::<UpdateOrganization>().reads::<Organization>();
     DELETE_ORGANIZATION = delete("/api/v2/organizations/{organization}");
+    WORKSPACE_SHARING = get("/api/v2/organizations/{organization}/settings/workspace-sharing")
+        .reads::<WorkspaceSharingSettings>();
+    UPDATE_WORKSPACE_SHARING = patch("/api/v2/organizations/{organization}/settings/workspace-sharing")
+        .may_be_repeated().sends::<UpdateWorkspaceSharing<'static>>().reads::<WorkspaceSharingSettings>();
 }
 
 impl Client {
@@ -85,5 +105,23 @@ impl Client {
     /// Deletes an organization; a conflict says what has to be deleted first.
     pub async fn delete_organization(&self, organization: Uuid) -> Result<(), Error> {
         self.call(&DELETE_ORGANIZATION).parameter("organization", &organization).done().await
+    }
+
+    pub async fn workspace_sharing(&self, organization: Uuid) -> Result<WorkspaceSharingSettings, Error> {
+        self.call(&WORKSPACE_SHARING).parameter("organization", &organization).read().await
+    }
+
+    /// Sets whose workspaces can be shared. Existing shares that the value does not allow are deleted.
+    pub async fn update_workspace_sharing(
+        &self,
+        organization: Uuid,
+        owners: &str,
+    ) -> Result<WorkspaceSharingSettings, Error> {
+        let wanted = UpdateWorkspaceSharing { shareable_workspace_owners: owners };
+        self.call(&UPDATE_WORKSPACE_SHARING)
+            .parameter("organization", &organization)
+            .body(&wanted)
+            .read()
+            .await
     }
 }

@@ -29,7 +29,7 @@ use client::{
     groups::Group,
     members::MemberRef,
     model_configs::ModelConfig,
-    organizations::Organization,
+    organizations::{Organization, WorkspaceSharingSettings},
     provisioner_keys::ProvisionerKey,
     roles::AssignableRole,
     server_config::ServerConfig,
@@ -115,6 +115,7 @@ struct Reads {
     groups: PerOrganization<Vec<Group>>,
     members: PerOrganization<Vec<MemberRef>>,
     roles: PerOrganization<Vec<AssignableRole>>,
+    sharing: PerOrganization<WorkspaceSharingSettings>,
     keys: KeyLists,
     ai_providers: Shared<Vec<AiProvider>>,
     model_configs: Shared<Vec<ModelConfig>>,
@@ -393,6 +394,20 @@ impl Coder {
     pub async fn roles(&self, organization: Uuid) -> Result<Arc<Vec<AssignableRole>>, Error> {
         let read = || self.client.list_organization_roles(organization);
         Ok(self.used(self.reads.roles.of(organization).get(self.need, read).await?))
+    }
+
+    /// Whose workspaces can be shared in an organization. Coder shows it one by one.
+    pub async fn workspace_sharing(
+        &self,
+        organization: Uuid,
+    ) -> Result<Arc<WorkspaceSharingSettings>, Error> {
+        let read = || self.client.workspace_sharing(organization);
+        Ok(self.used(self.reads.sharing.of(organization).get(self.need, read).await?))
+    }
+
+    /// Drops what is known of the sharing of workspaces, after a write.
+    pub(crate) async fn forget_workspace_sharing(&self, organization: Uuid) {
+        self.reads.sharing.of(organization).forget().await;
     }
 
     /// The provisioner keys of an organization, with the daemons that were seen on them.

@@ -41,6 +41,7 @@ mod router;
 mod server_config;
 mod sessions;
 mod settings;
+mod sharing;
 pub mod state;
 mod sync;
 mod tokens;

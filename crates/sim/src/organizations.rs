@@ -33,6 +33,7 @@ pub(crate) fn insert_default(state: &mut State, now: Timestamp) {
         updated_at: now,
         deleted: false,
         members: BTreeMap::new(),
+        workspace_sharing: None,
     };
     state.organizations.insert(id, organization);
     groups::insert_everyone(state, id);
@@ -96,6 +97,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         updated_at: now,
         deleted: false,
         members: BTreeMap::new(),
+        workspace_sharing: None,
     };
     let shown = shown(&organization);
     let name = organization.name.clone();

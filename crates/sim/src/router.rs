@@ -6,7 +6,7 @@ use http::Method;
 use crate::{
     ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
     model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles, server_config,
-    sessions, sync, tokens, users,
+    sessions, sharing, sync, tokens, users,
 };
 
 /// Serves a request of one route.
@@ -126,6 +126,8 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
         ("POST", "/organizations") => (Licensed(ORGANIZATIONS), organizations::create),
         ("PATCH", "/organizations/{organization}") => (Licensed(ORGANIZATIONS), organizations::update),
         ("DELETE", "/organizations/{organization}") => (Licensed(ORGANIZATIONS), organizations::delete),
+        ("GET", "/organizations/{organization}/settings/workspace-sharing") => (Account, sharing::sharing),
+        ("PATCH", "/organizations/{organization}/settings/workspace-sharing") => (Account, sharing::update),
         ("GET", "/organizations/{organization}/groups") => (Licensed(GROUPS), groups::list),
         ("POST", "/organizations/{organization}/groups") => (Licensed(GROUPS), groups::create),
         ("GET", "/groups/{group}") => (LicensedFirst(GROUPS), groups::group),

@@ -97,6 +97,9 @@ pub struct Organization {
     pub updated_at: Timestamp,
     pub deleted: bool,
     pub members: BTreeMap<Uuid, Membership>,
+    /// Whose workspaces can be shared. `None` for everyone's.
+    #[serde(default)]
+    pub workspace_sharing: Option<String>,
 }
 
 /// That an account is a member of an organization.

@@ -193,6 +193,11 @@ pub(super) const REMOTE_STATE: ReasonGroup = ReasonGroup {
             "Remove the field that the message names from the manifest.",
         ),
         row(
+            Reason::SharingDisabled,
+            "coderd was started without workspace sharing (CODER_DISABLE_WORKSPACE_SHARING), so that no organization can have it.",
+            "Remove the option from coderd, or spec.workspaceSharing from the manifest.",
+        ),
+        row(
             Reason::InUse,
             "The remote object is to be deleted, and people still use it; the message names them.",
             "Take it from them in Coder, or allow the deletion as the message says.",

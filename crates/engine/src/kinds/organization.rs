@@ -2,10 +2,12 @@
 
 mod export;
 
-use api::{CoderOrganization, DEFAULT_ORGANIZATION};
+use api::{CoderOrganization, DEFAULT_ORGANIZATION, Reason, WorkspaceSharing};
 use client::{
     Class, Error,
-    organizations::{CreateOrganization, Organization as Remote, UpdateOrganization},
+    organizations::{
+        CreateOrganization, Organization as Remote, UpdateOrganization, WorkspaceSharingSettings,
+    },
 };
 use uuid::Uuid;
 
@@ -17,12 +19,15 @@ use crate::{
     pipeline::{
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
+        field_gate::FieldGate,
         gate::Gate,
-        outcome::{Invalid, Trouble},
-        plan::{Action, Impact, Plan, Step},
+        outcome::{Blocked, Invalid, Trouble},
+        plan::{Action, Change, Impact, Plan, Step},
         remote_name::RemoteName,
     },
 };
+
+const SHARING: &str = "workspaceSharing";
 
 #[derive(Debug)]
 pub struct Organization;
@@ -33,11 +38,16 @@ pub struct Desired {
     display_name: Option<String>,
     description: Option<String>,
     icon: Option<String>,
+    sharing: Option<WorkspaceSharing>,
 }
 
 #[derive(Debug)]
 pub struct Observed {
     found: Option<Remote>,
+    /// Whose workspaces can be shared, where the manifest declares it and the organization exists.
+    sharing: Option<WorkspaceSharingSettings>,
+    /// Why declared sharing is left as it is.
+    unshareable: Option<Blocked>,
 }
 
 #[derive(Debug)]
@@ -45,6 +55,17 @@ pub enum Effect {
     Create(CreateOrganization),
     /// The organization as it was read, and the change.
     Update(Remote, UpdateOrganization),
+    /// The sharing as it was read, and as it is to be.
+    Share {
+        organization: Uuid,
+        found: String,
+        wanted: WorkspaceSharing,
+    },
+    /// The sharing of an organization that this plan creates.
+    ShareNew {
+        name: String,
+        wanted: WorkspaceSharing,
+    },
     Delete(Uuid),
 }
 
@@ -55,6 +76,7 @@ impl Kind for Organization {
     type Effect = Effect;
 
     const GATE: Option<Gate> = Some(MULTIPLE_ORGANIZATIONS);
+    const FIELD_GATES: &'static [FieldGate] = &[FieldGate::since("workspaceSharing", 2, 32)];
     const RANK: u8 = 1;
 
     fn target(manifest: &CoderOrganization) -> String {
@@ -76,7 +98,12 @@ impl Kind for Organization {
             display_name: spec.display_name.clone(),
             description: spec.description.clone(),
             icon: spec.icon.clone(),
+            sharing: spec.workspace_sharing,
         })
+    }
+
+    fn for_deletion(desired: Desired, _home: Option<Remote>) -> Desired {
+        Desired { sharing: None, ..desired }
     }
 
     async fn observe(desired: &Desired, held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
@@ -86,7 +113,19 @@ impl Kind for Organization {
             |it: &&Remote| Some(it.id) == held && (desired.name != DEFAULT_ORGANIZATION || it.is_default);
         let ours = organizations.iter().find(is_ours);
         let named = || organizations.iter().find(|it| it.is_named(&desired.name));
-        Ok(Observed { found: ours.or_else(named).cloned() })
+        let found = ours.or_else(named).cloned();
+        let sharing = match (&found, desired.sharing) {
+            (Some(found), Some(_)) => Some((*coder.workspace_sharing(found.id).await?).clone()),
+            _ => None,
+        };
+        let is_disabled = sharing.as_ref().is_some_and(|it| it.sharing_globally_disabled);
+        let wants_more = desired.sharing.is_some_and(|it| it != WorkspaceSharing::None);
+        let unshareable = (is_disabled && wants_more).then(sharing_disabled);
+        Ok(Observed { found, sharing, unshareable })
+    }
+
+    fn unmanaged(observed: &Observed) -> Option<Blocked> {
+        observed.unshareable.clone()
     }
 
     fn is_default(observed: &Observed) -> bool {
@@ -98,7 +137,7 @@ impl Kind for Organization {
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
-        let Desired { name, display_name, description, icon } = desired;
+        let Desired { name, display_name, description, icon, sharing: _ } = desired;
         let mut diff = Diff::default();
         let Some(found) = &observed.found else {
             diff.declare("name", Some(name));
@@ -111,13 +150,14 @@ impl Kind for Organization {
                 description: description.clone(),
                 icon: icon.clone(),
             };
-            return Plan::of(Step {
+            let create = Step {
                 action: Action::Create,
                 impact: Impact::Safe,
                 reason: "the organization does not exist".to_owned(),
                 changes: diff.changes,
                 effect: Effect::Create(wanted),
-            });
+            };
+            return Plan { steps: [create].into_iter().chain(share_new(desired)).collect() };
         };
         // `default` means the default organization whatever it is called: it is no name to give.
         let name = (name != DEFAULT_ORGANIZATION).then_some(name);
@@ -128,18 +168,16 @@ impl Kind for Organization {
             icon: diff.pick("icon", icon.as_ref(), &found.icon),
             default_org_member_roles: None,
         };
-        if diff.is_empty() {
-            return Plan::empty();
-        }
         let renames = change.name.is_some();
-        Plan::of(Step {
+        let update = (!diff.is_empty()).then(|| Step {
             action: Action::Update,
             impact: if renames { Impact::Disruptive } else { Impact::Safe },
             reason: if renames { "the organization has another name" } else { "the organization differs" }
                 .to_owned(),
             changes: diff.changes,
             effect: Effect::Update(found.clone(), change),
-        })
+        });
+        Plan { steps: update.into_iter().chain(share(desired, observed, found.id)).collect() }
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
@@ -159,6 +197,18 @@ impl Kind for Organization {
             Effect::Update(planned, change) => {
                 check_unchanged(planned, coder).await?;
                 noted(client.update_organization(planned.id, change).await, coder).await.map(|_| None)
+            }
+            Effect::Share { organization, found, wanted } => {
+                let now = client.workspace_sharing(*organization).await?;
+                if now.shareable_workspace_owners != *found {
+                    coder.forget_workspace_sharing(*organization).await;
+                    return Err(Trouble::Stale);
+                }
+                set_sharing(*organization, *wanted, coder).await
+            }
+            Effect::ShareNew { name, wanted } => {
+                let organization = coder.organization_id(name).await?;
+                set_sharing(organization, *wanted, coder).await
             }
             Effect::Delete(id) => {
                 let deleted = client.delete_organization(*id).await;
@@ -183,6 +233,64 @@ impl Kind for Organization {
         _coder: &Coder,
     ) -> Result<KindExport<CoderOrganization>, Trouble> {
         Ok(KindExport::of(place.organization.and_then(export::draft)))
+    }
+}
+
+/// The step to the declared sharing of a new organization, which begins with everyone's.
+fn share_new(desired: &Desired) -> Option<Step<Effect>> {
+    let wanted = desired.sharing.filter(|it| *it != WorkspaceSharing::Everyone)?;
+    Some(Step {
+        action: Action::Update,
+        impact: Impact::Safe,
+        reason: "in a new organization everyone can share workspaces".to_owned(),
+        changes: vec![Change::new(SHARING, WorkspaceSharing::Everyone.as_str(), wanted.as_str())],
+        effect: Effect::ShareNew { name: desired.name.clone(), wanted },
+    })
+}
+
+/// The step to the declared sharing of an organization that exists.
+fn share(desired: &Desired, observed: &Observed, organization: Uuid) -> Option<Step<Effect>> {
+    let (wanted, found) = (desired.sharing?, observed.sharing.as_ref()?);
+    let found = &found.shareable_workspace_owners;
+    if observed.unshareable.is_some() || found == wanted.as_str() {
+        return None;
+    }
+    let (impact, reason) = match wanted {
+        WorkspaceSharing::Everyone => (Impact::Safe, "not everyone can share workspaces"),
+        WorkspaceSharing::None => {
+            (Impact::Destructive, "workspaces can be shared: Coder deletes all existing shares, for good")
+        }
+        WorkspaceSharing::ServiceAccounts => (
+            Impact::Destructive,
+            "other workspaces can be shared: Coder deletes the existing shares of people's workspaces, for good",
+        ),
+    };
+    Some(Step {
+        action: Action::Update,
+        impact,
+        reason: reason.to_owned(),
+        changes: vec![Change::new(SHARING, found.as_str(), wanted.as_str())],
+        effect: Effect::Share { organization, found: found.clone(), wanted },
+    })
+}
+
+/// Writes the sharing of an organization.
+async fn set_sharing(
+    organization: Uuid,
+    wanted: WorkspaceSharing,
+    coder: &Coder,
+) -> Result<Option<Uuid>, Error> {
+    let answer = coder.client().update_workspace_sharing(organization, wanted.as_str()).await;
+    coder.forget_workspace_sharing(organization).await;
+    answer.map(|_| None)
+}
+
+fn sharing_disabled() -> Blocked {
+    Blocked {
+        reason: Reason::SharingDisabled,
+        message: "spec.workspaceSharing: coderd was started without workspace sharing: remove \
+                  CODER_DISABLE_WORKSPACE_SHARING there, or spec.workspaceSharing here"
+            .to_owned(),
     }
 }
 

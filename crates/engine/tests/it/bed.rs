@@ -12,4 +12,5 @@ mod lifecycle;
 mod plane;
 mod requests;
 mod roles;
+mod sharing;
 mod users;

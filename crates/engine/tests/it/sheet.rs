@@ -54,6 +54,7 @@ impl Sheet {
             "users": [],
             "me": null,
             "organization_sync": {"field": "", "mapping": {}, "organization_assign_default": true},
+            "sharing": {},
             "group_sync": {},
             "role_sync": {},
             "appearance": {"application_name": "", "logo_url": "", "announcement_banners": []},
@@ -153,6 +154,10 @@ fn answer(state: &mut Value, method: &Method, path: &str, body: &Value) -> (u16,
         }
         (_, ["settings", "idpsync", "organization"]) => {
             document(&mut state["organization_sync"], method, body, &Value::Null)
+        }
+        (_, ["organizations", id, "settings", "workspace-sharing"]) => {
+            let unset = json!({"shareable_workspace_owners": "everyone"});
+            document(&mut state["sharing"][*id], method, body, &unset)
         }
         (_, ["organizations", id, "settings", "idpsync", "groups"]) => {
             let unset = json!({"field": "", "mapping": {}, "regex_filter": null, "auto_create_missing_groups": false});

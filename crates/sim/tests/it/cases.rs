@@ -59,6 +59,7 @@ pub(crate) const CASES: &[Case] = cases! {
     organizations::names;
     organizations::changes;
     organizations::deletion;
+    organizations::sharing;
     groups::names;
     groups::changes;
     groups::everyone;

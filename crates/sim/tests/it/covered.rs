@@ -17,6 +17,8 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("POST /api/v2/organizations", "organizations::names"),
     ("PATCH /api/v2/organizations/{organization}", "organizations::changes"),
     ("DELETE /api/v2/organizations/{organization}", "organizations::deletion"),
+    ("GET /api/v2/organizations/{organization}/settings/workspace-sharing", "organizations::sharing"),
+    ("PATCH /api/v2/organizations/{organization}/settings/workspace-sharing", "organizations::sharing"),
     ("GET /api/v2/organizations/{organization}/groups", "groups::changes"),
     ("POST /api/v2/organizations/{organization}/groups", "groups::names"),
     ("GET /api/v2/groups/{group}", "groups::changes"),

@@ -93,3 +93,20 @@ pub(super) async fn deletion(side: &mut Side) {
     side.post(OWNER, ORGANIZATIONS, json!({"name": "leaving"})).await;
     side.delete(OWNER, &format!("{ORGANIZATIONS}/leaving")).await;
 }
+
+pub(super) async fn sharing(side: &mut Side) {
+    let path = format!("{ORGANIZATIONS}/default/settings/workspace-sharing");
+    side.get(OWNER, &path).await;
+    side.get(MEMBER, &path).await;
+    for owners in ["none", "service_accounts", "friends", "everyone"] {
+        side.patch(OWNER, &path, json!({"shareable_workspace_owners": owners})).await;
+        side.get(OWNER, &path).await;
+    }
+    side.patch(OWNER, &path, json!({"sharing_disabled": true})).await;
+    side.patch(OWNER, &path, json!({"sharing_disabled": true, "shareable_workspace_owners": "everyone"}))
+        .await;
+    side.patch(OWNER, &path, json!({})).await;
+    side.patch(MEMBER, &path, json!({"shareable_workspace_owners": "none"})).await;
+    side.get(OWNER, &path).await;
+    side.get(OWNER, &format!("{ORGANIZATIONS}/nowhere/settings/workspace-sharing")).await;
+}
