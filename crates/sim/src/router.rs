@@ -168,6 +168,14 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
         ("POST", "/chats/model-configs") => (Account, model_configs::create),
         ("PATCH", "/chats/model-configs/{modelConfig}") => (Account, model_configs::update),
         ("DELETE", "/chats/model-configs/{modelConfig}") => (Account, model_configs::delete),
+        (method, path) => return account_handler(method, path),
+    })
+}
+
+/// The same for accounts, their tokens and what belongs to them.
+fn account_handler(method: &str, path: &str) -> Option<(Access, Handler)> {
+    use Access::{Account, Anonymous};
+    Some(match (method, path) {
         ("GET", "/users/first") => (Anonymous, users::first_user),
         ("POST", "/users/first") => (Anonymous, users::create_first_user),
         ("GET", "/users/authmethods") => (Anonymous, sessions::auth_methods),
