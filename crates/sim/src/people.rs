@@ -111,12 +111,12 @@ pub(crate) fn suspend(call: &mut Call<'_>) -> Handled {
             format!("You cannot suspend a user with the \"{OWNER}\" role. You must remove the role first.");
         return Err(Answer::message(400, message));
     }
-    changed(call, id, |it| it.status = SUSPENDED.to_owned())
+    changed(call, id, |it| SUSPENDED.clone_into(&mut it.status))
 }
 
 pub(crate) fn activate(call: &mut Call<'_>) -> Handled {
     let id = call.user()?.id;
-    changed(call, id, |it| it.status = "active".to_owned())
+    changed(call, id, |it| "active".clone_into(&mut it.status))
 }
 
 pub(crate) fn add_member(call: &mut Call<'_>) -> Handled {

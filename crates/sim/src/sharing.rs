@@ -29,7 +29,7 @@ pub(crate) fn update(call: &mut Call<'_>) -> Handled {
     let disables = fields.flag("sharing_disabled")?;
     let mut owners = fields.plain("shareable_workspace_owners")?;
     if owners.is_empty() {
-        owners = if disables { NONE } else { EVERYONE }.to_owned();
+        if disables { NONE } else { EVERYONE }.clone_into(&mut owners);
     }
     if !VALUES.contains(&owners.as_str()) {
         let why = format!("invalid value \"{owners}\", must be one of [{}]", VALUES.join(", "));

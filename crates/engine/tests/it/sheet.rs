@@ -220,7 +220,7 @@ fn users(state: &mut Value, method: &Method, rest: &[&str], body: &Value) -> (u1
         if body["service_account"] == true {
             merge(&mut made, &json!({"is_service_account": true, "login_type": "none"}));
         }
-        made["status"] = body.get("user_status").unwrap_or(&json!("dormant")).clone();
+        made["status"] = body.get("user_status").cloned().unwrap_or_else(|| json!("dormant"));
         made["roles"] = json!([]);
         made.as_object_mut().unwrap().remove("password");
         all.push(made.clone());

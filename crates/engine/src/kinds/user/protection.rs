@@ -16,6 +16,7 @@ pub(super) const OWNER: &str = "owner";
 
 /// What a plan would do to an account that may matter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of one plan")]
 pub(super) struct Harm {
     deletes: bool,
     suspends: bool,

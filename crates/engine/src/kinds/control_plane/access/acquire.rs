@@ -157,7 +157,7 @@ pub async fn own_token(
         return Err(acquisition.give_up(&ladder, (kept.as_ref(), &record), &job, secret).await?);
     }
     match ladder.acquire(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
-        Ok(AccessOutcome::Granted(granted)) => Ok(acquisition.enter(granted, from, &job).await),
+        Ok(AccessOutcome::Granted(granted)) => Ok(acquisition.enter(*granted, from, &job).await),
         Ok(AccessOutcome::Wait(waiting)) => Err(waiting),
         Ok(AccessOutcome::RunAdminJob { username, email }) => Err(job.run(&username, &email).await),
         Err(why) => {

@@ -40,7 +40,7 @@ const MOST_STEPS: usize = 12;
 /// How far we came.
 #[derive(Debug)]
 pub enum AccessOutcome {
-    Granted(Granted),
+    Granted(Box<Granted>),
     /// Run the Job with these; its password is the caller's to make and to keep until the Job is done.
     RunAdminJob {
         username: String,
@@ -185,7 +185,7 @@ impl Attempt<'_> {
             granted.next = granted.next.min(self.ladder.now.checked_add(AGAIN).unwrap_or(Timestamp::MAX));
             granted.stays = stays;
         }
-        Ok(AccessOutcome::Granted(granted))
+        Ok(AccessOutcome::Granted(Box::new(granted)))
     }
 
     async fn grant(
@@ -311,7 +311,7 @@ impl Attempt<'_> {
         if let Some(account) = &mut self.record.account {
             account.id = Some(id);
         }
-        self.grant(&account_tokens, None, owner).await.map(AccessOutcome::Granted)
+        self.grant(&account_tokens, None, owner).await.map(|it| AccessOutcome::Granted(Box::new(it)))
     }
 
     /// The Job made an account with a password that we know: it mints its own token, and the password is used no more. Who
@@ -347,7 +347,7 @@ impl Attempt<'_> {
         self.record.former.extend(former.map(|user_id| Former { user_id, token: None }));
         let username = user.username.clone();
         self.record.account = Some(OwnAccount { username, marker: String::new(), id: Some(user.id) });
-        self.grant(&account_tokens, None, user).await.map(|it| Ok(AccessOutcome::Granted(it)))
+        self.grant(&account_tokens, None, user).await.map(|it| Ok(AccessOutcome::Granted(Box::new(it))))
     }
 }
 

@@ -90,7 +90,7 @@ impl Stage {
 
     async fn granted(&self, now: Timestamp) -> Granted {
         match self.pass(now).await.unwrap() {
-            AccessOutcome::Granted(granted) => granted,
+            AccessOutcome::Granted(granted) => *granted,
             other => panic!("{other:?}"),
         }
     }
