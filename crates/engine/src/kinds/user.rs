@@ -127,6 +127,13 @@ impl Kind for User {
         Ok(Desired { password, ..desired })
     }
 
+    /// A password is not compared.
+    fn without_secrets(manifest: &CoderUser) -> Option<CoderUser> {
+        let mut manifest = manifest.clone();
+        manifest.spec.password_secret_ref = None;
+        Some(manifest)
+    }
+
     fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
         Desired { roles: None, organizations: None, suspended: None, is_deletion: true, ..desired }
     }
