@@ -274,7 +274,7 @@ async fn kinds_and_one_organization_can_be_chosen() {
     let alpha = scene.export(&only(&[], Some("alpha"))).await;
     assert_eq!(
         names(&alpha),
-        ["CoderOrganization", "CoderGroup", "CoderRole", "CoderGroupSync", "CoderRoleSync"]
+        ["CoderOrganization", "CoderRole", "CoderGroup", "CoderGroupSync", "CoderRoleSync"]
     );
     let both = scene.export(&only(&["CoderAppearance"], Some("alpha"))).await;
     assert!(both.manifests.is_empty() && both.left_out[0].why.contains("--organization"), "{both:?}");
