@@ -230,9 +230,15 @@ impl Kind for Organization {
 
     async fn export(
         place: &ExportPlace<'_>,
-        _coder: &Coder,
+        coder: &Coder,
     ) -> Result<KindExport<CoderOrganization>, Trouble> {
-        Ok(KindExport::of(place.organization.and_then(export::draft)))
+        let Some(found) = place.organization else { return Ok(KindExport::default()) };
+        let sharing = match coder.workspace_sharing(found.id).await {
+            Ok(sharing) => Some(sharing),
+            Err(error) if error.class() == Class::Missing => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(KindExport::of(export::draft(found, sharing.as_deref())))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Two accounts are never harmed: the one that we ask with, and the last owner. Roles that the identity provider manages are not
 //! written.
 
+mod export;
 mod protection;
 mod provider;
 mod steps;
@@ -21,6 +22,7 @@ use crate::{
     kind::Kind,
     kinds::names,
     pipeline::{
+        export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
         plan::{Impact, Plan},
@@ -223,6 +225,14 @@ impl Kind for User {
 
     fn refs(manifest: &CoderUser) -> Vec<RemoteName> {
         manifest.spec.organizations.iter().flatten().cloned().map(RemoteName::Organization).collect()
+    }
+
+    const LISTED: Listed = Listed::InDeployment;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderUser>, Trouble> {
+        let (users, own) = (coder.users().await?, coder.own_account().await?);
+        let organizations = coder.organizations().await?;
+        Ok(export::drafts(&users, &organizations, own.id, place.is_asked_for))
     }
 }
 

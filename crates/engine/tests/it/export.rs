@@ -29,8 +29,9 @@ fn scope() -> ExportScope {
 }
 
 /// Kinds whose examples need nothing that a deployment in memory does not have.
-const APPLIED: [&str; 9] = [
+const APPLIED: [&str; 10] = [
     "CoderOrganization",
+    "CoderUser",
     "CoderGroup",
     "CoderRole",
     "CoderOrganizationSync",

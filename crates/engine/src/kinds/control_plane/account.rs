@@ -29,6 +29,11 @@ pub fn email(username: &str) -> String {
     format!("{username}@{MAIL_DOMAIN}")
 }
 
+/// Whether an account is one that an operator made for itself.
+pub(crate) fn is_operators(email: &str) -> bool {
+    email.rsplit_once('@').is_some_and(|(_, domain)| domain == MAIL_DOMAIN)
+}
+
 /// The full name of an account of ours.
 pub(super) fn full_name(marker: &str) -> String {
     format!("Coder operator {marker}")

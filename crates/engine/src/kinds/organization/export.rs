@@ -1,7 +1,8 @@
 //! An organization as a manifest. Pure.
 
-use api::{CoderOrganization, CoderOrganizationSpec, DEFAULT_ORGANIZATION};
-use client::organizations::Organization as Remote;
+use api::{CoderOrganization, CoderOrganizationSpec, DEFAULT_ORGANIZATION, WorkspaceSharing};
+use client::organizations::{Organization as Remote, WorkspaceSharingSettings};
+use serde_json::json;
 
 use super::Untouched as _;
 use crate::pipeline::export::{Draft, organization_word, said};
@@ -10,8 +11,17 @@ use crate::pipeline::export::{Draft, organization_word, said};
 const FIRST: &str = "coder";
 
 /// `None` for the default organization as a fresh installation makes it.
-pub(super) fn draft(found: &Remote) -> Option<Draft<CoderOrganization>> {
-    if found.is_default && found.is_untouched() {
+pub(super) fn draft(
+    found: &Remote,
+    sharing: Option<&WorkspaceSharingSettings>,
+) -> Option<Draft<CoderOrganization>> {
+    // In a new organization everyone can share workspaces.
+    let sharing = sharing.filter(|it| !it.sharing_globally_disabled).and_then(|it| {
+        let sharing: Option<WorkspaceSharing> =
+            serde_json::from_value(json!(it.shareable_workspace_owners)).ok();
+        sharing.filter(|it| *it != WorkspaceSharing::Everyone)
+    });
+    if found.is_default && found.is_untouched() && sharing.is_none() {
         return None;
     }
     let spec = CoderOrganizationSpec {
@@ -19,6 +29,7 @@ pub(super) fn draft(found: &Remote) -> Option<Draft<CoderOrganization>> {
         display_name: said(&found.display_name),
         description: said(&found.description),
         icon: said(&found.icon),
+        workspace_sharing: sharing,
         ..CoderOrganizationSpec::default()
     };
     let mut draft = Draft::new(&found.name, CoderOrganization::new(&found.name, spec));
@@ -57,20 +68,28 @@ mod tests {
             description: "Builtin default organization.".to_owned(),
             ..found("coder", true)
         };
-        assert!(draft(&fresh).is_none());
-        let renamed = draft(&Remote { name: "acme".to_owned(), ..fresh.clone() }).unwrap();
+        assert!(draft(&fresh, None).is_none());
+        let renamed = draft(&Remote { name: "acme".to_owned(), ..fresh.clone() }, None).unwrap();
         assert_eq!(renamed.manifest.spec.name.as_deref(), Some("default"));
         assert!(renamed.notes[0].contains("called acme"), "{:?}", renamed.notes);
-        let described = draft(&Remote { description: "Ours".to_owned(), ..fresh }).unwrap();
+        let described = draft(&Remote { description: "Ours".to_owned(), ..fresh.clone() }, None).unwrap();
         assert_eq!(
             (described.manifest.spec.description.as_deref(), described.notes.len()),
             (Some("Ours"), 0)
         );
+        let sharing = |owners: &str, is_disabled| WorkspaceSharingSettings {
+            sharing_globally_disabled: is_disabled,
+            shareable_workspace_owners: owners.to_owned(),
+        };
+        assert!(draft(&fresh, Some(&sharing("everyone", false))).is_none());
+        assert!(draft(&fresh, Some(&sharing("none", true))).is_none());
+        let closed = draft(&fresh, Some(&sharing("none", false))).unwrap();
+        assert_eq!(closed.manifest.spec.workspace_sharing, Some(WorkspaceSharing::None));
     }
 
     #[test]
     fn organization_has_its_name_and_no_empty_field() {
-        let draft = draft(&found("alpha", false)).unwrap();
+        let draft = draft(&found("alpha", false), None).unwrap();
         let spec = &draft.manifest.spec;
         assert_eq!((spec.name.as_deref(), spec.display_name.as_deref()), (Some("alpha"), Some("ALPHA")));
         assert_eq!((&spec.description, &spec.icon), (&None, &None));

@@ -35,6 +35,11 @@ metadata: {name: everyone}
 spec: {controlPlaneRef: {name: main}, organization: bravo, name: Everyone, quotaAllowance: 3}
 ---
 apiVersion: coder.com/v1alpha1
+kind: CoderUser
+metadata: {name: automation}
+spec: {controlPlaneRef: {name: main}, serviceAccount: true, roles: [template-admin], organizations: [default, alpha]}
+---
+apiVersion: coder.com/v1alpha1
 kind: CoderAIProvider
 metadata: {name: anthropic}
 spec:
