@@ -13,6 +13,7 @@ mod fixture;
 mod goals;
 mod groups;
 mod meter;
+mod mixed;
 mod operator;
 mod planes;
 mod proc;
@@ -148,6 +149,7 @@ async fn measure_chain(bench: &Bench<'_>, chain: Chain, works: &[Work], outcome:
         }
         Chain::Groups => groups::run(bench, works, outcome).await,
         Chain::CommandLine => groups::run_command_line(bench, works, outcome).await,
+        Chain::Mixed => mixed::run(bench, works, outcome).await,
     }
 }
 

@@ -100,7 +100,7 @@ async fn check_groups(fixture: &Fixture<'_>, count: u32) -> Result<()> {
 }
 
 /// Runs a verb of the command line on a file, and measures it. The memory is the most that was seen.
-async fn command(fixture: &Fixture<'_>, verb: &[&str], file: &Path) -> Result<Measured> {
+pub(super) async fn command(fixture: &Fixture<'_>, verb: &[&str], file: &Path) -> Result<Measured> {
     let meter = Meter::start(fixture).await?;
     let mut args: Vec<String> = verb.iter().map(|it| (*it).to_owned()).collect();
     args.extend(["--url".to_owned(), fixture.calls.url.clone()]);

@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use super::mixed;
+
 /// A work that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Work {
@@ -40,6 +42,12 @@ pub(super) enum Work {
     /// `coder-operator plan` of the 1,000 groups, unchanged. Continues from groups-1000-cli
     #[value(name = "plan-1000")]
     Plan1000,
+    /// 300 users, 300 groups, 60 roles and 40 templates of one archive through `coder-operator apply --yes`
+    #[value(name = "mixed-700")]
+    Mixed,
+    /// `coder-operator plan` of the 700 objects, unchanged. Continues from mixed-700
+    #[value(name = "plan-700")]
+    PlanMixed,
 }
 
 /// Works that share an operator and a coderd, in their order.
@@ -52,10 +60,11 @@ pub(super) enum Chain {
     Provisioners,
     Groups,
     CommandLine,
+    Mixed,
 }
 
 impl Chain {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Empty,
         Self::PlaneAndLicense,
         Self::OneProvisioner,
@@ -63,6 +72,7 @@ impl Chain {
         Self::Provisioners,
         Self::Groups,
         Self::CommandLine,
+        Self::Mixed,
     ];
 
     /// Returns the works in their order. Each continues from the state that those before it left.
@@ -75,6 +85,7 @@ impl Chain {
             Self::Provisioners => &[Work::Provisioners200, Work::Idle, Work::Restart, Work::Delete200],
             Self::Groups => &[Work::Groups1000, Work::RestartGroups],
             Self::CommandLine => &[Work::Groups1000Cli, Work::Plan1000],
+            Self::Mixed => &[Work::Mixed, Work::PlanMixed],
         }
     }
 
@@ -104,6 +115,7 @@ impl Work {
             Self::Provisioners50 => 50,
             Self::Provisioners200 | Self::Idle | Self::Restart | Self::Delete200 => 200,
             Self::Groups1000 | Self::RestartGroups | Self::Groups1000Cli | Self::Plan1000 => 1000,
+            Self::Mixed | Self::PlanMixed => mixed::OBJECTS,
         }
     }
 
@@ -115,13 +127,15 @@ impl Work {
             | Self::Provisioners200
             | Self::Delete200
             | Self::Groups1000
-            | Self::Groups1000Cli => true,
+            | Self::Groups1000Cli
+            | Self::Mixed => true,
             Self::Empty
             | Self::PlaneAndLicense
             | Self::Idle
             | Self::Restart
             | Self::RestartGroups
-            | Self::Plan1000 => false,
+            | Self::Plan1000
+            | Self::PlanMixed => false,
         }
     }
 }
