@@ -272,7 +272,9 @@ impl<K: Kind> Object<K> {
         match read {
             Ok(values) => Ok((K::with_secrets(desired, &values)?, None)),
             Err(missing) => {
-                let rest = K::without_secrets(manifest).filter(|_| coder.skips_missing_secrets());
+                let is_missing = [Reason::SecretNotFound, Reason::SecretMissing].contains(&missing.reason);
+                let is_skipped = is_missing && coder.skips_missing_secrets();
+                let rest = K::without_secrets(manifest).filter(|_| is_skipped);
                 let rest = rest.ok_or_else(|| Outcome::Blocked(missing.clone()))?;
                 Ok((K::desire(&rest)?, Some(missing)))
             }

@@ -13,18 +13,20 @@ use client::organizations::Organization;
 use kube::Resource as _;
 use serde_json::{Value, json};
 
-use self::names::Names;
 use crate::{
     coder::Coder,
     kind::Kind,
     pipeline::{
-        export::{Draft, ExportPlace, KindExport, LeftOut, Listed, NeededSecret, organization_word},
+        export::{Draft, ExportPlace, KindExport, LeftOut, Listed, NeededSecret, organization_word, slug},
         outcome::{Blocked, Trouble},
     },
 };
 
 /// The name of the control plane in manifests, where a person gives none.
 pub const CONTROL_PLANE: &str = "main";
+/// What a deployment has and no kind declares.
+const NOT_COVERED: &str = "workspace proxies, OAuth2 applications, MCP servers, system prompts and prices of AI models, and the roles of \
+     members in organizations are not exported: there is no kind for them";
 /// The role that sees everything.
 const OWNER: &str = "owner";
 
@@ -61,6 +63,8 @@ pub struct Exported {
     pub rank: u8,
     pub kind: String,
     pub name: String,
+    /// The remote object in words.
+    pub target: String,
     pub manifest: Value,
     pub notes: Vec<String>,
     pub secrets: Vec<NeededSecret>,
@@ -85,7 +89,6 @@ pub struct Exporter<'a> {
     scope: &'a ExportScope,
     coder: &'a Coder,
     organizations: Vec<Organization>,
-    names: Names,
     export: Export,
 }
 
@@ -111,7 +114,7 @@ impl<'a> Exporter<'a> {
             }
         }
         organizations.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Self { scope, coder, organizations, names: Names::default(), export })
+        Ok(Self { scope, coder, organizations, export })
     }
 
     /// Asks one kind.
@@ -168,7 +171,7 @@ impl<'a> Exporter<'a> {
     async fn take<K: Kind>(&mut self, draft: Draft<K::Manifest>) {
         let Draft { title, manifest, notes, secrets } = draft;
         let kind = K::Manifest::kind(&()).into_owned();
-        let name = self.names.unique(&kind, &title);
+        let name = slug(&title);
         let mut manifest = serde_json::to_value(&manifest).unwrap_or_default();
         self.dress(&mut manifest, &name);
         if let Ok(unsupported) = self.coder.unsupported(K::FIELD_GATES, &manifest).await {
@@ -182,8 +185,8 @@ impl<'a> Exporter<'a> {
             let why = format!("a manifest cannot declare it: {} {}", invalid.field, invalid.message);
             return self.leave_out(&K::target(&parsed), &why);
         }
-        let rank = K::RANK;
-        self.export.manifests.push(Exported { rank, kind, name, manifest, notes, secrets });
+        let (rank, target) = (K::RANK, K::target(&parsed));
+        self.export.manifests.push(Exported { rank, kind, name, target, manifest, notes, secrets });
     }
 
     /// Gives a manifest what all of an export have in common.
@@ -198,11 +201,15 @@ impl<'a> Exporter<'a> {
         }
     }
 
+    /// Whether all of the deployment is wanted.
+    fn is_whole(&self) -> bool {
+        self.scope.kinds.is_empty() && self.scope.organization.is_none()
+    }
+
     /// Adds the control plane that the manifests refer to, as one that runs elsewhere.
     fn add_control_plane(&mut self) {
         const KIND: &str = "CoderControlPlane";
-        let is_whole = self.scope.kinds.is_empty() && self.scope.organization.is_none();
-        if !is_whole && !self.scope.names(KIND) {
+        if !self.is_whole() && !self.scope.names(KIND) {
             return;
         }
         let name = self.scope.control_plane.clone();
@@ -211,7 +218,7 @@ impl<'a> Exporter<'a> {
         let mut manifest = json!({
             "apiVersion": format!("{}/{}", api::GROUP, api::VERSION),
             "kind": KIND,
-            "spec": {"external": {"url": url, "credentialsSecretRef": {"name": secret, "key": key}}},
+            "spec": {"external": {"url": &url, "credentialsSecretRef": {"name": secret, "key": key}}},
             "metadata": {"name": name},
         });
         if let Some(namespace) = &self.scope.namespace {
@@ -223,7 +230,8 @@ impl<'a> Exporter<'a> {
                 .to_owned(),
         ];
         let secrets = vec![NeededSecret { name: secret, key, what }];
-        let exported = Exported { rank: 0, kind: KIND.to_owned(), name, manifest, notes, secrets };
+        let (kind, target) = (KIND.to_owned(), url);
+        let exported = Exported { rank: 0, kind, name, target, manifest, notes, secrets };
         self.export.manifests.push(exported);
     }
 
@@ -238,6 +246,10 @@ impl<'a> Exporter<'a> {
                 });
             }
         }
+        if self.is_whole() {
+            self.export.notes.push(NOT_COVERED.to_owned());
+        }
+        names::tell_apart(&mut self.export.manifests);
         let order = |it: &Exported| (it.rank, it.kind.clone(), it.name.clone());
         self.export.manifests.sort_by_key(order);
         self.export

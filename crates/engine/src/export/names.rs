@@ -1,44 +1,75 @@
 //! Names of exported manifests. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use crate::pipeline::export::{LONGEST_NAME, slug};
+use sha2::{Digest as _, Sha256};
 
-/// The names that are taken, by kind.
-#[derive(Debug, Default)]
-pub(super) struct Names(BTreeSet<(String, String)>);
+use super::Exported;
+use crate::pipeline::export::LONGEST_NAME;
 
-impl Names {
-    /// A name for an object of a kind that no other has: that of the title, or with a number after it.
-    pub(super) fn unique(&mut self, kind: &str, title: &str) -> String {
-        let slug = slug(title);
-        let mut name = slug.clone();
-        let mut number = 2;
-        while !self.0.insert((kind.to_owned(), name.clone())) {
-            let end = format!("-{number}");
-            let head: String = slug.chars().take(LONGEST_NAME - end.len()).collect();
-            name = format!("{}{end}", head.trim_end_matches('-'));
-            number += 1;
-        }
-        name
+/// Gives manifests of one kind that have the same name a suffix each, made of what they declare. Another export gives the same names,
+/// in whichever order Coder lists the objects: a manifest in a cluster holds its object by id and must not come to mean another one.
+pub(super) fn tell_apart(manifests: &mut [Exported]) {
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for it in manifests.iter() {
+        *counts.entry((it.kind.clone(), it.name.clone())).or_default() += 1;
     }
+    for it in manifests {
+        if counts.get(&(it.kind.clone(), it.name.clone())).is_some_and(|it| *it > 1) {
+            it.name = with_suffix(&it.name, &it.target);
+            it.manifest["metadata"]["name"] = it.name.clone().into();
+        }
+    }
+}
+
+fn with_suffix(name: &str, target: &str) -> String {
+    let hash = Sha256::digest(target.as_bytes());
+    let suffix: String = hash.iter().take(4).map(|it| format!("{it:02x}")).collect();
+    let head: String = name.chars().take(LONGEST_NAME - 1 - suffix.len()).collect();
+    format!("{}-{suffix}", head.trim_end_matches('-'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn exported(kind: &str, name: &str, target: &str) -> Exported {
+        Exported {
+            rank: 0,
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            target: target.to_owned(),
+            manifest: serde_json::json!({"metadata": {"name": name}}),
+            notes: Vec::new(),
+            secrets: Vec::new(),
+        }
+    }
+
     #[test]
-    fn second_object_of_a_name_gets_a_number() {
-        let mut names = Names::default();
-        let mut of = |kind: &str, title: &str| names.unique(kind, title);
-        assert_eq!(of("CoderGroup", "a-b"), "a-b");
-        assert_eq!(of("CoderGroup", "a_b"), "a-b-2");
-        assert_eq!(of("CoderGroup", "A.B"), "a-b-3");
-        assert_eq!(of("CoderRole", "a-b"), "a-b");
-        let long = "a".repeat(80);
-        of("CoderGroup", &long);
-        let second = of("CoderGroup", &long);
-        assert!(second.ends_with("-2") && second.len() == 63, "{second}");
+    fn manifests_of_one_name_are_told_apart_in_any_order() {
+        let long = "a".repeat(LONGEST_NAME);
+        let mut manifests = vec![
+            exported("CoderGroup", "a-b-c", "group a/b-c"),
+            exported("CoderGroup", "a-b-c", "group a-b/c"),
+            exported("CoderRole", "a-b-c", "role a/b-c"),
+            exported("CoderGroup", &long, "group x"),
+            exported("CoderGroup", &long, "group y"),
+        ];
+        let mut reversed: Vec<Exported> = manifests.iter().rev().cloned().collect();
+        tell_apart(&mut manifests);
+        tell_apart(&mut reversed);
+        let names = |it: &[Exported]| -> BTreeMap<String, String> {
+            it.iter().map(|it| (it.target.clone(), it.name.clone())).collect()
+        };
+        assert_eq!(names(&manifests), names(&reversed));
+        let names = names(&manifests);
+        assert_ne!(names["group a/b-c"], names["group a-b/c"]);
+        assert_ne!(names["group x"], names["group y"]);
+        assert_eq!(names["role a/b-c"], "a-b-c");
+        assert!(
+            manifests
+                .iter()
+                .all(|it| it.name.len() <= LONGEST_NAME && it.manifest["metadata"]["name"] == it.name)
+        );
     }
 }

@@ -190,6 +190,8 @@ impl Kind for GroupSync {
         let Some(home) = place.organization else { return Ok(KindExport::default()) };
         let document = coder.client().group_sync(home.id).await?;
         let groups = coder.groups(home.id).await?;
-        Ok(KindExport::of(export::draft(&document, &groups, home)))
+        Ok(KindExport::of_one(export::draft(&document, &groups, home), || {
+            format!("group IdP sync of {}", home.name)
+        }))
     }
 }

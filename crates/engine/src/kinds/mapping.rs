@@ -69,37 +69,27 @@ pub(super) fn ids(
         .collect())
 }
 
-/// A mapping for a manifest.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ExportedMapping {
-    /// `None` where one of the names means nothing any more.
-    pub(super) names: Option<BTreeMap<String, Vec<String>>>,
-    /// Why there are no names.
-    pub(super) note: Option<String>,
-}
-
-/// A found mapping as a manifest declares it. A half mapping locks people out, so it is all of it or nothing.
+/// A found mapping as a manifest declares it, or why it cannot. A document with half a mapping, or with none, locks people out of a
+/// deployment that it is applied to: then no manifest is made of the document.
 pub(super) fn exported<T: Clone + std::fmt::Display>(
     found: &BTreeMap<String, Vec<T>>,
     what: &str,
     name_of: impl Fn(T) -> Option<String>,
-) -> ExportedMapping {
+) -> Result<BTreeMap<String, Vec<String>>, String> {
     let mut mapping = BTreeMap::new();
     for (claim, items) in found {
         let mut names = BTreeSet::new();
         for item in items {
-            let Some(name) = name_of(item.clone()) else {
-                let note = format!(
-                    "mapping is left out: {claim} is mapped to the {what} {item}, which does not exist any more; remove it \
-                         in Coder and export again"
-                );
-                return ExportedMapping { names: None, note: Some(note) };
+            let gone = || {
+                format!(
+                    "{claim:?} is mapped to the {what} {item}, which does not exist any more; remove it in Coder and export again"
+                )
             };
-            names.insert(name);
+            names.insert(name_of(item.clone()).ok_or_else(gone)?);
         }
         mapping.insert(claim.clone(), names.into_iter().collect());
     }
-    ExportedMapping { names: Some(mapping), note: None }
+    Ok(mapping)
 }
 
 #[cfg(test)]
@@ -130,10 +120,9 @@ mod tests {
         let found = BTreeMap::from([("/claim".to_owned(), vec![Uuid::from_u128(7), Uuid::from_u128(8)])]);
         let whole = exported(&found, "group", |id| Some(format!("g{}", id.as_u128())));
         let names = BTreeMap::from([("/claim".to_owned(), vec!["g7".to_owned(), "g8".to_owned()])]);
-        assert_eq!(whole, ExportedMapping { names: Some(names), note: None });
+        assert_eq!(whole, Ok(names));
         let half = exported(&found, "group", |id| (id.as_u128() == 7).then(|| "g7".to_owned()));
-        assert_eq!(half.names, None);
-        assert!(half.note.unwrap().contains(&Uuid::from_u128(8).to_string()));
+        assert!(half.unwrap_err().contains(&Uuid::from_u128(8).to_string()));
     }
 
     #[test]

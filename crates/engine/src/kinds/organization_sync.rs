@@ -173,6 +173,8 @@ impl Kind for OrganizationSync {
     ) -> Result<KindExport<CoderOrganizationSync>, Trouble> {
         let document = coder.client().organization_sync().await?;
         let organizations = coder.organizations().await?;
-        Ok(KindExport::of(export::draft(&document, &organizations)))
+        Ok(KindExport::of_one(export::draft(&document, &organizations), || {
+            "organization IdP sync".to_owned()
+        }))
     }
 }

@@ -168,7 +168,9 @@ impl Kind for RoleSync {
         let Some(home) = place.organization else { return Ok(KindExport::default()) };
         let document = coder.client().role_sync(home.id).await?;
         let roles = coder.roles(home.id).await?;
-        Ok(KindExport::of(export::draft(&document, &roles, home)))
+        Ok(KindExport::of_one(export::draft(&document, &roles, home), || {
+            format!("role IdP sync of {}", home.name)
+        }))
     }
 }
 

@@ -67,6 +67,16 @@ impl<M> KindExport<M> {
         Self { drafts: drafts.into_iter().collect(), left_out: Vec::new() }
     }
 
+    /// At most one manifest, or why there is none, with the object in words.
+    pub fn of_one(draft: Result<Option<Draft<M>>, String>, what: impl FnOnce() -> String) -> Self {
+        let mut export = Self::default();
+        match draft {
+            Ok(draft) => export.drafts.extend(draft),
+            Err(why) => export.leave_out(what(), why),
+        }
+        export
+    }
+
     pub fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.left_out.push(LeftOut { what: what.into(), why: why.into() });
     }

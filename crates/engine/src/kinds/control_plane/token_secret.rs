@@ -142,10 +142,15 @@ impl<'a> TokenSecret<'a> {
             it.data.get_or_insert_with(BTreeMap::new).insert(FINGERPRINT_KEY.to_owned(), bytes);
         });
         match written.await {
-            Ok(()) => Ok(key),
+            Ok(()) => {
+                known.keep(name, key.clone());
+                Ok(key)
+            }
             Err(error) if error.is_conflict() => {
                 let now = find(plane, self.cluster).await?.and_then(stored_key);
-                now.ok_or_else(|| not_written(&self.empty, &error))
+                let now = now.ok_or_else(|| not_written(&self.empty, &error))?;
+                known.keep(name, now.clone());
+                Ok(now)
             }
             Err(error) => Err(not_written(&self.empty, &error)),
         }

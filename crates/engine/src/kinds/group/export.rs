@@ -17,19 +17,28 @@ pub(super) fn draft(found: &Remote, home: &Organization, is_synced: bool) -> Opt
     }
     let is_provided = is_synced || found.source == FROM_PROVIDER;
     let has_members = !is_everyone && !found.members.is_empty();
+    // A declared list is complete: whoever the account does not see would be removed.
+    let is_partial = found.members.len() < usize::try_from(found.total_member_count).unwrap_or_default();
     let spec = CoderGroupSpec {
         organization: Some(organization_word(home)),
         name: Some(found.name.clone()),
         display_name: said(&found.display_name).filter(|_| !is_everyone),
         avatar_url: said(&found.avatar_url),
         quota_allowance: i32::try_from(found.quota_allowance).ok(),
-        members: (has_members && !is_provided).then(|| members(found)),
+        members: (has_members && !is_provided && !is_partial).then(|| members(found)),
         ..CoderGroupSpec::default()
     };
     let title = title_in(home, &found.name);
     let mut draft = Draft::new(&title, CoderGroup::new(&title, spec));
     if has_members && is_provided {
         draft.notes.push("members is left out: the identity provider manages the members".to_owned());
+    }
+    if has_members && is_partial && !is_provided {
+        draft.notes.push(format!(
+            "members is left out: the account sees {} of {} members; export with the token of an owner",
+            found.members.len(),
+            found.total_member_count
+        ));
     }
     Some(draft)
 }
@@ -80,6 +89,9 @@ mod tests {
         assert_eq!(members(&found, true), None);
         assert_eq!(members(&Remote { source: "oidc".to_owned(), ..found.clone() }, false), None);
         assert_eq!(members(&group("empty", &[]), false), None);
+        let partial = draft(&Remote { total_member_count: 3, ..found.clone() }, &home(), false).unwrap();
+        assert_eq!(partial.manifest.spec.members, None);
+        assert!(partial.notes[0].contains("2 of 3 members"), "{:?}", partial.notes);
         let noted = draft(&found, &home(), true).unwrap();
         assert!(noted.notes[0].contains("identity provider"), "{:?}", noted.notes);
     }

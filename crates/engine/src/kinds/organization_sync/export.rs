@@ -10,23 +10,22 @@ use crate::{
 
 const NAME: &str = "organization-sync";
 
-/// `None` for a document that was never written.
+/// `None` for a document that was never written; why where its mapping cannot be declared.
 pub(super) fn draft(
     document: &Document,
     organizations: &[Organization],
-) -> Option<Draft<CoderOrganizationSync>> {
+) -> Result<Option<Draft<CoderOrganizationSync>>, String> {
     if *document == Document::default() {
-        return None;
+        return Ok(None);
     }
     let name_of = |id| organizations.iter().find(|it| it.id == id).map(organization_word);
-    let mapping = mapping::exported(&document.mapping, "organization", name_of);
+    let mapping = mapping::exported(&document.mapping, "organization", name_of)?;
     let spec = CoderOrganizationSyncSpec {
         field: Some(document.field.clone()),
         assign_default: Some(document.organization_assign_default),
-        mapping: mapping.names,
+        mapping: Some(mapping),
         ..CoderOrganizationSyncSpec::default()
     };
-    let mut draft = Draft::new(NAME, CoderOrganizationSync::new(NAME, spec));
-    draft.notes.extend(mapping.note);
-    Some(draft)
+    let draft = Draft::new(NAME, CoderOrganizationSync::new(NAME, spec));
+    Ok(Some(draft))
 }

@@ -9,24 +9,23 @@ use crate::{
     pipeline::export::{Draft, organization_word},
 };
 
-/// `None` for a document that was never written.
+/// `None` for a document that was never written; why where its mapping cannot be declared.
 pub(super) fn draft(
     document: &Document,
     roles: &[AssignableRole],
     home: &Organization,
-) -> Option<Draft<CoderRoleSync>> {
+) -> Result<Option<Draft<CoderRoleSync>>, String> {
     if *document == Document::default() {
-        return None;
+        return Ok(None);
     }
     let name_of = |name: String| has_role(roles, &name).then_some(name);
-    let mapping = mapping::exported(&document.mapping, "role", name_of);
+    let mapping = mapping::exported(&document.mapping, "role", name_of)?;
     let spec = CoderRoleSyncSpec {
         organization: Some(organization_word(home)),
         field: Some(document.field.clone()),
-        mapping: mapping.names,
+        mapping: Some(mapping),
         ..CoderRoleSyncSpec::default()
     };
-    let mut draft = Draft::new(&home.name, CoderRoleSync::new(&home.name, spec));
-    draft.notes.extend(mapping.note);
-    Some(draft)
+    let draft = Draft::new(&home.name, CoderRoleSync::new(&home.name, spec));
+    Ok(Some(draft))
 }

@@ -135,7 +135,9 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         .collect::<std::io::Result<_>>()
         .context("list a folder")?;
     entries.sort();
-    for entry in entries {
+    // A mounted ConfigMap has its files a second time, in folders whose names begin with two dots.
+    let is_mount = |it: &PathBuf| it.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b".."));
+    for entry in entries.into_iter().filter(|it| !is_mount(it)) {
         let is_manifest = entry.extension().is_some_and(|it| it == "yaml" || it == "yml" || it == "json");
         if entry.is_dir() || is_manifest {
             collect(&entry, files)?;

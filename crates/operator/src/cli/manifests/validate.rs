@@ -40,7 +40,9 @@ pub(crate) fn unfit(sources: &Sources) -> Result<Vec<Mistake>> {
     for document in &documents {
         let mut texts = Vec::new();
         collect(&document.value, "", &mut texts);
-        let secrets = texts.iter().filter_map(|(path, text)| Some((path, secret_value(text)?)));
+        let secrets = texts.iter().filter_map(|(path, text)| {
+            Some((path, secret_value(text).or_else(|| named_as_secret(path, text))?))
+        });
         mistakes.extend(secrets.map(|(path, what)| {
             let path = path.trim_start_matches('.');
             let message = format!("{path}: holds {what} in the open");
@@ -197,6 +199,26 @@ fn secret_value(text: &str) -> Option<&'static str> {
     has(&is_login).then_some("a password in an address")
 }
 
+/// What a text is that stands under the name of a secret, or is an address with credentials in it. Only for what a program made: a person
+/// knows what they write.
+fn named_as_secret(path: &str, text: &str) -> Option<&'static str> {
+    let name = path.rsplit('.').next().unwrap_or_default().to_lowercase();
+    let is_named = ["api_key", "apikey", "access_key", "authorization", "password", "secret", "token"]
+        .iter()
+        .any(|it| name == *it || name.ends_with(&format!("_{it}")) || name.ends_with(&format!("-{it}")));
+    if is_named && path.contains("spec.config.") && !text.is_empty() {
+        return Some("a secret value, by its name,");
+    }
+    let (_, rest) = text.split_once("://")?;
+    let (authority, query) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
+    let query = query.to_lowercase();
+    let is_signed =
+        ["x-amz-signature=", "x-goog-signature=", "sig=", "token=", "api_key=", "key="].iter().any(|it| {
+            query.contains(&format!("?{it}")) || query.contains(&format!("&{it}")) || query.starts_with(it)
+        });
+    (authority.contains('@') || is_signed).then_some("credentials in an address")
+}
+
 /// References to objects that none of the files declares. They may exist in the cluster or in Coder.
 fn dangling(manifests: &Manifests) -> Vec<Mistake> {
     let provided: Vec<(Named, RemoteName)> = manifests
@@ -227,8 +249,8 @@ fn always_exists(name: &RemoteName) -> bool {
     match name {
         RemoteName::Organization(name) => name == DEFAULT_ORGANIZATION,
         RemoteName::Group { name, .. } => name == "Everyone",
-        // Coder's own roles of an organization begin so.
-        RemoteName::Role { name, .. } => name.starts_with("organization-"),
+        // Coder's own roles of an organization.
+        RemoteName::Role { name, .. } => name.starts_with("organization-") || name == "agents-access",
         RemoteName::AiProvider(_) => false,
         // Most users come from an identity provider.
         RemoteName::User { .. } => true,

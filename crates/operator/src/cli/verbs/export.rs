@@ -27,6 +27,7 @@ use crate::{
 
 pub(super) async fn export(args: args::Export, quiet: bool) -> Result<Exit, Failure> {
     let scope = scope(&args)?;
+    let is_whole = scope.kinds.is_empty() && scope.organization.is_none();
     let client = deployment::client(&args.access, &args.url)?;
     let mut deployment = DeploymentRef::given(shown(&args.url));
     deployment.identify(&client).await;
@@ -38,7 +39,7 @@ pub(super) async fn export(args: args::Export, quiet: bool) -> Result<Exit, Fail
     let mut export = kinds::export(&scope, &coder).await.map_err(failure)?;
     leave_out_invalid(&mut export)?;
     let written = if let Some(folder) = &args.output_dir {
-        let written = files::write(folder, &deployment, &export, args.overwrite)?;
+        let written = files::write(folder, &deployment, &export, (is_whole, args.overwrite))?;
         format!("{written} in {}", folder.display())
     } else {
         print(&text::stream(&deployment, &export)).map_err(anyhow::Error::from)?;

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -92,15 +93,19 @@ impl Jobs {
         Self { client, namespace, kubeconfig, objects, folder }
     }
 
-    /// The container of a Job as a process: its arguments, with the ConfigMap of its volume as a folder.
+    /// The container of a Job as a process: its arguments, with the ConfigMap of its volume as a folder, as the kubelet mounts it.
     fn command(&self, job: &str) -> Command {
         let pod = &find(&self.objects, "Job", job)["spec"]["template"]["spec"];
         let volume = pod["volumes"][0]["configMap"]["name"].as_str().unwrap();
         let mounted = self.folder.0.join(volume);
-        fs::create_dir_all(&mounted).unwrap();
+        fs::remove_dir_all(&mounted).ok();
+        let version = mounted.join("..2026_01_01");
+        fs::create_dir_all(&version).unwrap();
+        symlink("..2026_01_01", mounted.join("..data")).unwrap();
         let data = find(&self.objects, "ConfigMap", volume)["data"].as_object().unwrap().clone();
         for (file, text) in data {
-            fs::write(mounted.join(file), text.as_str().unwrap()).unwrap();
+            fs::write(version.join(&file), text.as_str().unwrap()).unwrap();
+            symlink(Path::new("..data").join(&file), mounted.join(&file)).unwrap();
         }
         let path = mounted.display().to_string();
         let args = pod["containers"][0]["args"].as_array().unwrap();

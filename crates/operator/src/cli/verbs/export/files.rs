@@ -15,12 +15,13 @@ use crate::cli::{deployment::DeploymentRef, exit::Failure, terminal::say};
 /// The list of Secrets to supply. It is no manifest, and no verb reads it.
 const SECRETS: &str = "SECRETS.txt";
 
-/// Writes the files, and returns how many. Nothing is written where a file differs and may not be replaced.
+/// Writes the files, and returns how many. Nothing is written where a file differs and may not be replaced. `is_whole` is whether
+/// all of the deployment is exported.
 pub(super) fn write(
     folder: &Path,
     deployment: &DeploymentRef,
     export: &Export,
-    overwrite: bool,
+    (is_whole, overwrite): (bool, bool),
 ) -> Result<String, Failure> {
     let files = files(deployment, export);
     let mut changed = Vec::new();
@@ -47,7 +48,7 @@ pub(super) fn write(
         }
         fs::write(path, content).with_context(|| format!("write {}", path.display()))?;
     }
-    for stale in stale(folder, &files) {
+    for stale in stale(folder, &files, is_whole) {
         say(&format!("{}: no object of this export; delete the file if the object is gone", stale.display()));
     }
     let manifests = text::count(export.manifests.len(), "manifest");
@@ -65,16 +66,24 @@ fn files(deployment: &DeploymentRef, export: &Export) -> BTreeMap<PathBuf, Strin
     files
 }
 
-/// Files beside those of this export, in the folders of its kinds.
-fn stale(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Vec<PathBuf> {
-    let folders: BTreeSet<&Path> = files.keys().filter_map(|it| it.parent()).collect();
+/// Files beside those of this export: in the folders of its kinds, and of a whole export in those of every kind.
+fn stale(folder: &Path, files: &BTreeMap<PathBuf, String>, is_whole: bool) -> Vec<PathBuf> {
+    let mut folders: BTreeSet<PathBuf> =
+        files.keys().filter_map(|it| Some(it.parent()?.to_owned())).collect();
+    if is_whole {
+        folders.extend(api::kinds::ALL.iter().map(|it| it.to_lowercase().into()));
+    }
     let mut stale = Vec::new();
-    for kind in folders.into_iter().filter(|it| *it != Path::new("")) {
+    for kind in folders.iter().filter(|it| *it != Path::new("")) {
         for entry in fs::read_dir(folder.join(kind)).into_iter().flatten().flatten() {
             if !files.contains_key(&kind.join(entry.file_name())) {
                 stale.push(entry.path());
             }
         }
+    }
+    let list = folder.join(SECRETS);
+    if is_whole && !files.contains_key(Path::new(SECRETS)) && list.exists() {
+        stale.push(list);
     }
     stale.sort();
     stale

@@ -57,7 +57,22 @@ pub(super) fn count(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A comment of one line: what it says may come from a server.
+/// A comment of one line, for every reader of YAML: what it says may come from a server. Some take U+2028 and the like for the end of
+/// a line, and what follows for a manifest.
 fn comment(text: &str) -> String {
-    format!("# {}\n", printable(text).replace('\n', " "))
+    let ends_line = |it: char| it.is_control() || matches!(it, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    format!("# {}\n", printable(text).replace(ends_line, " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comment_is_one_line_to_every_reader() {
+        let hostile = "mapping: a\u{2028}kind: Secret\u{2029}---\u{85}b\nc\rd\u{feff}e";
+        assert_eq!(comment(hostile).matches(['\u{2028}', '\u{2029}', '\u{85}', '\r', '\u{feff}']).count(), 0);
+        assert_eq!(comment(hostile).matches('\n').count(), 1);
+        assert!(comment(hostile).starts_with("# mapping: a kind: Secret"));
+    }
 }
