@@ -53,6 +53,9 @@ pub enum ClusterError {
     /// There was no answer, or it could not be read.
     #[error("{0}")]
     NoAnswer(String),
+    /// There is no cluster: the command line has only its files.
+    #[error("{0}")]
+    NoCluster(String),
 }
 
 impl ClusterError {
@@ -65,7 +68,7 @@ impl ClusterError {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused(status) => Some(status.code),
-            Self::NoAnswer(_) => None,
+            Self::NoAnswer(_) | Self::NoCluster(_) => None,
         }
     }
 

@@ -17,6 +17,8 @@ use crate::{
 pub enum Unreadable {
     /// It cannot be read just now.
     Unavailable(String),
+    /// The files do not have it, and there is no cluster.
+    Nowhere(String),
     /// No manifest may refer to it: see [`own_secrets`].
     NotAllowed(String),
 }
@@ -25,24 +27,35 @@ impl Unreadable {
     /// The words that say why.
     pub fn words(&self) -> &str {
         match self {
-            Self::Unavailable(words) | Self::NotAllowed(words) => words,
+            Self::Unavailable(words) | Self::Nowhere(words) | Self::NotAllowed(words) => words,
         }
     }
 
     /// What a condition says of a Secret that was not read.
     pub fn of_secret(self, name: &str) -> Blocked {
+        let reason = self.reason();
+        let message = match self {
+            Self::Unavailable(why) | Self::Nowhere(why) => format!("Secret {name} cannot be read: {why}"),
+            Self::NotAllowed(message) => message,
+        };
+        Blocked { reason, message }
+    }
+
+    /// The reason of a condition about a Secret that was not read.
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Unavailable(why) => Blocked {
-                reason: Reason::SecretUnreadable,
-                message: format!("Secret {name} cannot be read: {why}"),
-            },
-            Self::NotAllowed(message) => Blocked { reason: Reason::SecretNotAllowed, message },
+            Self::Unavailable(_) => Reason::SecretUnreadable,
+            Self::Nowhere(_) => Reason::SecretNotFound,
+            Self::NotAllowed(_) => Reason::SecretNotAllowed,
         }
     }
 }
 
 impl From<ClusterError> for Unreadable {
     fn from(error: ClusterError) -> Self {
+        if let ClusterError::NoCluster(why) = error {
+            return Self::Nowhere(why);
+        }
         Self::Unavailable(match error.code() {
             // What is not there is no error: then the whole kind is not.
             Some(404) => {

@@ -134,7 +134,7 @@ fn over(files: Vec<Live>, events: WatchEvents) -> WatchEvents {
 }
 
 fn absent(why: &str) -> ClusterError {
-    ClusterError::NoAnswer(format!("it is not among the files, and there is no cluster to ask ({why})"))
+    ClusterError::NoCluster(format!("it is not among the files, and there is no cluster to ask ({why})"))
 }
 
 impl fmt::Debug for FileCluster {

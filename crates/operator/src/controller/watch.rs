@@ -68,7 +68,7 @@ pub(super) fn events<T: DeserializeOwned + Send + 'static>(
             Ok(WatchEvent::Apply(object)) => typed(object).map(|it| Ok(Event::Apply(it))),
             Ok(WatchEvent::Delete(object)) => typed(object).map(|it| Ok(Event::Delete(it))),
             Err(ClusterError::Refused(status)) => Some(Err(watcher::Error::WatchError(status))),
-            Err(ClusterError::NoAnswer(words)) => {
+            Err(ClusterError::NoAnswer(words) | ClusterError::NoCluster(words)) => {
                 Some(Err(watcher::Error::WatchFailed(kube::Error::Service(words.into()))))
             }
         })

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::{CoderControlPlane, Reason, annotation};
+use api::{CoderControlPlane, annotation};
 use client::{Client, licenses::License};
 use futures::future::BoxFuture;
 use kube::{Resource as _, ResourceExt as _};
@@ -89,12 +89,8 @@ impl Licenses {
 
     async fn compare(&mut self, coder: &Coder, door: Door) -> Result<Assessment, Outcome> {
         let declared = declared(&self.plane, &*self.references).await.map_err(|unreadable| {
-            let reason = match &unreadable {
-                Unreadable::Unavailable(_) => Reason::SecretUnreadable,
-                Unreadable::NotAllowed(_) => Reason::SecretNotAllowed,
-            };
             let message = format!("a Secret with a licence cannot be read: {}", unreadable.words());
-            Outcome::Blocked(Blocked { reason, message })
+            Outcome::Blocked(Blocked { reason: unreadable.reason(), message })
         })?;
         coder.same_deployment().await.map_err(Outcome::from)?;
         let Read { deployment, live, summary } = read(coder.client()).await.map_err(Outcome::from)?;

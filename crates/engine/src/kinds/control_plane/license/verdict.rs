@@ -65,7 +65,7 @@ impl LicenseVerdict {
     /// A Secret with a licence was not read.
     pub fn unread(unreadable: &Unreadable) -> Self {
         match unreadable {
-            Unreadable::Unavailable(why) => {
+            Unreadable::Unavailable(why) | Unreadable::Nowhere(why) => {
                 Self::no(Reason::Error, format!("a Secret with a licence cannot be read: {why}"))
             }
             Unreadable::NotAllowed(why) => Self::no(Reason::SecretNotAllowed, why.clone()),
