@@ -47,7 +47,7 @@ pub use key::{OtherKey, ProvisionerKeyState, RESERVED_KEY_NAMES};
 pub use policy::{AdoptionPolicy, Approval, ChangePolicy, DeletionPolicy, Mode, Policy};
 pub use reason::{KeptClient, Reason};
 pub use reference::{ControlPlaneRef, SecretKeyRef, SecretRef};
-pub use status::{Difference, Plan, Status, Step};
+pub use status::{ApprovedPlan, Difference, Plan, Status, Step};
 pub use words::{annotation, condition, finalizer, label};
 
 /// The API group of every kind.

@@ -1,6 +1,6 @@
 //! Why a condition has its status: stable words in `CamelCase`, and what follows from each.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::{Serialize, Serializer};
 
@@ -164,6 +164,22 @@ reasons! {
     SecretOutdated,
     /// What has to be written is written into a cluster, and there is none here.
     NeedsCluster,
+    /// A version of a template is being built.
+    VersionBuilding,
+    /// A version of a template waits for a provisioner daemon, and none with its tags is connected.
+    NoProvisioner,
+    /// A version of a template could not be built; the message has the first error of its log.
+    VersionFailed,
+    /// The template has a version of that name with other content.
+    VersionNameTaken,
+    /// A workspace of a new version of a template is being tested.
+    VersionTesting,
+    /// The test workspace of a new version of a template did not become ready.
+    TestFailed,
+    /// The account that should own a test workspace may do more than a plain member, or is a person's.
+    TestOwnerNotAllowed,
+    /// The source of a template cannot be read, or has something in it that a template cannot have.
+    SourceNotUsable,
     /// The licence covers this.
     Entitled,
     /// This Coder does not have this at all.
@@ -266,6 +282,23 @@ impl Reason {
                 | Self::SecretNotAllowed
                 | Self::SecretOutdated
                 | Self::SeededFromEnvironment
+        )
+    }
+
+    /// How often to look whether what an object waits for has come to its end. `None` for what a watch reports.
+    pub const fn polled_every(self) -> Option<Duration> {
+        match self {
+            Self::VersionBuilding | Self::VersionTesting => Some(Duration::from_secs(3)),
+            Self::NoProvisioner => Some(Duration::from_secs(15)),
+            _ => None,
+        }
+    }
+
+    /// Whether an object that waits for this reason goes on only after a person has changed something.
+    pub const fn ends_waiting(self) -> bool {
+        matches!(
+            self,
+            Self::VersionFailed | Self::VersionNameTaken | Self::TestFailed | Self::TestOwnerNotAllowed
         )
     }
 

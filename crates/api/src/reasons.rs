@@ -5,6 +5,7 @@
 mod common;
 mod control_plane;
 mod provisioner;
+mod template;
 
 use crate::Reason;
 
@@ -46,6 +47,7 @@ pub const CONDITIONS: &[&[ConditionDoc]] =
 pub const REASONS: &[ReasonGroup] = &[
     common::EVERY_KIND,
     common::REMOTE_STATE,
+    template::TEMPLATES,
     provisioner::KEYS,
     provisioner::STAGES,
     control_plane::WORKLOAD,

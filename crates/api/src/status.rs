@@ -29,6 +29,9 @@ pub struct Status {
     /// The plan, while it is pending, observed or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// The approved plan, while it is carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ApprovedPlan>,
     /// The fields that differ from this manifest, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -56,6 +59,20 @@ pub struct Plan {
     /// The number of steps beyond those listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<i64>,
+}
+
+/// A plan that was approved and is being carried out. Its steps need no other approval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedPlan {
+    /// The hash of the plan, as it was approved.
+    pub hash: String,
+    /// The generation that the plan was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// Identifies the steps of the plan.
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub steps: Vec<String>,
 }
 
 /// One step of a plan.

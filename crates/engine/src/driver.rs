@@ -5,15 +5,15 @@
 
 use std::pin::Pin;
 
-use api::{AppState, Mode, Reason, annotation};
-use kube::ResourceExt as _;
+use api::{AppState, ApprovedPlan, Mode, Reason, annotation};
+use kube::{Resource as _, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
     coder::{Coder, Promises},
-    kind::{Aside, Kind},
+    kind::{Aside, Kind, Round},
     pipeline::{
         decide::{Contact, Decision, Door, Situation, decide},
         field_gate::Unsupported,
@@ -34,6 +34,8 @@ pub struct Object<K: Kind> {
     pub manifest: K::Manifest,
     /// What the last assessment would do.
     plan: Option<Plan<K::Effect>>,
+    /// How far the plan can be carried out now.
+    round: Round,
 }
 
 /// What is known of an object, and what is to become of it.
@@ -176,7 +178,7 @@ impl std::fmt::Display for Reference {
 
 impl<K: Kind> Object<K> {
     pub fn new(manifest: K::Manifest) -> Self {
-        Self { manifest, plan: None }
+        Self { manifest, plan: None, round: Round::default() }
     }
 
     pub fn parse(manifest: &Value) -> Result<Self, serde_json::Error> {
@@ -192,6 +194,7 @@ impl<K: Kind> Object<K> {
     pub async fn assess(&mut self, coder: &Coder, door: Door) -> Assessment {
         let target = K::target(&self.manifest);
         self.plan = None;
+        self.round = Round::default();
         let desired = match K::desire(&self.manifest) {
             Ok(desired) => desired,
             Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
@@ -213,16 +216,25 @@ impl<K: Kind> Object<K> {
             Contact::Foreign if creating == Some(&view.hash) => Contact::Held,
             other => other,
         };
+        let continues = self.continues(&view, &target);
         let decision = decide(&Situation {
             policy: self.manifest.policy(),
             door,
             contact,
             impact: plan.impact(),
             hash: &view.hash,
-            approved: self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
+            approved: if continues { Some(view.hash.as_str()) } else { self.approved() },
         });
-        let rest = plan.after_creation(&target);
+        self.round = K::round(&desired, &observed);
+        // What waits is not created in this round.
+        let creates = self.round.steps != Some(0);
+        let rest = plan.after_creation(&target).filter(|_| creates);
         self.plan = Some(plan);
+        let verdict = match (decision, &self.round.waits) {
+            // Nothing is left to do, and the object is not ready all the same.
+            (Decision::Nothing, Some(waiting)) => Verdict::Stopped(Outcome::Blocked(waiting.clone())),
+            _ => Verdict::Decided(decision),
+        };
         Assessment {
             contact: Some(contact),
             id: K::id(&observed),
@@ -231,7 +243,7 @@ impl<K: Kind> Object<K> {
             aside: K::aside(&observed),
             unsupported,
             unknown,
-            verdict: Verdict::Decided(decision),
+            verdict,
         }
     }
 
@@ -301,11 +313,42 @@ impl<K: Kind> Object<K> {
         serde_json::from_value(manifest).ok()
     }
 
+    /// The plan that a person approved, by its hash.
+    fn approved(&self) -> Option<&str> {
+        self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str)
+    }
+
+    /// Whether a plan is what is left of one that was approved for this generation of the manifest.
+    fn continues(&self, plan: &PlanView, target: &str) -> bool {
+        let recorded = self.manifest.status().and_then(|it| it.approved.as_ref());
+        recorded.is_some_and(|it| {
+            it.generation == self.manifest.meta().generation
+                && Some(it.hash.as_str()) == self.approved()
+                && plan.is_part_of(&it.steps, target)
+        })
+    }
+
+    /// The approval to record before the first round of an approved plan. `None` where no round follows, and where it is
+    /// recorded already.
+    pub fn approval(&self, assessment: &Assessment) -> Option<ApprovedPlan> {
+        let plan = &assessment.plan;
+        let has_more = self.round.steps.is_some_and(|it| it < plan.steps.len());
+        if !has_more || self.approved() != Some(plan.hash.as_str()) {
+            return None;
+        }
+        Some(ApprovedPlan {
+            hash: plan.hash.clone(),
+            generation: self.manifest.meta().generation,
+            steps: plan.step_ids(&K::target(&self.manifest)),
+        })
+    }
+
     /// What is to become of the remote object when the manifest is deleted. Nothing is written. Only what we hold is
     /// taken away, and only where the manifest says so; its deletion is the approval.
     pub async fn assess_deletion(&mut self, coder: &Coder) -> Assessment {
         let target = K::target(&self.manifest);
         self.plan = None;
+        self.round = Round::default();
         let policy = self.manifest.policy();
         let held = self.held();
         // A creation whose answer was lost cannot be found again.
@@ -395,7 +438,9 @@ impl<K: Kind> Object<K> {
     async fn apply(&self, assessment: &Assessment, coder: &Coder) -> Report {
         // What was not held is ours once a step on it is done, and not before.
         let mut report = Report::of(Outcome::Applied, assessment.held());
-        for step in self.plan.iter().flat_map(|plan| &plan.steps) {
+        let steps = self.plan.as_ref().map_or(&[][..], |it| &it.steps);
+        let round = self.round.steps.unwrap_or(steps.len()).min(steps.len());
+        for step in &steps[..round] {
             match K::apply(&step.effect, coder).await {
                 Ok(made) => report.id = made.or(report.id).or(assessment.id),
                 Err(trouble) => {
@@ -406,13 +451,18 @@ impl<K: Kind> Object<K> {
             report.recorded.extend(K::recorded(&step.effect));
             report.done += 1;
         }
+        if let Some(waiting) = &self.round.waits {
+            report.outcome = Outcome::Blocked(waiting.clone());
+        } else if round < steps.len() {
+            let message = format!("{round} of {} steps are done; the next ones follow", steps.len());
+            report.outcome = Outcome::Blocked(Blocked { reason: Reason::Progressing, message });
+        }
         report
     }
 }
 
 impl<K: Kind> Subject for Object<K> {
     fn reference(&self) -> Reference {
-        use kube::Resource as _;
         Reference {
             kind: K::Manifest::kind(&()).into_owned(),
             namespace: self.manifest.namespace(),

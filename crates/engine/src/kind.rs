@@ -32,6 +32,16 @@ pub struct Aside {
     pub again_at: Option<Timestamp>,
 }
 
+/// How far a plan can be carried out now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Round {
+    /// The number of steps that can be done now, from the first on. `None` for all of them.
+    pub steps: Option<usize>,
+    /// What the other steps wait for, or what the object waits for although no step is left. `None` where another look
+    /// after this round's steps is enough.
+    pub waits: Option<Blocked>,
+}
+
 /// An app-state kind. The stages are called in the order in which they stand here.
 pub trait Kind: Debug + Send + Sync + 'static {
     type Manifest: AppState;
@@ -179,6 +189,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Pure: the steps from what is to what is declared.
     fn plan(desired: &Self::Desired, observed: &Self::Observed) -> Plan<Self::Effect>;
+
+    /// Pure: how far the plan can be carried out now. A kind whose work takes rounds plans all rounds to come, so that the
+    /// plan and its hash cover them, and does the steps of one round after the other.
+    fn round(_desired: &Self::Desired, _observed: &Self::Observed) -> Round {
+        Round::default()
+    }
 
     /// Pure: the steps that take the object away, or a document back to the server's default.
     fn plan_deletion(observed: &Self::Observed) -> Plan<Self::Effect>;

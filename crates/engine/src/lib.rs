@@ -26,7 +26,7 @@ pub use coder::{
     endpoint::{Credentials, Endpoint},
 };
 pub use driver::{Assessment, Object, Reference, Report, Runner, Subject, Verdict};
-pub use kind::{Aside, Kind};
+pub use kind::{Aside, Kind, Round};
 pub use pipeline::{
     decide::{Contact, Decision, Door, Refusal},
     outcome::{Blocked, Invalid, Outcome, Trouble},

@@ -122,6 +122,11 @@ impl Outcome {
         matches!(self, Self::Failed(Trouble::Stale))
     }
 
+    /// Whether a round of a plan was done and the next one can begin. `done` is the number of steps that were done.
+    pub fn goes_on(&self, done: usize) -> bool {
+        done > 0 && matches!(self, Self::Blocked(Blocked { reason: Reason::Progressing, .. }))
+    }
+
     /// Whether the deployment is as declared, on evidence.
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Equal | Self::Applied)
@@ -144,6 +149,7 @@ impl Outcome {
     pub fn is_stalled(&self) -> bool {
         match self {
             Self::Refused(_) | Self::Invalid(_) => true,
+            Self::Blocked(waiting) => waiting.reason.ends_waiting(),
             Self::Failed(Trouble::Remote(error)) => error.class() == Class::Invalid,
             _ => false,
         }

@@ -144,6 +144,18 @@ impl PlanView {
         self.steps.iter().map(|step| step.impact).filter(|it| *it != Impact::Upkeep).max()
     }
 
+    /// Identifies each step that needs an approval: by what is done to the object and what its fields are afterwards.
+    /// The id of a step stays the same while the steps before it are done.
+    pub fn step_ids(&self, target: &str) -> Vec<String> {
+        let needs_approval = |it: &&StepView| it.impact != Impact::Upkeep;
+        self.steps.iter().filter(needs_approval).map(|it| step_id(target, it)).collect()
+    }
+
+    /// Whether every step that needs an approval is among these.
+    pub fn is_part_of(&self, ids: &[String], target: &str) -> bool {
+        self.step_ids(target).iter().all(|it| ids.contains(it))
+    }
+
     /// Every change, step by step.
     pub fn changes(&self) -> impl Iterator<Item = &Change> {
         self.steps.iter().flat_map(|step| &step.changes)
@@ -165,6 +177,16 @@ fn hash(target: &str, steps: &[StepView]) -> String {
     hash.update([0]);
     // Maps of `serde_json` are sorted by key, which is what makes this stable.
     hash.update(serde_json::to_vec(&seen).unwrap_or_default());
+    base16ct::lower::encode_string(&hash.finalize()[..8])
+}
+
+/// Identifies a step on an object, whatever the fields are before it.
+fn step_id(target: &str, step: &StepView) -> String {
+    let after: Vec<_> = step.changes.iter().map(|it| (&it.field, &it.after)).collect();
+    let mut hash = Sha256::new();
+    hash.update(target);
+    hash.update([0]);
+    hash.update(serde_json::to_vec(&(step.action, step.impact, after)).unwrap_or_default());
     base16ct::lower::encode_string(&hash.finalize()[..8])
 }
 
@@ -209,6 +231,18 @@ mod tests {
         let mut reworded = plan("b");
         reworded.steps[0].reason = "since".to_owned();
         assert_eq!(reworded.view("alpha").hash, plan("b").view("alpha").hash);
+    }
+
+    #[test]
+    fn id_of_a_step_outlives_the_steps_before_it() {
+        let mut both = plan("b");
+        both.steps.extend(plan("c").steps);
+        let ids = both.view("alpha").step_ids("alpha");
+        let mut rest = plan("c");
+        rest.steps[0].changes[0].before = json!("b");
+        assert!(rest.view("alpha").is_part_of(&ids, "alpha"));
+        assert!(!plan("d").view("alpha").is_part_of(&ids, "alpha"));
+        assert!(!rest.view("bravo").is_part_of(&ids, "bravo"));
     }
 
     #[test]

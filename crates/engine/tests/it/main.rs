@@ -28,6 +28,7 @@ mod properties;
 mod provisioner;
 mod provisioner_gate;
 mod provisioner_key;
+mod rounds;
 mod sheet;
 mod stages;
 mod status_fields;

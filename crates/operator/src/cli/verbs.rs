@@ -88,6 +88,7 @@ fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
 fn exit_of_outcome(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Equal | Outcome::Applied | Outcome::Observed => Exit::Success,
+        Outcome::Blocked(waiting) if waiting.reason.ends_waiting() => Exit::Failure,
         Outcome::Unsupported(_) | Outcome::Blocked(_) => Exit::Blocked,
         Outcome::Refused(_) => Exit::Refused,
         Outcome::Invalid(_) => Exit::Usage,

@@ -177,12 +177,18 @@ async fn conclude<K: Kind>(
     let next = match &report.outcome {
         Outcome::Failed(Trouble::Remote(error)) => Next::Retry { wanted: error.retry_after(), at_most: None },
         Outcome::Failed(_) => Next::Retry { wanted: None, at_most: None },
+        // The next round.
+        outcome if outcome.goes_on(report.done) => {
+            Next::Periodic { within: Some(Duration::ZERO), at: again_at }
+        }
         // Only its author can help: the interval is soon enough.
         Outcome::Blocked(blocked) if blocked.reason == Reason::Invalid => {
             Next::Periodic { within: None, at: again_at }
         }
-        Outcome::Unsupported(_) | Outcome::Blocked(_) => {
-            Next::Periodic { within: Some(SAFETY_NET), at: again_at }
+        Outcome::Unsupported(_) => Next::Periodic { within: Some(SAFETY_NET), at: again_at },
+        Outcome::Blocked(waiting) => {
+            let within = waiting.reason.polled_every().unwrap_or(SAFETY_NET);
+            Next::Periodic { within: Some(within), at: again_at }
         }
         _ => Next::Periodic { within: None, at: again_at },
     };

@@ -142,12 +142,16 @@ async fn carry_out_in_time(
     let mut was_stale = false;
     loop {
         let end = carry_out(placed, shown, &coder, terms, progress).await;
-        if end.is_stale && !was_stale {
+        if end.goes_on {
+            // The next round of the same plan.
+            was_stale = false;
+        } else if end.is_stale && !was_stale {
             was_stale = true;
         } else if !end.may_come || Instant::now() >= terms.deadline {
             return end;
         } else {
-            progress.now(&format!("waiting, {}", end.reason.map_or("", Reason::as_str)));
+            let why = end.message.as_deref().unwrap_or_else(|| end.reason.map_or("", Reason::as_str));
+            progress.now(&format!("waiting, {why}"));
             sleep(LOOK_AGAIN).await;
         }
         coder = coder.anew();
@@ -229,6 +233,8 @@ struct End {
     may_come: bool,
     /// Whether the object changed while it was compared.
     is_stale: bool,
+    /// Whether the next round of the plan can begin.
+    goes_on: bool,
 }
 
 /// Assesses one object again, and applies its plan if that is still the plan that was shown.
@@ -241,8 +247,15 @@ async fn carry_out(
 ) -> End {
     progress.now("comparing");
     let now = terms.approvals.grant(placed.subject.assess(coder, Door::CommandLine).await);
-    let end =
-        |exit, state| End { exit, state, reason: None, message: None, may_come: false, is_stale: false };
+    let end = |exit, state| End {
+        exit,
+        state,
+        reason: None,
+        message: None,
+        may_come: false,
+        is_stale: false,
+        goes_on: false,
+    };
     match &now.verdict {
         Verdict::Decided(Decision::Apply) => {}
         Verdict::Decided(Decision::Nothing) => {
@@ -261,7 +274,11 @@ async fn carry_out(
     // licence that was installed since may cover them. Only `--yes` agrees to a plan that was not shown.
     let was_partial = matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)))
         || shown.unsupported.is_some();
-    let was_shown = now.plan.hash == shown.plan.hash || terms.yes && was_partial;
+    // A later round has the steps that are left of the plan that was shown.
+    let target = placed.subject.target();
+    let was_shown = now.plan.hash == shown.plan.hash
+        || !shown.plan.is_empty() && now.plan.is_part_of(&shown.plan.step_ids(&target), &target)
+        || terms.yes && was_partial;
     if !was_shown {
         let message = "the plan has changed since it was shown, and was not applied: run the command again";
         let end = end(Exit::Failure, Ended::Skipped);
@@ -269,7 +286,8 @@ async fn carry_out(
     }
     progress.now(&format!("applying, {}", now.plan.summary));
     let Report { outcome, done, .. } = placed.subject.carry_out(&now, coder).await;
-    ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()))
+    let end = ended(&outcome, &now, &format!("{done} of {} steps were done: ", now.plan.steps.len()));
+    End { goes_on: outcome.goes_on(done), ..end }
 }
 
 /// The result that an outcome stands for.
@@ -282,13 +300,15 @@ fn ended(outcome: &Outcome, now: &Assessment, before: &str) -> End {
         message: (!outcome.is_ready()).then(text),
         may_come: may_come(outcome),
         is_stale: outcome.is_stale(),
+        goes_on: false,
     }
 }
 
 /// Whether waiting may help: a dependency is missing, or the deployment does not answer.
 fn may_come(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Blocked(_) | Outcome::Failed(Trouble::Blocked(_) | Trouble::Stale) => true,
+        Outcome::Blocked(waiting) => !waiting.reason.ends_waiting(),
+        Outcome::Failed(Trouble::Blocked(_) | Trouble::Stale) => true,
         Outcome::Failed(Trouble::Remote(error)) => {
             matches!(error.class(), Class::Transient | Class::RateLimited)
         }

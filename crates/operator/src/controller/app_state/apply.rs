@@ -166,15 +166,25 @@ async fn begin<K: Kind>(
     assessment: &Assessment,
     shared: &Shared,
 ) -> Result<(), ClusterError> {
-    let is_recorded = assessment.rest.is_none() || assessment.rest.as_ref() == intent(&object.manifest);
+    let known = object.manifest.status().and_then(|it| it.approved.clone());
+    let approved = object.approval(assessment);
+    let is_recorded = (assessment.rest.is_none() || assessment.rest.as_ref() == intent(&object.manifest))
+        && (approved.is_none() || approved == known);
     let written = match first_status(&object.manifest) {
         Some(first) => {
             let creating = assessment.rest.clone().or_else(|| first.creating.clone());
-            write_status(&object.manifest, Status { creating, ..first }, &Map::new(), shared).await?
+            let first = Status { creating, approved: approved.or(known), ..first };
+            write_status(&object.manifest, first, &Map::new(), shared).await?
         }
         None if is_recorded => return Ok(()),
         None => {
-            let fields = json!({"creating": assessment.rest});
+            let mut fields = json!({});
+            if let Some(rest) = &assessment.rest {
+                fields["creating"] = json!(rest);
+            }
+            if let Some(approved) = approved {
+                fields["approved"] = json!(approved);
+            }
             let traces = |it: &K::Manifest| it.status().map(|it| (it.id.clone(), it.creating.clone()));
             let read = traces(&object.manifest);
             // What another operator has recorded since may be the object that is about to be created.
