@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Hours, minutes and seconds in this order: what every reader of such durations agrees on.
-const PATTERN: &str = "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$";
+pub(crate) const PATTERN: &str = "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$";
 
 /// Less would be a load on Coder and no gain for anybody.
 const SHORTEST: Duration = Duration::from_secs(10);

@@ -17,6 +17,7 @@ macro_rules! for_each_kind {
             provisioner_key: CoderProvisionerKey => ProvisionerKey,
             role: CoderRole => Role,
             role_sync: CoderRoleSync => RoleSync,
+            template: CoderTemplate => Template,
             user: CoderUser => User,
             ;
             control_plane: CoderControlPlane,

@@ -172,12 +172,6 @@ reasons! {
     VersionFailed,
     /// The template has a version of that name with other content.
     VersionNameTaken,
-    /// A workspace of a new version of a template is being tested.
-    VersionTesting,
-    /// The test workspace of a new version of a template did not become ready.
-    TestFailed,
-    /// The account that should own a test workspace may do more than a plain member, or is a person's.
-    TestOwnerNotAllowed,
     /// The source of a template cannot be read, or has something in it that a template cannot have.
     SourceNotUsable,
     /// The licence covers this.
@@ -288,18 +282,16 @@ impl Reason {
     /// How often to look whether what an object waits for has come to its end. `None` for what a watch reports.
     pub const fn polled_every(self) -> Option<Duration> {
         match self {
-            Self::VersionBuilding | Self::VersionTesting => Some(Duration::from_secs(3)),
+            Self::VersionBuilding => Some(Duration::from_secs(3)),
             Self::NoProvisioner => Some(Duration::from_secs(15)),
+            Self::RateLimited => Some(Duration::from_secs(30)),
             _ => None,
         }
     }
 
     /// Whether an object that waits for this reason goes on only after a person has changed something.
     pub const fn ends_waiting(self) -> bool {
-        matches!(
-            self,
-            Self::VersionFailed | Self::VersionNameTaken | Self::TestFailed | Self::TestOwnerNotAllowed
-        )
+        matches!(self, Self::VersionFailed | Self::VersionNameTaken)
     }
 
     /// What remains usable of the client of a control plane that is blocked for this reason, while its whole origin is

@@ -2,7 +2,7 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::{reference::SecretKeyRef, rules::NAME};
+use crate::{interval::PATTERN as DURATION, reference::SecretKeyRef, rules::NAME};
 
 /// Claim values of the identity provider, each with names of Coder objects. The whole map has one owner: what a manifest
 /// gives is all of it, so an entry that somebody else applied must not stay beside it.
@@ -61,4 +61,21 @@ pub(crate) fn secret_keys(generator: &mut SchemaGenerator) -> Schema {
 /// An object of somebody else's form, with one owner.
 pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Files by their paths: all of them, so with one owner.
+pub(crate) fn files(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "minProperties": 1, "maxProperties": 1000,
+        "additionalProperties": {"type": "string"}})
+}
+
+/// Roles on a template by the names of those who have them.
+pub(crate) fn template_roles(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "maxProperties": 1000,
+        "additionalProperties": {"type": "string", "enum": ["use", "admin"]}})
+}
+
+/// A duration that may be zero.
+pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 18, "pattern": DURATION})
 }

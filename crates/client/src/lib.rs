@@ -17,6 +17,7 @@ mod circuit;
 pub mod client;
 pub mod deployment;
 pub mod error;
+pub mod files;
 pub mod groups;
 pub mod idp_sync;
 pub mod licenses;
@@ -34,9 +35,12 @@ mod route;
 pub mod routes;
 pub mod scrub;
 pub mod server_config;
+pub mod template_versions;
+pub mod templates;
 mod text;
 pub mod transport;
 pub mod users;
+pub mod workspaces;
 
 #[cfg(test)]
 mod script;

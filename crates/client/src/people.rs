@@ -1,4 +1,4 @@
-//! What is managed of accounts: the list of all of them, names, roles, suspension, membership, workspaces.
+//! What is managed of accounts: the list of all of them, names, roles, suspension, membership.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,6 @@ use crate::{
 const PAGE: usize = 500;
 /// Far beyond any real deployment; a server that never stops is left alone.
 const MOST_PAGES: usize = 1000;
-/// How many workspaces are named.
-const WORKSPACES: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct UserPage {
@@ -40,18 +38,6 @@ pub(crate) struct UpdateRoles<'a> {
     roles: &'a [String],
 }
 
-/// A workspace, by its name.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-pub struct WorkspaceName {
-    pub name: String,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct WorkspacePage {
-    #[serde(default, deserialize_with = "null_as_default")]
-    workspaces: Vec<WorkspaceName>,
-}
-
 routes! {
     LIST_USERS = get("/api/v2/users").reads::<UserPage>();
     UPDATE_PROFILE = put("/api/v2/users/{user}/profile").sends::<UpdateProfile>().reads::<User>();
@@ -61,7 +47,6 @@ routes! {
     // A second one is refused: the user is a member already.
     ADD_MEMBER = post("/api/v2/organizations/{organization}/members/{user}");
     REMOVE_MEMBER = delete("/api/v2/organizations/{organization}/members/{user}");
-    LIST_WORKSPACES = get("/api/v2/workspaces").reads::<WorkspacePage>();
 }
 
 impl Client {
@@ -114,12 +99,5 @@ impl Client {
     pub async fn remove_member(&self, organization: Uuid, user: Uuid) -> Result<(), Error> {
         let call = self.call(&REMOVE_MEMBER).parameter("organization", &organization);
         call.parameter("user", &user).done().await
-    }
-
-    /// Reads the first workspaces that an account owns, as far as the caller may see them.
-    pub async fn list_workspaces_of(&self, username: &str) -> Result<Vec<WorkspaceName>, Error> {
-        let query = format!("owner:{username}");
-        let call = self.call(&LIST_WORKSPACES).query("q", &query).query("limit", &WORKSPACES);
-        Ok(call.read::<WorkspacePage>().await?.workspaces)
     }
 }

@@ -6,8 +6,9 @@
 use std::sync::LazyLock;
 
 use crate::{
-    ai_providers, appearance, deployment, groups, idp_sync, licenses, members, model_configs, organizations,
-    people, provisioner_keys, roles, server_config, users,
+    ai_providers, appearance, deployment, files, groups, idp_sync, licenses, members, model_configs,
+    organizations, people, provisioner_keys, roles, server_config, template_versions, templates, users,
+    workspaces,
 };
 
 pub use crate::route::Route;
@@ -29,6 +30,10 @@ pub static ROUTES: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
         model_configs::ROUTES,
         server_config::ROUTES,
         people::ROUTES,
+        files::ROUTES,
+        templates::ROUTES,
+        template_versions::ROUTES,
+        workspaces::ROUTES,
     ];
     areas.concat()
 });

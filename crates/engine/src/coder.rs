@@ -14,10 +14,11 @@ mod freshness;
 mod keys;
 mod people;
 mod shared;
+mod templates;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -33,6 +34,7 @@ use client::{
     provisioner_keys::ProvisionerKey,
     roles::AssignableRole,
     server_config::ServerConfig,
+    templates::Template,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -77,6 +79,8 @@ pub struct Coder {
     references: Option<Arc<dyn Cluster>>,
     /// Whether manifests are compared without the fields whose Secrets are missing.
     skips_missing_secrets: bool,
+    /// Whether manifests may name directories of this machine.
+    reads_directories: bool,
 }
 
 /// A cluster beside a deployment, for what is kept in it.
@@ -122,6 +126,9 @@ struct Reads {
     server_config: Shared<ServerConfig>,
     people: People,
     own_intents: OwnIntents,
+    templates: PerOrganization<Vec<Template>>,
+    /// The files that this process has uploaded, by the digests of their bytes.
+    uploads: Mutex<HashMap<String, Uuid>>,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.
@@ -157,6 +164,7 @@ impl Coder {
             beside: None,
             references: None,
             skips_missing_secrets: false,
+            reads_directories: false,
         }
     }
 
@@ -203,6 +211,16 @@ impl Coder {
 
     pub(crate) fn skips_missing_secrets(&self) -> bool {
         self.skips_missing_secrets
+    }
+
+    /// The same for manifests of this machine, which may name directories beside them.
+    #[must_use]
+    pub fn reading_directories(self) -> Self {
+        Self { reads_directories: true, ..self }
+    }
+
+    pub(crate) fn reads_directories(&self) -> bool {
+        self.reads_directories
     }
 
     /// Where Secrets and control planes are read that manifests refer to.

@@ -65,6 +65,8 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const HAS_SECRETS: bool = false;
     /// Whether manifests may refer to Secrets of people, by [`Self::secret_refs`]. A change of such a Secret wakes them.
     const REFERS_TO_SECRETS: bool = false;
+    /// Whether manifests may refer to ConfigMaps. A change of such a ConfigMap wakes them.
+    const REFERS_TO_CONFIG_MAPS: bool = false;
 
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
@@ -99,6 +101,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: whether a manifest has anything to do with a Secret, so that a change there is worth a pass.
     fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool {
         Self::secret_refs(manifest).iter().any(|it| it.name == secret)
+    }
+
+    /// Pure: whether a manifest refers to a ConfigMap, so that a change there is worth a reconcile.
+    fn refers_to_config_map(_manifest: &Self::Manifest, _name: &str) -> bool {
+        false
     }
 
     /// Pure: what a deletion has to take back, as far as the status names it.

@@ -144,6 +144,11 @@ impl Fields {
         items.iter().map(object).collect()
     }
 
+    /// A value of any kind. `None` where it is absent or null.
+    pub(crate) fn any(&self, field: &str) -> Option<&Value> {
+        self.values.get(field)
+    }
+
     pub(crate) fn object(&self, field: &str) -> Map<String, Value> {
         self.values.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
     }

@@ -47,6 +47,8 @@ pub struct Options {
     /// Requests a minute by account and path. `None` is no limit.
     pub rate_limit: Option<u32>,
     pub license_check: LicenseCheck,
+    /// How long a daemon builds a version of a template.
+    pub build_time: SignedDuration,
 }
 
 impl Options {
@@ -59,13 +61,14 @@ impl Options {
             version: "v2.36.1".to_owned(),
             rate_limit: Some(512),
             license_check: LicenseCheck::Signature,
+            build_time: SignedDuration::from_secs(5),
         }
     }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { clock: _, seed, url, version, rate_limit, license_check } = self;
+        let Self { clock: _, seed, url, version, rate_limit, license_check, build_time: _ } = self;
         let mut shown = formatter.debug_struct("Options");
         shown.field("seed", seed).field("url", url).field("version", version);
         shown.field("rate_limit", rate_limit).field("license_check", license_check).finish_non_exhaustive()
@@ -99,10 +102,10 @@ impl Coder {
 
     /// A deployment that goes on from a state.
     pub fn with_state(options: Options, state: State) -> Self {
-        let Options { clock, seed, url, version, rate_limit, license_check } = options;
+        let Options { clock, seed, url, version, rate_limit, license_check, build_time } = options;
         Self(Arc::new(Deployment {
             clock,
-            settings: Settings { seed, url, version, license_check },
+            settings: Settings { seed, url, version, license_check, build_time },
             rate_limit,
             router: Router::new(),
             memory: Mutex::new(Memory { state, counted: RateLimit::default() }),
@@ -122,6 +125,11 @@ impl Coder {
     /// Reads the state in place.
     pub fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         read(&self.memory().state)
+    }
+
+    /// Changes the state in place, for what no route does here.
+    pub fn edit(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.memory().state);
     }
 
     /// Starts a session of an account and returns its token. `None` where no active account has that name.

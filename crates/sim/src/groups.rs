@@ -219,7 +219,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
 }
 
 /// A group as the caller sees it: without the right to read accounts only the caller is among its members.
-fn shown(call: &Call<'_>, group: &Group) -> Value {
+pub(crate) fn shown(call: &Call<'_>, group: &Group) -> Value {
     let organization = call.state.organizations.get(&group.organization_id);
     let sees_all = call.may(Right::ReadUsers);
     let is_visible = |id: &&Uuid| sees_all || **id == call.caller;

@@ -44,5 +44,10 @@ impl Ids<'_> {
 
 /// The hash under which a secret is stored.
 pub(crate) fn hashed(secret: &str) -> String {
-    base16ct::lower::encode_string(&Sha256::digest(secret.as_bytes()))
+    hash_of(secret.as_bytes())
+}
+
+/// The hash of any bytes.
+pub(crate) fn hash_of(bytes: &[u8]) -> String {
+    base16ct::lower::encode_string(&Sha256::digest(bytes))
 }

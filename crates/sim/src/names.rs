@@ -2,6 +2,7 @@
 
 const LONGEST_NAME: usize = 32;
 const LONGEST_GROUP_NAME: usize = 255;
+const LONGEST_VERSION_NAME: usize = 64;
 const LONGEST_DISPLAY_NAME: usize = 64;
 const LONGEST_REAL_NAME: usize = 128;
 /// What the part of an e-mail address before the `@` may have beside letters, digits and single dots.
@@ -15,6 +16,12 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 pub(crate) fn is_group_name(text: &str) -> bool {
     text.len() <= LONGEST_GROUP_NAME && !RESERVED.contains(&text) && has_name_form(text)
+}
+
+/// Whether a text may be the name of a version of a template.
+pub(crate) fn is_version_name(text: &str) -> bool {
+    let is_part = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= LONGEST_VERSION_NAME && text.split(['_', '.', '-']).all(is_part)
 }
 
 /// Whether a text may be shown instead of a name; an empty one may.

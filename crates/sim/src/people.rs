@@ -1,4 +1,4 @@
-//! What is managed of accounts: the list of all of them, profiles, roles, suspension, membership, and the workspaces they own.
+//! What is managed of accounts: the list of all of them, profiles, roles, suspension, membership.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -172,16 +172,4 @@ pub(crate) fn remove_member(call: &mut Call<'_>) -> Handled {
     let before = json!({"user_id": id, "organization_id": organization});
     call.changed("organization_member", (id, &username), before, Value::Null);
     Ok(Answer::empty(204))
-}
-
-/// The workspaces of one owner: the only filter that the client uses.
-pub(crate) fn workspaces(call: &mut Call<'_>) -> Handled {
-    let owner = call.query("q").and_then(|it| it.strip_prefix("owner:")).unwrap_or_default().to_owned();
-    let is_owned = |id: &Uuid| {
-        call.state.users.get(id).is_some_and(|it| !it.deleted && it.username.eq_ignore_ascii_case(&owner))
-    };
-    let owned = call.state.workspaces.values().filter(|it| is_owned(&it.owner_id));
-    let shown: Vec<Value> = owned.map(|it| json!({"name": it.name, "owner_name": owner})).collect();
-    let count = shown.len();
-    Ok(Answer::ok(json!({"workspaces": shown, "count": count})))
 }

@@ -6,6 +6,8 @@ use jiff::Timestamp;
 
 const WINDOW: i64 = 60;
 const LOGIN_LIMIT: u32 = 60;
+const FILES_LIMIT: u32 = 12;
+const FILES: &str = "/api/v2/files";
 const LOGIN: &str = "/api/v2/users/login";
 
 /// What was counted. Not part of the state: a restart begins with an empty count, as coderd does.
@@ -36,7 +38,11 @@ pub(crate) struct Allowance {
 impl RateLimit {
     /// Counts a request of an account, or of an address without one.
     pub(crate) fn count(&mut self, limit: u32, who: &str, path: &str, now: Timestamp) -> Allowance {
-        let limit = if path == LOGIN { limit.min(LOGIN_LIMIT) } else { limit };
+        let limit = match path {
+            LOGIN => limit.min(LOGIN_LIMIT),
+            FILES => limit.min(FILES_LIMIT),
+            _ => limit,
+        };
         let window = now.as_second().div_euclid(WINDOW);
         if self.window != window {
             self.counts.retain(|_, it| it.window + 1 >= window);

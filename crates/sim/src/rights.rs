@@ -14,6 +14,7 @@ pub(crate) enum Right {
     ReadProvisionerKeys,
     ManageProvisionerKeys,
     ManageSync,
+    ManageTemplates,
     ManageLicenses,
     ManageAppearance,
     /// AI providers and models.
@@ -48,9 +49,10 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         Right::ReadDeploymentConfig => &[OWNER, AUDITOR],
         Right::ReadOrganizations | Right::ReadUsers => &[OWNER, USER_ADMIN, TEMPLATE_ADMIN, AUDITOR],
         Right::ManageUsers | Right::ManageGroups | Right::ManageSync => &[OWNER, USER_ADMIN],
-        Right::ReadProvisionerKeys | Right::ManageProvisionerKeys | Right::CountResources => {
-            &[OWNER, TEMPLATE_ADMIN]
-        }
+        Right::ReadProvisionerKeys
+        | Right::ManageProvisionerKeys
+        | Right::ManageTemplates
+        | Right::CountResources => &[OWNER, TEMPLATE_ADMIN],
         Right::ManageOrganizations
         | Right::ManageLicenses
         | Right::ManageAppearance

@@ -6,7 +6,7 @@ use http::Method;
 use crate::{
     ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
     model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles, server_config,
-    sessions, sharing, sync, tokens, users,
+    sessions, sharing, sync, templates, tokens, users, versions, workspaces,
 };
 
 /// Serves a request of one route.
@@ -190,13 +190,37 @@ fn account_handler(method: &str, path: &str) -> Option<(Access, Handler)> {
         ("PUT", "/users/{user}/status/activate") => (Account, people::activate),
         ("POST", "/organizations/{organization}/members/{user}") => (Account, people::add_member),
         ("DELETE", "/organizations/{organization}/members/{user}") => (Account, people::remove_member),
-        ("GET", "/workspaces") => (Account, people::workspaces),
         ("DELETE", "/users/{user}") => (Account, users::delete),
         ("GET", "/users/{user}/keys/tokens/tokenconfig") => (Account, tokens::limits),
         ("GET", "/users/{user}/keys/tokens") => (Account, tokens::list),
         ("POST", "/users/{user}/keys/tokens") => (Account, tokens::create),
         ("GET", "/users/{user}/keys/{keyid}") => (Account, tokens::token),
         ("DELETE", "/users/{user}/keys/{keyid}") => (Account, tokens::delete),
+        (method, path) => return of_templates(method, path),
+    })
+}
+
+/// The same for templates and what belongs to them.
+fn of_templates(method: &str, path: &str) -> Option<(Access, Handler)> {
+    use Access::{Account, LicensedFirst};
+    Some(match (method, path) {
+        ("POST", "/files") => (Account, versions::upload),
+        ("GET", "/organizations/{organization}/templates") => (Account, templates::list),
+        ("POST", "/organizations/{organization}/templates") => (Account, templates::create),
+        ("GET", "/templates/{template}") => (Account, templates::template),
+        ("PATCH", "/templates/{template}") => (Account, templates::update),
+        ("DELETE", "/templates/{template}") => (Account, templates::delete),
+        ("PATCH", "/templates/{template}/versions") => (Account, templates::promote),
+        ("GET", "/templates/{template}/acl") => (LicensedFirst(GROUPS), templates::access),
+        ("PATCH", "/templates/{template}/acl") => (LicensedFirst(GROUPS), templates::update_access),
+        ("GET", "/templates/{template}/versions/{templateversionname}") => (Account, versions::by_name),
+        ("POST", "/organizations/{organization}/templateversions") => (Account, versions::create),
+        ("GET", "/templateversions/{templateversion}") => (Account, versions::version),
+        ("GET", "/templateversions/{templateversion}/logs") => (Account, versions::logs),
+        ("POST", "/templateversions/{templateversion}/archive") => (Account, versions::archive),
+        ("POST", "/templateversions/{templateversion}/unarchive") => (Account, versions::unarchive),
+        ("GET", "/organizations/{organization}/provisionerjobs") => (Account, versions::jobs),
+        ("GET", "/workspaces") => (Account, workspaces::list),
         _ => return None,
     })
 }

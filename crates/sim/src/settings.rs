@@ -1,5 +1,7 @@
 //! What handlers know of the options of a deployment.
 
+use jiff::SignedDuration;
+
 /// Which licences a deployment accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LicenseCheck {
@@ -16,4 +18,5 @@ pub(crate) struct Settings {
     pub(crate) url: String,
     pub(crate) version: String,
     pub(crate) license_check: LicenseCheck,
+    pub(crate) build_time: SignedDuration,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -25,6 +25,12 @@ pub struct State {
     pub custom_roles: Vec<CustomRole>,
     pub provisioner_keys: BTreeMap<Uuid, ProvisionerKey>,
     pub daemons: BTreeMap<Uuid, Daemon>,
+    #[serde(default)]
+    pub files: BTreeMap<Uuid, File>,
+    #[serde(default)]
+    pub templates: BTreeMap<Uuid, Template>,
+    #[serde(default)]
+    pub versions: BTreeMap<Uuid, Version>,
     pub licenses: BTreeMap<i32, License>,
     /// The last number that a licence got, also one that was refused as a duplicate.
     pub last_license: i32,
@@ -123,11 +129,13 @@ pub struct Group {
     pub members: BTreeSet<Uuid>,
 }
 
-/// A workspace, as far as it keeps its owner from being deleted.
+/// A workspace, as far as it keeps its owner and its template from being deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workspace {
     pub name: String,
     pub owner_id: Uuid,
+    #[serde(default)]
+    pub template_id: Uuid,
 }
 
 /// A custom role of an organization.
@@ -177,6 +185,63 @@ pub struct Daemon {
     pub tags: BTreeMap<String, String>,
     pub created_at: Timestamp,
     pub last_seen_at: Timestamp,
+}
+
+/// A stored archive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct File {
+    pub id: Uuid,
+    pub owner: Uuid,
+    pub hash: String,
+    /// Whether a build of it fails.
+    pub is_broken: bool,
+}
+
+/// A version of a template.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Version {
+    pub id: Uuid,
+    pub job_id: Uuid,
+    pub organization_id: Uuid,
+    /// `None` until a template is created from it.
+    pub template_id: Option<Uuid>,
+    pub name: String,
+    pub message: String,
+    pub file_id: Uuid,
+    pub is_broken: bool,
+    /// How long a daemon builds it.
+    pub build_time: SignedDuration,
+    pub tags: BTreeMap<String, String>,
+    pub archived: bool,
+    pub created_by: Uuid,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// A template, also a deleted one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Template {
+    pub id: Uuid,
+    pub organization_id: Uuid,
+    pub created_by: Uuid,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub active_version: Uuid,
+    pub deleted: bool,
+    /// Settings by the names that answers have.
+    pub settings: Map<String, Value>,
+    pub group_roles: BTreeMap<Uuid, String>,
+    pub user_roles: BTreeMap<Uuid, String>,
+}
+
+impl Template {
+    pub(crate) fn text(&self, setting: &str) -> &str {
+        self.settings.get(setting).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.text("name")
+    }
 }
 
 /// A licence that was uploaded.

@@ -1,12 +1,12 @@
 //! Reasons of templates.
 
 use super::{ReasonGroup, row};
-use crate::{Reason, condition, kinds::APP_STATE};
+use crate::{Reason, condition};
 
 pub(super) const TEMPLATES: ReasonGroup = ReasonGroup {
     title: "Templates",
     conditions: &[condition::READY, condition::RECONCILING, condition::STALLED],
-    kinds: APP_STATE,
+    kinds: &["CoderTemplate"],
     reasons: &[
         row(
             Reason::VersionBuilding,
@@ -27,22 +27,6 @@ pub(super) const TEMPLATES: ReasonGroup = ReasonGroup {
             Reason::VersionNameTaken,
             "The template has a version of that name whose source, variables or tags differ.",
             "Set another `version.name`, or leave it out: then the name is derived from the content.",
-        ),
-        row(
-            Reason::VersionTesting,
-            "A test workspace of the new version is started, checked or deleted. The version is promoted afterwards.",
-            "Wait.",
-        ),
-        row(
-            Reason::TestFailed,
-            "The test workspace of the new version did not become ready. It was deleted, and the version was not promoted.",
-            "Correct the source. To test the same source again, set another `version.name`.",
-        ),
-        row(
-            Reason::TestOwnerNotAllowed,
-            "The build of a workspace can read the token of its owner, and `version.test.owner` may do more than a plain member, \
-             signs in as a person, or is dormant or suspended.",
-            "Name a service account that is a plain member of the organization and has no roles.",
         ),
         row(
             Reason::SourceNotUsable,

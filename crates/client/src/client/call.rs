@@ -21,6 +21,7 @@ use crate::{
     transport::TransportError,
 };
 
+const JSON: &str = "application/json";
 const TOKEN_HEADER: &str = "coder-session-token";
 
 /// A call under construction. What cannot be sent is said when it would be sent.
@@ -32,6 +33,8 @@ pub(crate) struct Call<'a> {
     query: Vec<(&'static str, String)>,
     body: Result<Bytes, serde_json::Error>,
     secrets: Vec<&'a SecretString>,
+    /// What the body is.
+    content_type: &'static str,
     secret_header: Option<(&'static str, &'a SecretString)>,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Call<'a> {
             query,
             body: Ok(Bytes::new()),
             secrets: Vec::new(),
+            content_type: JSON,
             secret_header: None,
         }
     }
@@ -73,6 +77,13 @@ impl<'a> Call<'a> {
 
     pub(crate) fn body(mut self, body: &impl Serialize) -> Self {
         self.body = serde_json::to_vec(body).map(Bytes::from);
+        self
+    }
+
+    /// Sends bytes that are no JSON.
+    pub(crate) fn raw(mut self, body: impl Into<Bytes>, content_type: &'static str) -> Self {
+        self.body = Ok(body.into());
+        self.content_type = content_type;
         self
     }
 
@@ -232,13 +243,13 @@ impl<'a> Call<'a> {
 
     fn request(&self, url: &Url) -> Result<http::Request<Bytes>, String> {
         let body = self.body.as_ref().map_err(|_| "the body cannot be written as JSON".to_owned())?;
-        let json = HeaderValue::from_static("application/json");
+        let json = HeaderValue::from_static(JSON);
         let mut request = http::Request::builder()
             .method(self.route.method().clone())
             .uri(url.as_str())
             .header(header::ACCEPT, &json);
         if !body.is_empty() {
-            request = request.header(header::CONTENT_TYPE, json);
+            request = request.header(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         }
         if let Some(token) = self.client.token.as_ref().filter(|_| !self.route.anonymous()) {
             request = request.header(TOKEN_HEADER, &token.header);

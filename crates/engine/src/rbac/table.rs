@@ -62,7 +62,13 @@ pub fn cli() -> Vec<Need> {
             "the Secret of a CoderProvisionerKey that is applied",
         ),
         row(by, "", &["serviceaccounts", "services"], "get list", OBJECTS),
-        row(by, "", &["configmaps"], "get", "ConfigMaps that a managed control plane reads"),
+        row(
+            by,
+            "",
+            &["configmaps"],
+            "get",
+            "ConfigMaps that a managed control plane or a CoderTemplate reads",
+        ),
         row(by, "", &["pods"], "list", "which key the daemons' pods carry"),
         row(by, "apps", &["deployments"], "get list", OBJECTS),
         row(by, "apps", &["replicasets"], "list", ROLLOUT),
@@ -195,6 +201,13 @@ fn app_state() -> Vec<Need> {
             &["secrets"],
             "get list watch create update delete",
             "the Secret of a CoderProvisionerKey",
+        ),
+        row(
+            by,
+            "",
+            &["configmaps"],
+            "get list watch",
+            "ConfigMaps with the source of a CoderTemplate. Metadata is watched",
         ),
     ]);
     rows

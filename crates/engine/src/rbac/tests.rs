@@ -113,7 +113,14 @@ fn kinds_that_refer_to_secrets_are_known_by_their_schemas() {
         kinds().into_iter().filter(|it| !it.secret_fields.is_empty()).map(|it| it.kind).collect();
     assert_eq!(
         referring,
-        ["CoderAIProvider", "CoderControlPlane", "CoderProvisioner", "CoderProvisionerKey", "CoderUser"]
+        [
+            "CoderAIProvider",
+            "CoderControlPlane",
+            "CoderProvisioner",
+            "CoderProvisionerKey",
+            "CoderTemplate",
+            "CoderUser"
+        ]
     );
     let all = kinds();
     let fields = |kind: &str| all.iter().find(|it| it.kind == kind).unwrap().secret_fields.clone();

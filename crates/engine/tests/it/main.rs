@@ -33,6 +33,7 @@ mod sheet;
 mod stages;
 mod status_fields;
 mod support;
+mod template;
 mod token_secret;
 mod users;
 mod writes;

@@ -197,7 +197,8 @@ async fn password_is_sent_once_and_shown_nowhere() {
 #[tokio::test]
 async fn person_with_workspaces_is_not_deleted() {
     let (mut state, manifest) = one_person("password", &json!({"deletionPolicy": "Delete"}));
-    let workspace = Workspace { name: "big-build".to_owned(), owner_id: Uuid::from_u128(7) };
+    let workspace =
+        Workspace { name: "big-build".to_owned(), owner_id: Uuid::from_u128(7), template_id: Uuid::nil() };
     state.workspaces.insert(Uuid::from_u128(8), workspace);
     let scene = Scene::with(state.clone());
     let waiting = blocked(scene.delete(&manifest).await);

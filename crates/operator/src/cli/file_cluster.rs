@@ -1,7 +1,7 @@
 //! The port `Cluster` of the command line: values of `--secret` and files, with the cluster of the kubeconfig behind them.
 //!
 //! A client of the cluster is made when something is really needed from it, so that a set of files that is complete needs
-//! no cluster at all. Secrets and control planes of the files hide those of the cluster; everything else is the cluster's, and
+//! no cluster at all. Secrets, ConfigMaps and control planes of the files hide those of the cluster; everything else is the cluster's, and
 //! so is every write.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -18,12 +18,13 @@ use engine::{
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::{
-    ByteString,
-    api::core::v1::{ObjectReference, Secret},
+    ByteString, Resource as _,
+    api::core::v1::{ConfigMap, ObjectReference, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Resource as _, ResourceExt as _, core::SelectorExt as _};
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -35,13 +36,15 @@ use crate::{
     cluster::{self, fence::Fence, port::KubeCluster},
 };
 
-/// Secrets and control planes in files, and the cluster behind them. A manifest without a namespace is in the empty one here, and
+/// Secrets, ConfigMaps and control planes in files, and the cluster behind them. A manifest without a namespace is in the empty one here, and
 /// in the namespace of the kubeconfig's context in a cluster.
 #[derive(Default)]
 pub(crate) struct FileCluster {
     pub(crate) given: Given,
     pub(crate) secrets: BTreeMap<Named, FileSecret>,
     pub(crate) planes: BTreeMap<Named, CoderControlPlane>,
+    /// ConfigMaps of the files, for manifests that refer to them.
+    pub(crate) config_maps: BTreeMap<Named, Value>,
     /// Empty until something is needed from the cluster.
     pub(crate) cluster: OnceCell<Result<Arc<KubeCluster>, String>>,
 }
@@ -104,6 +107,13 @@ impl FileCluster {
 }
 
 impl FileCluster {
+    /// A ConfigMap of the files.
+    fn config_map_of_files(&self, key: &Key) -> Option<Live> {
+        let is_map = key.kind == ConfigMap::KIND && key.api_version == ConfigMap::API_VERSION;
+        let found = self.config_maps.get(&Named::new(&key.namespace, &key.name)).filter(|_| is_map)?;
+        Live::with_key(key.clone(), found.clone())
+    }
+
     /// The control planes of the files that a watch covers.
     fn planes_of(&self, watch: &Watch) -> Vec<Live> {
         let planes = self.planes.iter().filter_map(|(named, plane)| {
@@ -154,7 +164,7 @@ impl Cluster for FileCluster {
 
     fn get<'a>(&'a self, key: &'a Key, reading: Reading) -> Answer<'a, Option<Live>> {
         Box::pin(async move {
-            if let Some(found) = self.plane_of_files(key) {
+            if let Some(found) = self.plane_of_files(key).or_else(|| self.config_map_of_files(key)) {
                 return Ok(Some(found));
             }
             let cluster = self.behind().await?;
@@ -264,6 +274,7 @@ mod tests {
     fn files() -> FileCluster {
         let secret = FileSecret::of(values(&[("token", "file"), ("ca.crt", "file")]));
         FileCluster {
+            config_maps: BTreeMap::new(),
             given: Given::from([
                 ("coder".to_owned(), values(&[("token", "given")])),
                 ("other".to_owned(), values(&[("token", "given")])),

@@ -9,6 +9,7 @@ mod rules;
 mod schema;
 mod skipped;
 mod snippet;
+mod source;
 mod suggestion;
 mod validate;
 mod values;
@@ -54,6 +55,8 @@ pub(crate) struct Manifests {
     pub(crate) subjects: Vec<Placed>,
     pub(crate) planes: FilePlanes,
     pub(crate) secrets: BTreeMap<Named, FileSecret>,
+    /// ConfigMaps, which are read where a manifest refers to them, and never applied.
+    pub(crate) config_maps: BTreeMap<Named, Value>,
     /// Documents of other kinds.
     pub(crate) skipped: Vec<Skipped>,
     /// Manifests of ours that only the controllers handle.
@@ -265,6 +268,9 @@ fn take(
         }
         return;
     }
+    if version == "v1" && kind == "ConfigMap" {
+        manifests.config_maps.insert(Named::of(document), document.value.clone());
+    }
     let is_ours = version.split('/').next() == Some(api::GROUP);
     if !is_ours && !kind.is_empty() && !version.is_empty() {
         manifests.skipped.push(Skipped::other_kind(document));
@@ -301,7 +307,7 @@ fn take(
         }
         return;
     }
-    let subject = match kinds::subject(kind, &document.value).transpose() {
+    let subject = match kinds::subject(kind, &source::located(document)).transpose() {
         Ok(subject) => subject,
         Err(error) => return complain("", error.to_string()),
     };

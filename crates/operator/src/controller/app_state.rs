@@ -5,7 +5,7 @@ mod claims;
 mod deletion;
 mod record_status;
 
-use std::{marker::PhantomData, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use api::{AppState, Reason, Status, finalizer};
 use engine::{
@@ -19,7 +19,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Resource as _, ResourceExt as _, runtime::controller::Controller};
 use serde_json::Map;
 use uuid::Uuid;
 
@@ -31,6 +31,7 @@ use super::{
     reconcile::Ending,
     record::{publish, words_of},
     wake::{Wake, requested},
+    watch,
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
@@ -72,6 +73,19 @@ impl<K: Kind> Driven for OfKind<K> {
 
     fn is_suspended(manifest: &K::Manifest) -> bool {
         manifest.policy().is_suspended()
+    }
+
+    fn watch(driver: &Arc<Driver<Self>>, controller: Controller<K::Manifest>) -> Controller<K::Manifest> {
+        if !K::REFERS_TO_CONFIG_MAPS {
+            return controller;
+        }
+        let driver = Arc::clone(driver);
+        // Only the metadata is watched; a reconcile reads the content.
+        let maps = watch::config_maps(&driver.shared);
+        controller.watches_stream(maps, move |it| {
+            let (namespace, name) = (it.namespace(), it.name_any());
+            driver.those(|it| it.namespace() == namespace && K::refers_to_config_map(it, &name))
+        })
     }
 
     fn interval(manifest: &K::Manifest) -> Duration {

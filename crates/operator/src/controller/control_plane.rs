@@ -34,7 +34,7 @@ use engine::{
 use futures::{StreamExt as _, channel::mpsc, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::ConfigMap},
+    api::batch::v1::Job,
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
 };
 use kube::{
@@ -137,8 +137,7 @@ impl Driven for ControlPlanes {
         let shared = &driver.shared;
         let (of_maps, of_releases) = (Arc::clone(driver), Arc::clone(driver));
         // Only the metadata of what is referred to is watched; what has changed is fetched.
-        let maps = Watch::all::<ConfigMap>().only_metadata();
-        let maps = watch::events::<PartialObjectMeta<ConfigMap>>(shared, maps).touched_objects();
+        let maps = watch::config_maps(shared);
         let jobs = Watch::all::<Job>().only_metadata();
         let jobs = watch::events::<PartialObjectMeta<Job>>(shared, jobs).touched_objects();
         let controller = controller

@@ -30,7 +30,7 @@ const PASSWORD: &str = "Correct-horse-battery-4!";
 /// Longer than anything takes, deletions that settle first included. No test waits for it: the clock moves when nothing else does.
 const LIMIT: Duration = Duration::from_mins(30);
 /// The kinds of which an example is applied, beside control planes and provisioners.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "CoderOrganization",
     "CoderGroup",
     "CoderOrganizationSync",
@@ -40,6 +40,7 @@ const KINDS: [&str; 9] = [
     "CoderAppearance",
     "CoderProvisionerKey",
     "CoderUser",
+    "CoderTemplate",
 ];
 
 /// The controllers with what they work on.
@@ -54,7 +55,9 @@ impl Stage {
     fn new() -> Self {
         let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
         let options = Options::new(Arc::new(Timestamp::now));
-        let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), ..options });
+        // Time passes for the controllers only.
+        let build_time = SignedDuration::ZERO;
+        let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), build_time, ..options });
         let deployment = coder.clone();
         let outside = Outside {
             cluster: Arc::new(cluster.clone()),
@@ -269,7 +272,9 @@ async fn every_kind_lives_from_apply_to_deletion_in_memory() {
     let organizations = left.organizations.values().filter(|it| !it.deleted).count();
     let keys = left.provisioner_keys.values().filter(|it| !it.secret.is_empty()).count();
     let groups = left.groups.values().filter(|it| it.name == "developers").count();
-    assert_eq!((organizations, keys, groups), (1, 0, 0));
+    let templates = left.templates.values().filter(|it| !it.deleted).count();
+    assert_eq!((organizations, keys, groups, templates), (1, 0, 0, 0));
+    assert_eq!(left.versions.len(), 1, "one version of one content");
     stage.end().await;
 }
 

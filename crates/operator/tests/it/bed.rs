@@ -40,6 +40,7 @@ mod service_account;
 mod stage;
 mod strangers;
 mod takeover;
+mod template;
 mod tls;
 mod undecodable;
 mod upgrade;

@@ -15,6 +15,7 @@ mod requests;
 mod roles;
 mod site_roles;
 mod sync;
+mod templates;
 mod texts;
 mod tokens;
 mod unlicensed;
@@ -72,6 +73,9 @@ pub(crate) const CASES: &[Case] = cases! {
     sync::organization_sync;
     sync::group_sync;
     sync::role_sync;
+    templates::versions;
+    templates::templates;
+    templates::access;
     accounts::accounts;
     accounts::deletion;
     accounts::service_accounts;

@@ -104,6 +104,65 @@ async fn what_cannot_be_said_of_groups_is_refused() {
 }
 
 #[tokio::test]
+async fn template_manifests_that_coder_could_not_take_are_refused() {
+    let template = |field: &str, value: Value| json!({"source": {"files": {"main.tf": ""}}, (field): value});
+    let secret = json!({"secretKeyRef": {"name": "registry", "key": "token"}});
+    assert_refused(
+        "templates",
+        vec![
+            ("CoderTemplate", json!({"name": "a--b"}), "name", "single hyphens"),
+            ("CoderTemplate", json!({"name": "new"}), "name", "reserves"),
+            ("CoderTemplate", json!({"version": {"name": "v1"}}), "source", "set source"),
+            ("CoderTemplate", template("source", json!({})), "source", "exactly one of"),
+            (
+                "CoderTemplate",
+                template("source", json!({"files": {"main.tf": ""}, "directory": "here"})),
+                "source",
+                "exactly one of",
+            ),
+            (
+                "CoderTemplate",
+                template("source", json!({"directory": "/etc"})),
+                "source.directory",
+                "relative",
+            ),
+            (
+                "CoderTemplate",
+                template("version", json!({"name": "a b"})),
+                "version.name",
+                "letters and digits",
+            ),
+            (
+                "CoderTemplate",
+                template("variables", json!([{"name": "a", "value": "b", "valueFrom": secret}])),
+                "variables[0]",
+                "exactly one of",
+            ),
+            (
+                "CoderTemplate",
+                template("acl", json!({"groups": {"a": "own"}})),
+                "acl.groups.a",
+                "Unsupported value",
+            ),
+            (
+                "CoderTemplate",
+                template("schedule", json!({"defaultTTL": "1 day"})),
+                "schedule.defaultTTL",
+                "match",
+            ),
+            (
+                "CoderTemplate",
+                template("schedule", json!({"autostop": {"days": [], "weeks": 17}})),
+                "schedule.autostop.weeks",
+                "16",
+            ),
+            ("CoderTemplate", template("provisionerTags", json!({"owner": "a"})), "provisionerTags", "owner"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn ai_manifests_that_coder_could_not_take_are_refused() {
     let provider = |more: Value| {
         let mut spec = json!({"type": "bedrock", "name": "bedrock"});

@@ -74,7 +74,7 @@ async fn nothing_moves_to_another_control_plane() {
 async fn nothing_moves_to_another_organization() {
     let cluster = Cluster::new("organizations").await;
     let of = |organization: &str| with("main", &json!({"organization": organization}));
-    for kind in ["CoderGroup", "CoderGroupSync", "CoderRoleSync"] {
+    for kind in ["CoderGroup", "CoderGroupSync", "CoderRoleSync", "CoderTemplate"] {
         cluster.apply_spec(kind, "object", &of("alpha")).await.unwrap();
         for other in [of("bravo"), with("main", &json!({}))] {
             let said = refusal(cluster.apply_spec(kind, "object", &other).await);

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The kinds that need no licence.
-const WITHOUT_LICENCE: [&str; 3] = ["CoderAIModel", "CoderAIProvider", "CoderUser"];
+const WITHOUT_LICENCE: [&str; 4] = ["CoderAIModel", "CoderAIProvider", "CoderTemplate", "CoderUser"];
 
 #[tokio::test]
 async fn without_a_licence_every_kind_waits_and_nothing_but_the_gate_is_asked() {

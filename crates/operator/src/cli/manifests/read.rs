@@ -19,6 +19,8 @@ use super::{
 pub(super) struct Source {
     name: String,
     text: String,
+    /// The folder that paths are relative to. `None` for an object of the cluster.
+    folder: Option<PathBuf>,
 }
 
 /// One document of a source.
@@ -31,6 +33,7 @@ pub(super) struct Document {
 /// The text that a document was read from: a part of its source.
 struct Text {
     source: String,
+    folder: Option<PathBuf>,
     /// How many lines of the source come before.
     before: usize,
     content: String,
@@ -87,8 +90,11 @@ impl Sources {
         match self {
             Self::Files(paths) => sources(paths),
             Self::Objects(objects) => {
-                let source =
-                    |(name, text): &(String, String)| Source { name: name.clone(), text: text.clone() };
+                let source = |(name, text): &(String, String)| Source {
+                    name: name.clone(),
+                    text: text.clone(),
+                    folder: None,
+                };
                 Ok(objects.iter().map(source).collect())
             }
         }
@@ -105,7 +111,8 @@ fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
                 .lock()
                 .read_to_string(&mut text)
                 .context("read manifests from standard input")?;
-            sources.push(Source { name: "<standard input>".to_owned(), text });
+            let folder = Some(PathBuf::new());
+            sources.push(Source { name: "<standard input>".to_owned(), text, folder });
             continue;
         }
         let mut files = Vec::new();
@@ -118,7 +125,8 @@ fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
         }
         for file in files {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-            sources.push(Source { name: file.display().to_string(), text });
+            let folder = file.parent().map(Path::to_owned);
+            sources.push(Source { name: file.display().to_string(), text, folder });
         }
     }
     Ok(sources)
@@ -154,8 +162,13 @@ impl Source {
             let parsed = parse(&text);
             let holds_secret = parsed.as_ref().map_or_else(|_| names_secret(&text), holds_secret);
             let lines = Lines::read(&text);
-            let text =
-                Text { source: self.name.clone(), before: first_line - 1, content: text, holds_secret };
+            let text = Text {
+                source: self.name.clone(),
+                folder: self.folder.clone(),
+                before: first_line - 1,
+                content: text,
+                holds_secret,
+            };
             let value = parsed.map_err(|error| {
                 let position = error.location().map(Position::from).unwrap_or_default();
                 Mistake { place: text.place(position), message: cause(&error.to_string()).to_owned() }
@@ -175,6 +188,11 @@ impl Document {
     /// A field at the top, as text; empty when it is absent.
     pub(super) fn text(&self, field: &str) -> &str {
         self.value.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The folder that paths in the document are relative to. `None` for an object of the cluster.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.text.folder.as_deref()
     }
 
     /// The place of a field, or of the innermost field around it that is there.
@@ -255,7 +273,7 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        Source { name: "a.yaml".to_owned(), text: text.to_owned() }
+        Source { name: "a.yaml".to_owned(), text: text.to_owned(), folder: None }
     }
 
     #[test]

@@ -75,13 +75,19 @@ impl Session {
 
     /// Finds the deployment of every manifest. Waits until `deadline` for what may still come.
     pub(super) async fn open(&self, access: Access, deadline: Instant) -> Result<Opened, Failure> {
-        let Manifests { mut subjects, planes, secrets, mut skipped, unsupported } = self.load()?;
+        let Manifests { mut subjects, planes, secrets, config_maps, mut skipped, unsupported } =
+            self.load()?;
         let secrets_given =
             secrets::read(&self.deployment.secrets, |name| std::env::var_os(name)).map_err(Failure::usage)?;
         skipped.extend(unsupported);
         let file_planes = planes.0.iter().map(|(named, (plane, _))| (named.clone(), plane.clone())).collect();
-        let files =
-            FileCluster { given: secrets_given, secrets, planes: file_planes, ..FileCluster::default() };
+        let files = FileCluster {
+            given: secrets_given,
+            secrets,
+            planes: file_planes,
+            config_maps,
+            ..FileCluster::default()
+        };
         let files = Arc::new(files);
         subjects.extend(planes.licenses(&files));
         let has_cluster = planes.has_managed() && files.cluster().await.is_ok();

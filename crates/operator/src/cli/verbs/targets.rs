@@ -86,7 +86,7 @@ impl Target {
     /// none, and where there is no cluster: then their plans say so. Secrets that manifests refer to are read from `--secret`,
     /// then from the files, then from the cluster.
     pub(super) async fn settle(&mut self, files: &Arc<FileCluster>) -> Result<Option<String>, Failure> {
-        self.coder = self.coder.clone().reading(Arc::clone(files) as _);
+        self.coder = self.coder.clone().reading(Arc::clone(files) as _).reading_directories();
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }

@@ -35,7 +35,7 @@ const EVERYTHING_BUT_OWNER: Roles = Site(&["auditor", "template-admin", "user-ad
 const PLAIN_MEMBER: Roles = Organization(&[]);
 
 /// The table of the security model.
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 15] = [
     need("CoderOrganization, to create it", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderOrganization, to change it",
@@ -74,6 +74,12 @@ const NEEDS: [Need; 14] = [
     need("CoderAIProvider", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need("CoderAIModel", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
+        "CoderTemplate",
+        "organization-template-admin",
+        Organization(&["organization-template-admin"]),
+        PLAIN_MEMBER,
+    ),
+    need(
         "CoderProvisionerKey, CoderProvisioner",
         "organization-template-admin",
         Organization(&["organization-template-admin"]),
@@ -87,6 +93,8 @@ const fn need(what: &'static str, role: &'static str, enough: Roles, not_enough:
 }
 
 const ORGANIZATION: &str = "alpha";
+/// A template of the organization. No daemon builds its version: its manifests declare no source.
+const TEMPLATE: &str = "shared";
 
 /// What coderd answers to an account that may not do something.
 const REFUSALS: [&str; 4] = ["forbidden", "insufficient permissions", "not authorized", "do not have access"];
@@ -131,6 +139,10 @@ fn manifest(what: &str, account: &str) -> Option<String> {
         "CoderAIProvider" => (
             "CoderAIProvider",
             json!({"name": "roles", "type": "openai", "enabled": true, "baseURL": "https://ai.example.com"}),
+        ),
+        "CoderTemplate" => (
+            "CoderTemplate",
+            json!({"organization": ORGANIZATION, "name": TEMPLATE, "adoptionPolicy": "Adopt", "description": account}),
         ),
         "CoderAIModel" => {
             ("CoderAIModel", json!({"provider": "roles", "model": account, "contextLimit": 1000}))
@@ -226,6 +238,11 @@ async fn the_role_of_every_kind_is_enough_and_needed() {
     let (status, _) =
         coderd.owner.request(Method::POST, "/api/v2/organizations", Some(&alpha)).await.unwrap();
     assert_eq!(status, 201);
+    let version = coderd.owner.start_import(ORGANIZATION, &json!({})).await.unwrap();
+    let template = json!({"name": TEMPLATE, "template_version_id": version["id"]});
+    let path = format!("/api/v2/organizations/{ORGANIZATION}/templates");
+    let (status, answer) = coderd.owner.request(Method::POST, &path, Some(&template)).await.unwrap();
+    assert_eq!(status, 201, "{answer}");
     let folder = Folder::new("roles");
     for (index, Need { what, enough, not_enough, .. }) in NEEDS.iter().enumerate() {
         let (with, without) = (format!("with-{index}"), format!("without-{index}"));

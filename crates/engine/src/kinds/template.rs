@@ -1,0 +1,344 @@
+//! `CoderTemplate`: a template of an organization. A changed source is published as a version, built, and promoted.
+//!
+//! The work takes rounds: upload and publish, wait for the build, create the template or promote the version. Every round
+//! begins with what Coder has: a version is found again by its name and the mark in its message, so that a crash between two
+//! rounds repeats nothing.
+
+mod access;
+mod archive;
+mod look;
+mod recipe;
+mod rounds;
+mod settings;
+mod source;
+mod work;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use api::{CoderTemplate, TemplateVersionState};
+use client::{
+    Class,
+    organizations::Organization,
+    templates::{CreateTemplate, Template as Remote, UpdateTemplate},
+};
+use kube::ResourceExt as _;
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use self::{access::Access, look::Version, source::Source, work::Material};
+use crate::{
+    coder::Coder,
+    kind::{Aside, Kind, Round},
+    kinds::{mapping::TEMPLATE_RBAC, names},
+    pipeline::{
+        field_gate::FieldGate,
+        gate::Gate,
+        outcome::{Blocked, Invalid, Trouble},
+        plan::{Impact, Plan},
+        remote_name::RemoteName,
+    },
+    secrets::{SecretPlace, SecretValues},
+};
+
+/// The longest name of a template, in bytes.
+const NAME: usize = 32;
+const SCHEDULING: Gate = Gate { feature: "advanced_template_scheduling", license: "Premium or Enterprise" };
+const ACCESS_CONTROL: Gate = Gate { feature: "access_control", license: "Premium or Enterprise" };
+const SHARED_PORTS: Gate = Gate { feature: "control_shared_ports", license: "Premium or Enterprise" };
+
+#[derive(Debug)]
+pub struct Template;
+
+#[derive(Debug)]
+pub struct Desired {
+    namespace: String,
+    control_plane: String,
+    organization: String,
+    name: String,
+    settings: UpdateTemplate,
+    access: Access,
+    /// `None` where versions are published elsewhere.
+    version: Option<DesiredVersion>,
+    /// What the status says of the version.
+    recorded: Option<TemplateVersionState>,
+    is_leaving: bool,
+}
+
+/// A version that the manifest publishes.
+#[derive(Debug)]
+struct DesiredVersion {
+    source: Source,
+    name: Option<String>,
+    message: Option<String>,
+    activates: bool,
+    tags: BTreeMap<String, String>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug, Clone)]
+struct Variable {
+    name: String,
+    value: VariableValue,
+}
+
+#[derive(Debug, Clone)]
+enum VariableValue {
+    Plain(String),
+    /// The value is `None` until the Secret was read.
+    Secret(SecretPlace, Option<SecretString>),
+}
+
+#[derive(Debug)]
+pub struct Observed {
+    template: Option<Remote>,
+    /// The declared access with user names, and the one that was found.
+    access: Option<(Access, Access)>,
+    version: Option<Version>,
+    /// The workspaces of the template, in words. `None` where there are none, and where the template is not deleted.
+    workspaces: Option<String>,
+}
+
+/// What is written.
+#[derive(Debug)]
+pub enum Effect {
+    /// Stores the archive and publishes a version of it. The version is entered here for the status.
+    Publish {
+        material: Arc<Material>,
+        published: OnceLock<TemplateVersionState>,
+    },
+    Archive(Uuid),
+    Unarchive(Uuid),
+    Create {
+        organization: String,
+        wanted: Box<CreateTemplate>,
+        version: Option<Uuid>,
+    },
+    Promote {
+        template: Box<Remote>,
+        version: Option<Uuid>,
+    },
+    Update {
+        template: Box<Remote>,
+        change: Box<UpdateTemplate>,
+    },
+    /// Of a template that did not exist when this was planned.
+    UpdateNew {
+        organization: String,
+        name: String,
+        change: Box<UpdateTemplate>,
+    },
+    Grant {
+        organization: String,
+        name: String,
+        access: Access,
+    },
+    Delete(Box<Remote>),
+}
+
+impl Kind for Template {
+    type Manifest = CoderTemplate;
+    type Desired = Desired;
+    type Observed = Observed;
+    type Effect = Effect;
+
+    const FIELD_GATES: &'static [FieldGate] = &[
+        FieldGate::licensed("acl", TEMPLATE_RBAC),
+        FieldGate::licensed("requireActiveVersion", ACCESS_CONTROL),
+        FieldGate::licensed("deprecated", ACCESS_CONTROL),
+        FieldGate::licensed("maxPortShareLevel", SHARED_PORTS),
+        FieldGate::licensed("schedule.failureTTL", SCHEDULING),
+        FieldGate::licensed("schedule.dormantAfter", SCHEDULING),
+        FieldGate::licensed("schedule.deleteDormantAfter", SCHEDULING),
+        FieldGate::licensed("schedule.autostop", SCHEDULING),
+        FieldGate::licensed("schedule.autostart", SCHEDULING),
+        FieldGate::licensed("schedule.allowUserAutostart", SCHEDULING),
+        FieldGate::licensed("schedule.allowUserAutostop", SCHEDULING),
+    ];
+    const RANK: u8 = 4;
+    const REFERS_TO_SECRETS: bool = true;
+    const REFERS_TO_CONFIG_MAPS: bool = true;
+
+    fn target(manifest: &CoderTemplate) -> String {
+        format!("template {}/{}", manifest.organization(), manifest.remote_name())
+    }
+
+    fn desire(manifest: &CoderTemplate) -> Result<Desired, Invalid> {
+        let spec = &manifest.spec;
+        names::check_name(manifest.remote_name(), NAME)?;
+        names::check_display_name(spec.display_name.as_ref())?;
+        Ok(Desired {
+            namespace: manifest.namespace().unwrap_or_default(),
+            control_plane: spec.control_plane_ref.name.clone(),
+            organization: manifest.organization().to_owned(),
+            name: manifest.remote_name().to_owned(),
+            settings: settings::declared(spec, manifest.remote_name())?,
+            access: Access::declared(spec.acl.as_ref()),
+            version: desired_version(manifest)?,
+            recorded: manifest.status.as_ref().and_then(|it| it.version.clone()),
+            is_leaving: false,
+        })
+    }
+
+    fn secret_refs(manifest: &CoderTemplate) -> Vec<SecretPlace> {
+        let variables = manifest.spec.variables.iter().flatten();
+        let refs = variables.filter_map(|it| it.value_from.as_ref()).map(|it| &it.secret_key_ref);
+        refs.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect()
+    }
+
+    fn with_secrets(mut desired: Desired, values: &SecretValues) -> Result<Desired, Invalid> {
+        for variable in desired.version.iter_mut().flat_map(|it| &mut it.variables) {
+            if let VariableValue::Secret(place, value) = &mut variable.value {
+                *value = values.exact(place);
+            }
+        }
+        Ok(desired)
+    }
+
+    fn refers_to_config_map(manifest: &CoderTemplate, name: &str) -> bool {
+        let source = manifest.spec.source.as_ref();
+        source.and_then(|it| it.config_map_ref.as_ref()).is_some_and(|it| it.name == name)
+    }
+
+    async fn home(held: Uuid, coder: &Coder) -> Result<Option<Organization>, Trouble> {
+        match coder.client().template(held).await {
+            Ok(template) => Ok(coder.organization_by_id(template.organization_id).await?),
+            Err(error) if error.class() == Class::Missing => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn for_deletion(desired: Desired, home: Option<Organization>) -> Desired {
+        let organization = home.map_or(desired.organization, |it| it.name);
+        Desired { organization, access: Access::default(), version: None, is_leaving: true, ..desired }
+    }
+
+    async fn observe(desired: &Desired, held: Option<Uuid>, coder: &Coder) -> Result<Observed, Trouble> {
+        look::observe(desired, held, coder).await
+    }
+
+    fn is_default(_: &Observed) -> bool {
+        false
+    }
+
+    fn id(observed: &Observed) -> Option<Uuid> {
+        observed.template.as_ref().map(|it| it.id)
+    }
+
+    fn aside(observed: &Observed) -> Aside {
+        let Some(version) = &observed.version else { return Aside::default() };
+        let state = TemplateVersionState {
+            name: version.name.clone(),
+            id: version.id().map(|it| it.to_string()),
+            build: version.build().map(str::to_owned),
+            content: Some(version.material.recipe.key()),
+        };
+        if version.recorded.as_ref() == Some(&state) {
+            return Aside::default();
+        }
+        Aside { status: Map::from_iter([("version".to_owned(), json!(state))]), again_at: None }
+    }
+
+    fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
+        rounds::plan(desired, observed).0
+    }
+
+    fn round(desired: &Desired, observed: &Observed) -> Round {
+        rounds::plan(desired, observed).1
+    }
+
+    fn plan_deletion(observed: &Observed) -> Plan<Effect> {
+        let Some(found) = &observed.template else { return Plan::empty() };
+        Plan::deletion(Impact::Destructive, Effect::Delete(Box::new(found.clone())))
+    }
+
+    fn keeps(observed: &Observed, _is_allowed: bool, _hash: &str) -> Option<Blocked> {
+        let (template, workspaces) = (observed.template.as_ref()?, observed.workspaces.as_ref()?);
+        Some(work::in_use(template, workspaces))
+    }
+
+    async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
+        work::apply(effect, coder).await
+    }
+
+    fn recorded(effect: &Effect) -> Map<String, Value> {
+        let Effect::Publish { published, .. } = effect else { return Map::new() };
+        published.get().map(|it| ("version".to_owned(), json!(it))).into_iter().collect()
+    }
+
+    fn refs(manifest: &CoderTemplate) -> Vec<RemoteName> {
+        let organization = manifest.organization().to_owned();
+        let groups = manifest.spec.acl.iter().filter_map(|it| it.groups.as_ref()).flat_map(BTreeMap::keys);
+        let groups =
+            groups.map(|name| RemoteName::Group { organization: organization.clone(), name: name.clone() });
+        let home = RemoteName::Organization(organization.clone());
+        std::iter::once(home).chain(groups.collect::<Vec<_>>()).collect()
+    }
+}
+
+fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, Invalid> {
+    let spec = &manifest.spec;
+    let Some(declared) = &spec.source else {
+        let has_version =
+            spec.version.is_some() || spec.variables.is_some() || spec.provisioner_tags.is_some();
+        if has_version {
+            let message = "is needed for version, variables and provisionerTags";
+            return Err(Invalid::new("spec.source", message));
+        }
+        return Ok(None);
+    };
+    let source = match (&declared.files, &declared.config_map_ref, &declared.directory) {
+        (Some(files), None, None) => {
+            let files = files.iter().map(|(path, text)| (path.clone(), text.as_bytes().to_vec()));
+            Source::Inline(files.collect())
+        }
+        (None, Some(reference), None) => Source::ConfigMap {
+            namespace: manifest.namespace().unwrap_or_default(),
+            name: reference.name.clone(),
+        },
+        (None, None, Some(path)) => Source::Directory(path.into()),
+        _ => {
+            let message = "must have exactly one of files, configMapRef and directory";
+            return Err(Invalid::new("spec.source", message));
+        }
+    };
+    if let Source::Inline(files) = &source {
+        archive::pack(files).map_err(|why| Invalid::new("spec.source.files", why))?;
+    }
+    let version = spec.version.clone().unwrap_or_default();
+    Ok(Some(DesiredVersion {
+        source,
+        name: version.name,
+        message: version.message,
+        activates: version.activate.unwrap_or(true),
+        tags: spec.provisioner_tags.clone().unwrap_or_default(),
+        variables: variables(manifest)?,
+    }))
+}
+
+fn variables(manifest: &CoderTemplate) -> Result<Vec<Variable>, Invalid> {
+    let mut variables: Vec<Variable> = Vec::new();
+    for (index, declared) in manifest.spec.variables.iter().flatten().enumerate() {
+        let value = match (&declared.value, &declared.value_from) {
+            (Some(text), None) => VariableValue::Plain(text.clone()),
+            (None, Some(from)) => {
+                let reference = &from.secret_key_ref;
+                let place = SecretPlace { name: reference.name.clone(), key: reference.key.clone() };
+                VariableValue::Secret(place, None)
+            }
+            _ => {
+                let field = format!("spec.variables[{index}]");
+                return Err(Invalid::new(&field, "must have exactly one of value and valueFrom"));
+            }
+        };
+        if variables.iter().any(|it| it.name == declared.name) {
+            let field = format!("spec.variables[{index}].name");
+            return Err(Invalid::new(&field, format!("is {} a second time", declared.name)));
+        }
+        variables.push(Variable { name: declared.name.clone(), value });
+    }
+    Ok(variables)
+}

@@ -1,0 +1,136 @@
+//! What a version is made of, and how a version in Coder says so: a mark in its message.
+//!
+//! A mark tells the content of a version from any account, after a restart, and for a template that is adopted. Coder keeps
+//! the message of a version as it was sent.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+const MARK: &str = "[coder-operator ";
+/// Where the values of Secrets are not known by a fingerprint.
+const UNKNOWN: &str = "-";
+
+/// The digest of everything that a version is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Recipe {
+    /// Of files, tags, plain variables, and the names of secret ones.
+    pub(crate) content: String,
+    /// A keyed fingerprint of the values of Secrets. `None` where there are none, or no key to make it with.
+    pub(crate) values: Option<String>,
+}
+
+/// How a version in Coder compares with a recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Likeness {
+    Same,
+    /// The values of Secrets have changed since.
+    OtherValues,
+    Other,
+}
+
+impl Recipe {
+    pub(crate) fn new(
+        archive: &[u8],
+        tags: &BTreeMap<String, String>,
+        variables: &BTreeMap<String, Option<String>>,
+        values: Option<String>,
+    ) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(Sha256::digest(archive));
+        hash.update(serde_json::to_vec(&(tags, variables)).unwrap_or_default());
+        let values = values.map(|it| it.chars().take(16).collect());
+        Self { content: base16ct::lower::encode_string(&hash.finalize()), values }
+    }
+
+    /// The name of a version that the manifest does not name.
+    pub(crate) fn name(&self) -> String {
+        let content = self.content.get(..12).unwrap_or_default();
+        match self.values.as_deref().and_then(|it| it.get(..6)) {
+            Some(values) => format!("sha-{content}-{values}"),
+            None => format!("sha-{content}"),
+        }
+    }
+
+    /// The recipe in one word, for the status.
+    pub(crate) fn key(&self) -> String {
+        format!("{} {}", self.content, self.values.as_deref().unwrap_or(UNKNOWN))
+    }
+
+    /// The message of a version, with the mark at its end.
+    pub(crate) fn message(&self, words: Option<&str>) -> String {
+        let mark = format!("{MARK}{}]", self.key());
+        match words.map(str::trim_end).filter(|it| !it.is_empty()) {
+            Some(words) => format!("{words}\n\n{mark}"),
+            None => mark,
+        }
+    }
+
+    /// Compares with the version that has this message.
+    pub(crate) fn likeness(&self, message: &str) -> Likeness {
+        let mark = message.rfind(MARK).and_then(|at| message.get(at + MARK.len()..));
+        let Some((content, values)) =
+            mark.and_then(|it| it.split_once(']')).and_then(|(it, _)| it.split_once(' '))
+        else {
+            return Likeness::Other;
+        };
+        if content != self.content {
+            return Likeness::Other;
+        }
+        match &self.values {
+            Some(known) if values != UNKNOWN && values != known => Likeness::OtherValues,
+            _ => Likeness::Same,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(archive: &str, values: Option<&str>) -> Recipe {
+        let variables = BTreeMap::from([("region".to_owned(), Some("eu".to_owned()))]);
+        Recipe::new(archive.as_bytes(), &BTreeMap::new(), &variables, values.map(str::to_owned))
+    }
+
+    #[test]
+    fn version_is_known_by_the_mark_in_its_message() {
+        let recipe = self::recipe("a", None);
+        for words in [None, Some(""), Some("Faster start"), Some("not [coder-operator x y] this one")] {
+            assert_eq!(recipe.likeness(&recipe.message(words)), Likeness::Same, "{words:?}");
+        }
+        assert_eq!(recipe.likeness(&self::recipe("b", None).message(None)), Likeness::Other);
+        for message in ["", "Faster start", "[coder-operator", "[coder-operator x]"] {
+            assert_eq!(recipe.likeness(message), Likeness::Other, "{message}");
+        }
+    }
+
+    #[test]
+    fn changed_secret_is_another_version_where_its_fingerprint_is_known() {
+        let one = recipe("a", Some("0011223344556677889900"));
+        let two = recipe("a", Some("ff11223344556677889900"));
+        assert_eq!(one.likeness(&two.message(None)), Likeness::OtherValues);
+        assert_ne!(one.name(), two.name());
+        let unknown = recipe("a", None);
+        assert_eq!(one.likeness(&unknown.message(None)), Likeness::Same);
+        assert_eq!(unknown.likeness(&one.message(None)), Likeness::Same);
+    }
+
+    #[test]
+    fn recipe_depends_on_variables_and_tags() {
+        let none = BTreeMap::new();
+        let plain = |value: &str| BTreeMap::from([("a".to_owned(), Some(value.to_owned()))]);
+        let content = |tags: &BTreeMap<_, _>, variables: &BTreeMap<_, _>| {
+            Recipe::new(b"", tags, variables, None).content
+        };
+        let all = [
+            content(&none, &BTreeMap::new()),
+            content(&none, &plain("b")),
+            content(&none, &plain("c")),
+            content(&BTreeMap::from([("a".to_owned(), "b".to_owned())]), &BTreeMap::new()),
+            content(&none, &BTreeMap::from([("a".to_owned(), None)])),
+        ];
+        let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+    }
+}
