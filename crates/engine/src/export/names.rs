@@ -24,7 +24,7 @@ pub(super) fn tell_apart(manifests: &mut [Exported]) {
 
 fn with_suffix(name: &str, target: &str) -> String {
     let hash = Sha256::digest(target.as_bytes());
-    let suffix: String = hash.iter().take(4).map(|it| format!("{it:02x}")).collect();
+    let suffix = base16ct::lower::encode_string(hash.get(..4).unwrap_or_default());
     let head: String = name.chars().take(LONGEST_NAME - 1 - suffix.len()).collect();
     format!("{}-{suffix}", head.trim_end_matches('-'))
 }
