@@ -111,4 +111,11 @@ pub struct Difference {
     /// The observed value; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
+    /// The name of the user who changed the field in Coder, by its audit log; `unknown` where the log does not tell. Absent
+    /// where the manifest is what changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<String>,
+    /// When the field was changed in Coder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Time>,
 }

@@ -13,6 +13,7 @@ pub mod address;
 pub mod ai_providers;
 mod answer;
 pub mod appearance;
+pub mod audit;
 mod circuit;
 pub mod client;
 pub mod deployment;

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use crate::{
-    ai_providers, appearance, deployment, files, groups, idp_sync, licenses, members, model_configs,
+    ai_providers, appearance, audit, deployment, files, groups, idp_sync, licenses, members, model_configs,
     organizations, people, provisioner_keys, roles, server_config, template_versions, templates, users,
     workspaces,
 };
@@ -34,6 +34,7 @@ pub static ROUTES: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
         templates::ROUTES,
         template_versions::ROUTES,
         workspaces::ROUTES,
+        audit::ROUTES,
     ];
     areas.concat()
 });

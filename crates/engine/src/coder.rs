@@ -8,6 +8,7 @@
 
 pub mod address;
 mod ai;
+mod audit;
 pub mod endpoint;
 mod evidence;
 mod freshness;
@@ -42,6 +43,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::{
+    audit::AuditLog,
     evidence::Evidence,
     keys::KeyLists,
     people::People,
@@ -125,6 +127,7 @@ struct Reads {
     model_configs: Shared<Vec<ModelConfig>>,
     server_config: Shared<ServerConfig>,
     people: People,
+    audit_log: Shared<Option<AuditLog>>,
     own_intents: OwnIntents,
     templates: PerOrganization<Vec<Template>>,
     /// The files that this process has uploaded, by the digests of their bytes.

@@ -3,6 +3,9 @@
 //! [`Object::assess`] reads and decides and writes nothing; [`Object::carry_out`] does what was decided. The doors call these
 //! two and have no logic of their own. [`Subject`] is the same for a set of manifests of different kinds.
 
+mod assessment;
+mod drift;
+
 use std::pin::Pin;
 
 use api::{AppState, ApprovedPlan, Mode, Reason, annotation};
@@ -15,6 +18,7 @@ use crate::{
     coder::{Coder, Promises},
     kind::{Aside, Kind, Round},
     pipeline::{
+        attribution::Attribution,
         decide::{Contact, Decision, Door, Situation, decide},
         field_gate::Unsupported,
         ledger::{Entry, Leaves, Ledger},
@@ -55,6 +59,8 @@ pub struct Assessment {
     pub unsupported: Option<Blocked>,
     /// Why fields that refer to Secrets were not compared. `None` where all were.
     pub unknown: Option<Blocked>,
+    /// Who made the object differ; empty where the manifest did.
+    pub attributions: Vec<Attribution>,
     pub verdict: Verdict,
 }
 
@@ -235,6 +241,11 @@ impl<K: Kind> Object<K> {
             (Decision::Nothing, Some(waiting)) => Verdict::Stopped(Outcome::Blocked(waiting.clone())),
             _ => Verdict::Decided(decision),
         };
+        let attributions = if self.is_drift(contact, door) {
+            self.attributions(&observed, &view, coder).await
+        } else {
+            Vec::new()
+        };
         Assessment {
             contact: Some(contact),
             id: K::id(&observed),
@@ -243,6 +254,7 @@ impl<K: Kind> Object<K> {
             aside: K::aside(&observed),
             unsupported,
             unknown,
+            attributions,
             verdict,
         }
     }
@@ -398,6 +410,7 @@ impl<K: Kind> Object<K> {
             aside: Aside::default(),
             unsupported: None,
             unknown: None,
+            attributions: Vec::new(),
             verdict: Verdict::Decided(Decision::Apply),
         }
     }
@@ -538,36 +551,6 @@ where
     json["status"] = stored.map_or(Value::Null, |it| it.object["status"].clone());
     if let Ok(settled) = serde_json::from_value(json) {
         *manifest = settled;
-    }
-}
-
-impl Assessment {
-    /// The id of the remote object, if we held it before.
-    fn held(&self) -> Option<Uuid> {
-        self.id.filter(|_| self.contact == Some(Contact::Held))
-    }
-
-    pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
-        let plan = Plan::<()>::empty().view(target);
-        let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
-        Self { contact, id: None, rest: None, plan, aside, unsupported: None, unknown: None, verdict }
-    }
-
-    /// What is reported of a manifest that only the controllers apply.
-    pub(crate) fn not_carried_out(&self) -> Report {
-        let outcome = match &self.verdict {
-            Verdict::Stopped(outcome) => outcome.clone(),
-            Verdict::Decided(Decision::Nothing) => Outcome::Equal,
-            Verdict::Decided(Decision::Apply | Decision::Observe) => Outcome::Observed,
-            Verdict::Decided(Decision::Refuse(refusal)) => Outcome::Refused(*refusal),
-        };
-        Report::of(outcome, None)
-    }
-
-    pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
-        let plan = Plan::<()>::empty().view(target);
-        let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
-        Self { contact: None, id: None, rest: None, plan, aside, unsupported: None, unknown: None, verdict }
     }
 }
 

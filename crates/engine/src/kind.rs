@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::{
     coder::Coder,
     pipeline::{
+        attribution::Audited,
         decide::Contact,
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
@@ -188,6 +189,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Pure: the id to record once the deployment is as declared; a document has the id of what it belongs to.
     fn id(observed: &Self::Observed) -> Option<Uuid>;
+
+    /// Pure: how Coder's audit log names the object that exists. `None` where Coder does not log changes of it.
+    fn audited(_observed: &Self::Observed) -> Option<Audited> {
+        None
+    }
 
     /// Pure: what the kind tells beside what every kind tells.
     fn aside(_observed: &Self::Observed) -> Aside {

@@ -16,6 +16,7 @@
 mod ai_providers;
 mod answer;
 mod appearance;
+mod audit;
 mod body;
 mod builds;
 mod call;

@@ -20,6 +20,7 @@ pub(crate) enum Right {
     /// AI providers and models.
     ManageDeployment,
     ReadDeploymentConfig,
+    ReadAuditLog,
     /// To read, make and delete the tokens of others.
     ManageTokens,
     AssignRoles,
@@ -46,7 +47,7 @@ const ROLES: [(&str, &str); 5] = [
 /// Whether an account has a right.
 pub(crate) fn has(user: &User, right: Right) -> bool {
     let holders: &[&str] = match right {
-        Right::ReadDeploymentConfig => &[OWNER, AUDITOR],
+        Right::ReadDeploymentConfig | Right::ReadAuditLog => &[OWNER, AUDITOR],
         Right::ReadOrganizations | Right::ReadUsers => &[OWNER, USER_ADMIN, TEMPLATE_ADMIN, AUDITOR],
         Right::ManageUsers | Right::ManageGroups | Right::ManageSync => &[OWNER, USER_ADMIN],
         Right::ReadProvisionerKeys

@@ -4,7 +4,7 @@ use client::routes::{ROUTES, Route};
 use http::Method;
 
 use crate::{
-    ai_providers, answer::Handled, appearance, call::Call, entitlements, groups, licenses, members,
+    ai_providers, answer::Handled, appearance, audit, call::Call, entitlements, groups, licenses, members,
     model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles, server_config,
     sessions, sharing, sync, templates, tokens, users, versions, workspaces,
 };
@@ -176,6 +176,7 @@ fn handler(route: &Route) -> Option<(Access, Handler)> {
 fn account_handler(method: &str, path: &str) -> Option<(Access, Handler)> {
     use Access::{Account, Anonymous};
     Some(match (method, path) {
+        ("GET", "/audit") => (Account, audit::list),
         ("GET", "/users/first") => (Anonymous, users::first_user),
         ("POST", "/users/first") => (Anonymous, users::create_first_user),
         ("GET", "/users/authmethods") => (Anonymous, sessions::auth_methods),

@@ -23,6 +23,8 @@ use crate::{
 
 const JSON: &str = "application/json";
 const TOKEN_HEADER: &str = "coder-session-token";
+/// How requests name this program, whatever carries them: Coder's audit log shows it.
+const USER_AGENT: &str = concat!("coder-operator/", env!("CARGO_PKG_VERSION"));
 
 /// A call under construction. What cannot be sent is said when it would be sent.
 #[must_use]
@@ -247,6 +249,7 @@ impl<'a> Call<'a> {
         let mut request = http::Request::builder()
             .method(self.route.method().clone())
             .uri(url.as_str())
+            .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, &json);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));

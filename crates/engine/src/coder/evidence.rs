@@ -6,21 +6,28 @@ use tokio::time::Instant;
 
 use super::{Freshness, shared::Read};
 
-/// When the oldest read began that was used.
+/// When the oldest and the latest read began that were used.
 #[derive(Debug, Default)]
-pub(super) struct Evidence(Mutex<Option<Instant>>);
+pub(super) struct Evidence(Mutex<Option<(Instant, Instant)>>);
 
 impl Evidence {
     /// Records a read that is used.
     pub(super) fn record<T>(&self, read: &Read<T>) {
-        let mut oldest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *oldest = Some(oldest.map_or(read.begun, |it| it.min(read.begun)));
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = read.begun;
+        *used = Some(used.map_or((begun, begun), |(oldest, latest)| (oldest.min(begun), latest.max(begun))));
     }
 
     /// Whether every read that was used is recent enough.
     pub(super) fn meets(&self, need: Freshness) -> bool {
-        let oldest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        oldest.is_none_or(|begun| need.admits(begun, Instant::now()))
+        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.is_none_or(|(oldest, _)| need.admits(oldest, Instant::now()))
+    }
+
+    /// When the latest read began. `None` where nothing was read.
+    pub(super) fn latest(&self) -> Option<Instant> {
+        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.map(|(_, latest)| latest)
     }
 }
 
@@ -41,5 +48,6 @@ mod tests {
         evidence.record(&begun(3));
         evidence.record(&begun(9));
         assert!(!evidence.meets(event));
+        assert_eq!(evidence.latest(), Some(now + Duration::from_secs(9)));
     }
 }

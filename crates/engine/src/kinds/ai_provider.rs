@@ -24,6 +24,7 @@ use crate::{
     kind::{Aside, Kind},
     kinds::fingerprint,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
@@ -34,6 +35,10 @@ use crate::{
     ports::Reading,
     secrets::{SecretPlace, SecretValues},
 };
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] =
+    &[("displayName", "display_name"), ("icon", "icon"), ("enabled", "enabled"), ("baseURL", "base_url")];
 
 #[derive(Debug)]
 pub struct AiProvider;
@@ -246,6 +251,14 @@ impl Kind for AiProvider {
             status.extend(recorded_keys(Some(keys), &ids));
         }
         Aside { status, again_at: None }
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "ai_provider",
+            object: AuditedObject::Id(observed.found.as_ref()?.id),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

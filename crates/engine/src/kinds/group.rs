@@ -17,6 +17,7 @@ use crate::{
     kind::Kind,
     kinds::names,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
@@ -25,6 +26,15 @@ use crate::{
         remote_name::RemoteName,
     },
 };
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] = &[
+    ("name", "name"),
+    ("displayName", "display_name"),
+    ("avatarURL", "avatar_url"),
+    ("quotaAllowance", "quota_allowance"),
+    ("members", "members"),
+];
 
 #[derive(Debug)]
 pub struct Group;
@@ -143,6 +153,14 @@ impl Kind for Group {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.found.as_ref().map(|it| it.id)
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "group",
+            object: AuditedObject::Id(observed.found.as_ref()?.id),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

@@ -13,6 +13,7 @@ use crate::{
     coder::Coder,
     kind::Kind,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
@@ -21,6 +22,14 @@ use crate::{
         remote_name::RemoteName,
     },
 };
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] = &[
+    ("field", "field"),
+    ("mapping", "mapping"),
+    ("regexFilter", "regex_filter"),
+    ("autoCreateMissingGroups", "auto_create_missing_groups"),
+];
 
 #[derive(Debug)]
 pub struct GroupSync;
@@ -110,6 +119,14 @@ impl Kind for GroupSync {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.id
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "idp_sync_settings_group",
+            object: AuditedObject::DocumentOf(observed.id?),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

@@ -17,6 +17,7 @@ use crate::{
     kind::Kind,
     kinds::names,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
@@ -28,6 +29,15 @@ use crate::{
 };
 
 const SHARING: &str = "workspaceSharing";
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] = &[
+    ("name", "name"),
+    ("displayName", "display_name"),
+    ("description", "description"),
+    ("icon", "icon"),
+    ("workspaceSharing", "shareable_workspace_owners"),
+];
 
 #[derive(Debug)]
 pub struct Organization;
@@ -134,6 +144,14 @@ impl Kind for Organization {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.found.as_ref().map(|it| it.id)
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "organization",
+            object: AuditedObject::Id(observed.found.as_ref()?.id),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

@@ -13,6 +13,7 @@ use crate::{
     coder::{Coder, Named as _},
     kind::Kind,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
@@ -21,6 +22,10 @@ use crate::{
         remote_name::RemoteName,
     },
 };
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] =
+    &[("field", "field"), ("mapping", "mapping"), ("assignDefault", "assign_default")];
 
 #[derive(Debug)]
 pub struct OrganizationSync;
@@ -112,6 +117,14 @@ impl Kind for OrganizationSync {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         Some(observed.id)
+    }
+
+    fn audited(_observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "idp_sync_settings_organization",
+            object: AuditedObject::DocumentOf(Uuid::nil()),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

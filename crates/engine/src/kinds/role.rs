@@ -23,6 +23,7 @@ use crate::{
     kind::Kind,
     kinds::names,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
@@ -34,6 +35,9 @@ use crate::{
 
 /// How many people a message names.
 const NAMED: usize = 10;
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] = &[("displayName", "display_name"), ("permissions", "org_permissions")];
 
 #[derive(Debug)]
 pub struct Role;
@@ -163,6 +167,12 @@ impl Kind for Role {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.found.as_ref().map(|it| id_of(it.home, &it.role.name))
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        let found = observed.found.as_ref()?;
+        let object = AuditedObject::Named { organization: found.home, name: found.role.name.clone() };
+        Some(Audited { resource_type: "custom_role", object, fields: AUDITED })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

@@ -22,6 +22,7 @@ use crate::{
     kind::Kind,
     kinds::names,
     pipeline::{
+        attribution::{Audited, AuditedObject},
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
@@ -38,6 +39,10 @@ const SUSPENDED: &str = "suspended";
 const SERVICE_ACCOUNTS: Gate = Gate { feature: "service_accounts", license: "Premium" };
 /// The name that stands for the default organization.
 const DEFAULT: &str = api::DEFAULT_ORGANIZATION;
+
+/// Fields of the manifest, with the names that the audit log has for them.
+const AUDITED: &[(&str, &str)] =
+    &[("username", "username"), ("roles", "rbac_roles"), ("suspended", "status")];
 
 #[derive(Debug)]
 pub struct User;
@@ -193,6 +198,14 @@ impl Kind for User {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.found.as_ref().map(|it| it.id)
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        Some(Audited {
+            resource_type: "user",
+            object: AuditedObject::Id(observed.found.as_ref()?.id),
+            fields: AUDITED,
+        })
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {

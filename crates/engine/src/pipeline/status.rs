@@ -11,6 +11,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::pipeline::{
+    attribution::{self, Attribution},
     conditions::{Conditions, Truth},
     decide::{Contact, Refusal},
     outcome::{Blocked, Outcome, STALE, Trouble},
@@ -33,6 +34,8 @@ pub struct StatusInput<'a> {
     pub outcome: &'a Outcome,
     /// The declared fields that the deployment does not support.
     pub unsupported: Option<&'a Blocked>,
+    /// Who made the object differ.
+    pub attributions: &'a [Attribution],
     /// The id to record, where there is one.
     pub id: Option<String>,
     /// The deployment that was reconciled with.
@@ -52,6 +55,7 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
         plan,
         target,
         outcome,
+        attributions,
         id,
         deployment,
         changed,
@@ -77,14 +81,14 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
             .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
         approved: before.approved.filter(|it| !outcome.is_ready() && it.generation == *generation),
-        drift: if differs { drift(plan) } else { Vec::new() },
+        drift: if differs { drift_by(plan, attributions) } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
         last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),
     }
 }
 
 fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Vec<Condition> {
-    let StatusInput { generation, contact, outcome, plan, now, unsupported, .. } = pass;
+    let StatusInput { generation, contact, outcome, plan, now, unsupported, attributions, .. } = pass;
     let mut message = message(outcome, plan);
     if let Some(fields) = unsupported.filter(|_| !outcome.is_settled()) {
         message = format!("{message}. Moreover {}", fields.message);
@@ -93,7 +97,9 @@ fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Ve
     let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
     let made = match contact {
         None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
-        Some(_) if differs => made.with(DRIFTED, Truth::True, Reason::DriftFound, &plan.summary),
+        Some(_) if differs => {
+            made.with(DRIFTED, Truth::True, Reason::DriftFound, &drifted(plan, attributions))
+        }
         Some(_) => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
     };
     // These two are there only while they are true: that is how tools tell progress from its lack.
@@ -192,11 +198,60 @@ fn lines(step: &StepView, target: &str) -> Vec<api::Step> {
 
 /// The differences of a plan as a status shows them.
 pub(crate) fn drift(plan: &PlanView) -> Vec<Difference> {
-    plan.changes().take(SHOWN).map(difference).collect()
+    drift_by(plan, &[])
 }
 
-fn difference(change: &Change) -> Difference {
-    Difference { field: change.field.clone(), expected: text(&change.after), found: text(&change.before) }
+fn drift_by(plan: &PlanView, attributions: &[Attribution]) -> Vec<Difference> {
+    plan.changes().take(SHOWN).map(|it| difference(it, of(it, attributions))).collect()
+}
+
+/// A change as a difference, with who made it.
+fn difference(change: &Change, attribution: Option<&Attribution>) -> Difference {
+    Difference {
+        field: change.field.clone(),
+        expected: text(&change.after),
+        found: text(&change.before),
+        changed_by: attribution.map(|it| it.by.clone()),
+        changed_at: attribution.and_then(|it| it.at).map(Time),
+    }
+}
+
+/// What a status says already of who made these differences. `None` where it does not say it of each.
+pub(crate) fn known(plan: &PlanView, drift: &[Difference]) -> Option<Vec<Attribution>> {
+    let found = |change: &Change| {
+        let shown = difference(change, None);
+        let is_it = |it: &&Difference| {
+            it.field == shown.field && it.expected == shown.expected && it.found == shown.found
+        };
+        let known = drift.iter().find(is_it)?;
+        let by = known.changed_by.clone()?;
+        Some(Attribution { field: known.field.clone(), by, at: known.changed_at.as_ref().map(|it| it.0) })
+    };
+    attribution::differences(plan).map(found).collect()
+}
+
+fn of<'a>(change: &Change, attributions: &'a [Attribution]) -> Option<&'a Attribution> {
+    attributions.iter().find(|it| it.field == change.field)
+}
+
+/// The plan in one line, with who made it necessary: `1 to update; quotaAllowance 20 -> 3 by alice at 2026-11-17T12:04:33Z`.
+fn drifted(plan: &PlanView, attributions: &[Attribution]) -> String {
+    [plan.summary.clone()].into_iter().chain(drift_lines(plan, attributions)).collect::<Vec<_>>().join("; ")
+}
+
+/// Who changed which field from what is declared, a line each.
+pub fn drift_lines(plan: &PlanView, attributions: &[Attribution]) -> Vec<String> {
+    plan.changes().filter_map(|it| Some(made(it, of(it, attributions)?))).take(SHOWN).collect()
+}
+
+/// Who changed a field from what is declared: `quotaAllowance 20 -> 3 by alice at 2026-11-17T12:04:33Z`.
+fn made(change: &Change, attribution: &Attribution) -> String {
+    let [declared, found] = values([&change.after, &change.before]);
+    format!("{} {declared} -> {found} {}", change.field, attribution.words())
+}
+
+fn values<const N: usize>(values: [&Value; N]) -> [String; N] {
+    values.map(|it| shortened(&it.to_string(), LONGEST_VALUE))
 }
 
 fn text(value: &Value) -> Option<String> {

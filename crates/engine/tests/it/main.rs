@@ -11,6 +11,7 @@
 )]
 
 mod ai;
+mod attribution;
 mod bed;
 mod cases;
 mod coder_k8s;

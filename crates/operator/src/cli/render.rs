@@ -8,7 +8,10 @@ pub(in crate::cli) use markdown::fenced;
 
 use anyhow::{Context as _, Result};
 use api::Reason;
-use engine::{Assessment, Decision, Outcome, PlanView, Verdict, pipeline::status::message};
+use engine::{
+    Assessment, Decision, Outcome, PlanView, Verdict,
+    pipeline::{attribution::Attribution, status::message},
+};
 use serde::Serialize;
 
 use crate::{
@@ -41,6 +44,9 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_compared: Option<String>,
     plan: PlanView,
+    /// Who changed the fields that differ, by Coder's audit log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changed_by: Vec<Attribution>,
     /// The result of `apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Done>,
@@ -148,6 +154,7 @@ impl Row {
             message,
             not_compared: assessment.unknown.as_ref().map(|it| it.message.clone()),
             plan: assessment.plan.clone(),
+            changed_by: assessment.attributions.clone(),
             result: None,
         }
     }

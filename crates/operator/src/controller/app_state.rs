@@ -175,12 +175,16 @@ async fn conclude<K: Kind>(
 ) -> Result<Done<K::Manifest>, ClusterError> {
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
     let next = next_status(object, deployment, assessment.as_ref(), &report);
+    let drifts = manifest.status().is_none_or(|it| it.drift != next.drift);
     // First of all: what was made is ours once that is written.
     let Aside { status: mut aside, again_at } =
         assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
     aside.extend(report.recorded.clone());
     let written = write_status(manifest, next, &aside, shared).await;
     announce::<K>(manifest, &report, shared);
+    if let Some(assessment) = assessment.as_ref().filter(|_| report.done > 0 || drifts) {
+        tell_drift(manifest, assessment, shared).await;
+    }
     tell(object, assessment.as_ref(), &report, shared).await;
     if let Some(assessment) = &assessment {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);
@@ -249,6 +253,7 @@ fn next_status<K: Kind>(
         target: &target,
         outcome: &report.outcome,
         unsupported: assessment.and_then(|it| it.unsupported.as_ref()),
+        attributions: assessment.map_or(&[], |it| &it.attributions),
         id: report.id.as_ref().map(Uuid::to_string),
         deployment,
         changed: report.done > 0,
@@ -256,6 +261,14 @@ fn next_status<K: Kind>(
         now: Timestamp::now(),
     };
     status::next(object.manifest.status(), &input)
+}
+
+/// An Event for drift: who changed which field in Coder, and when.
+async fn tell_drift<M: AppState>(manifest: &M, assessment: &Assessment, shared: &Shared) {
+    let lines = status::drift_lines(&assessment.plan, &assessment.attributions);
+    if !lines.is_empty() {
+        publish(manifest, false, (Reason::DriftFound, "Compare"), &lines.join(", "), shared).await;
+    }
 }
 
 /// Events for what was changed, field by field; none when nothing was.

@@ -279,6 +279,52 @@ async fn every_kind_lives_from_apply_to_deletion_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn drift_names_who_made_it_in_memory() {
+    let stage = Stage::new();
+    external(&stage).await;
+    for name in ["enforced", "observed"] {
+        stage
+            .apply(
+                &json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup", "metadata": {"name": name},
+                "spec": {"controlPlaneRef": {"name": "main"}, "quotaAllowance": 20}}),
+            )
+            .await;
+        stage.ready("CoderGroup", name).await;
+    }
+    let edit = |it: &mut Value| {
+        it["spec"]["mode"] = json!("Observe");
+        let generation = it["metadata"]["generation"].as_i64().unwrap();
+        it["metadata"]["generation"] = json!(generation + 1);
+    };
+    stage.cluster.edit("CoderGroup", "observed", edit);
+    stage.ready("CoderGroup", "observed").await;
+    let groups = stage.coder.read(|it| it.groups.clone());
+    for group in groups.values().filter(|it| it.name != "Everyone") {
+        let by_hand = json!({"name": "", "quota_allowance": 3});
+        stage.request("PATCH", &format!("/api/v2/groups/{}", group.id), &by_hand).await;
+    }
+    let is_named = |it: Option<&Value>| it.is_some_and(|it| it["status"]["drift"][0]["changedBy"] == "admin");
+    let observed = stage.until("CoderGroup", "observed", "drifted", is_named).await;
+    assert!(observed["status"]["drift"][0]["changedAt"].is_string(), "{observed:#}");
+    stage
+        .eventually("the quota is healed", |it| {
+            it.groups.values().any(|it| it.name == "enforced" && it.quota_allowance == 20)
+        })
+        .await;
+    for name in ["enforced", "observed"] {
+        let is_told = || {
+            stage.cluster.events().iter().any(|it| {
+                it.reason == api::Reason::DriftFound
+                    && it.about.name.as_deref() == Some(name)
+                    && it.note.starts_with("quotaAllowance 20 -> 3 by admin at ")
+            })
+        };
+        stage.eventually("an Event names who it was", |_| is_told()).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn control_plane_that_we_run_lives_in_memory() {
     let stage = Stage::new();
     let license = stage.coder.sign_license(&Map::new());

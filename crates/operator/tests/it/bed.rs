@@ -5,6 +5,7 @@ mod admin_job;
 mod ai;
 mod argo_jobs;
 mod asked;
+mod attribution;
 mod ban;
 mod beside_the_pods;
 mod cluster_door;

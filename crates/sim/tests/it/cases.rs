@@ -3,6 +3,7 @@
 mod accounts;
 mod ai;
 mod appearance;
+mod audit;
 mod edges;
 mod first_user;
 mod groups;
@@ -79,6 +80,7 @@ pub(crate) const CASES: &[Case] = cases! {
     accounts::accounts;
     accounts::deletion;
     accounts::service_accounts;
+    audit::writes;
     people::list;
     people::profile;
     people::roles;

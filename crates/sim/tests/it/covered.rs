@@ -48,6 +48,7 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("PATCH /api/v2/organizations/{organization}/settings/idpsync/groups", "sync::group_sync"),
     ("GET /api/v2/organizations/{organization}/settings/idpsync/roles", "sync::role_sync"),
     ("PATCH /api/v2/organizations/{organization}/settings/idpsync/roles", "sync::role_sync"),
+    ("GET /api/v2/audit", "audit::writes"),
     ("GET /api/v2/appearance", "appearance::appearance"),
     ("PUT /api/v2/appearance", "appearance::appearance"),
     ("GET /api/v2/ai/providers", "ai::providers"),

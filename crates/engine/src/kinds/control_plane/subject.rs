@@ -61,6 +61,7 @@ impl PlaneObjects {
             aside,
             unsupported: None,
             unknown: None,
+            attributions: Vec::new(),
             verdict,
         })
     }

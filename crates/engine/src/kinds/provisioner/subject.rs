@@ -100,6 +100,7 @@ impl Provisioner {
             aside,
             unsupported: None,
             unknown: None,
+            attributions: Vec::new(),
             verdict,
         })
     }

@@ -23,6 +23,7 @@ fn held(plan: &PlanView) -> StatusInput<'_> {
         target: "group alpha/developers",
         outcome: &Outcome::Equal,
         unsupported: None,
+        attributions: &[],
         id: Some("id".to_owned()),
         deployment: Some(Uuid::nil()),
         changed: false,
@@ -66,10 +67,36 @@ fn drift_that_is_only_observed_is_shown_field_by_field() {
         field: "quotaAllowance".to_owned(),
         expected: Some("20".to_owned()),
         found: Some("3".to_owned()),
+        changed_by: None,
+        changed_at: None,
     };
     assert_eq!(observed.drift, [expected]);
     assert_eq!(condition(&observed, "Drifted").unwrap().status, "True");
     assert_eq!(observed.plan.unwrap().hash, plan().hash);
+}
+
+#[test]
+fn drift_names_who_made_it_and_a_status_that_does_is_enough() {
+    let at = "2026-11-17T12:04:33Z".parse().unwrap();
+    let by = |name: &str, at| Attribution { field: "quotaAllowance".to_owned(), by: name.to_owned(), at };
+    let alice = [by("alice", Some(at))];
+    let plan = plan();
+    let input = StatusInput { outcome: &Outcome::Observed, attributions: &alice, ..held(&plan) };
+    let drifted = next(None, &input);
+    assert_eq!(drifted.drift[0].changed_by.as_deref(), Some("alice"));
+    assert_eq!(drifted.drift[0].changed_at, Some(Time(at)));
+    let words = "1 to update; quotaAllowance 20 -> 3 by alice at 2026-11-17T12:04:33Z";
+    assert_eq!(condition(&drifted, "Drifted").unwrap().message, words);
+    assert_eq!(drift_lines(&plan, &[by("unknown", None)]), ["quotaAllowance 20 -> 3 by unknown"]);
+
+    assert_eq!(known(&plan, &drifted.drift), Some(alice.to_vec()));
+    let other = |change: &dyn Fn(&mut Difference)| {
+        let mut drift = drifted.drift.clone();
+        change(&mut drift[0]);
+        known(&plan, &drift)
+    };
+    assert_eq!(other(&|it| it.changed_by = None), None);
+    assert_eq!(other(&|it| it.found = Some("4".to_owned())), None, "it has changed again");
 }
 
 #[test]
@@ -98,6 +125,7 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
                 target: "t",
                 outcome: &waiting,
                 unsupported: None,
+                attributions: &[],
                 id: None,
                 deployment: None,
                 changed: false,

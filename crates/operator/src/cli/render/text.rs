@@ -79,6 +79,9 @@ pub(super) fn write_row(text: &mut String, row: &Row) {
         writeln!(text, "  {mark} {word}{impact}: {}", step.reason).ok();
         for change in &step.changes {
             write_change(text, change);
+            if let Some(attribution) = row.changed_by.iter().find(|it| it.field == change.field) {
+                writeln!(text, "          changed {}", attribution.words()).ok();
+            }
         }
     }
     text.push('\n');

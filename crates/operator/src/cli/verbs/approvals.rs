@@ -71,6 +71,7 @@ mod tests {
             aside: Aside::default(),
             unsupported: None,
             unknown: None,
+            attributions: Vec::new(),
             verdict,
         }
     }

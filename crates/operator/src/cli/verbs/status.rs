@@ -126,8 +126,7 @@ fn line(row: &Row, now: Timestamp) -> [String; 7] {
     if message.chars().count() > SHOWN {
         message = message.chars().take(SHOWN - 1).chain(['…']).collect();
     }
-    let fields: Vec<&str> =
-        row.drift.as_array().into_iter().flatten().filter_map(|it| it["field"].as_str()).collect();
+    let fields: Vec<String> = row.drift.as_array().into_iter().flatten().filter_map(drifted_field).collect();
     let drift = match row.drifted.as_str() {
         "True" if !fields.is_empty() => fields.join(","),
         "True" => "yes".to_owned(),
@@ -143,6 +142,15 @@ fn line(row: &Row, now: Timestamp) -> [String; 7] {
         row.reason.clone(),
         message,
     ]
+}
+
+/// A field that differs, and who changed it.
+fn drifted_field(difference: &Value) -> Option<String> {
+    let field = difference["field"].as_str()?;
+    Some(match difference["changedBy"].as_str() {
+        Some(by) => format!("{field} by {by}"),
+        None => field.to_owned(),
+    })
 }
 
 /// A time span as kubectl shows it: in its largest unit.
@@ -167,7 +175,7 @@ mod tests {
             "kind": "CoderGroup",
             "metadata": {"name": "developers", "namespace": "coder", "generation": 2},
             "spec": {},
-            "status": {"observedGeneration": observed, "conditions": conditions, "drift": [{"field": "quotaAllowance", "expected": "20", "found": "3"}]},
+            "status": {"observedGeneration": observed, "conditions": conditions, "drift": [{"field": "quotaAllowance", "expected": "20", "found": "3", "changedBy": "alice"}]},
         }))
         .unwrap()
     }
@@ -184,8 +192,8 @@ mod tests {
         let rows = [row(&object(2, &ready()))];
         let text = table(&rows, "2026-01-01T03:00:00Z".parse().unwrap());
         let expected = "\
-NAMESPACE  OBJECT                 READY  SINCE  DRIFT           REASON    MESSAGE
-coder      codergroup/developers  True   3h     quotaAllowance  UpToDate  as declared
+NAMESPACE  OBJECT                 READY  SINCE  DRIFT                    REASON    MESSAGE
+coder      codergroup/developers  True   3h     quotaAllowance by alice  UpToDate  as declared
 ";
         assert_eq!(text, expected);
         assert_eq!(summary(&rows), "1 objects: 1 ready, 1 with drift, 0 to approve");

@@ -163,6 +163,7 @@ fn decided(plan: &Plan<LicenseEffect>, decision: Decision) -> Assessment {
         aside: Aside::default(),
         unsupported: None,
         unknown: None,
+        attributions: Vec::new(),
         verdict: Verdict::Decided(decision),
     }
 }

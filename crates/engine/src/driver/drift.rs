@@ -1,0 +1,51 @@
+//! Who made the remote object of a manifest differ.
+
+use api::AppState as _;
+use kube::Resource as _;
+
+use super::Object;
+use crate::{
+    coder::Coder,
+    kind::Kind,
+    pipeline::{
+        attribution::{self, Attribution},
+        decide::{Contact, Door},
+        plan::PlanView,
+        status,
+    },
+};
+
+impl<K: Kind> Object<K> {
+    /// Whether a difference was made in Coder, and not by a change of the manifest. The command line cannot tell.
+    pub(super) fn is_drift(&self, contact: Contact, door: Door) -> bool {
+        match door {
+            Door::CommandLine => contact != Contact::Absent,
+            Door::Controller => {
+                let observed = self.manifest.status().and_then(|it| it.observed_generation);
+                let generation = self.manifest.meta().generation;
+                contact == Contact::Held && generation.is_some() && observed == generation
+            }
+        }
+    }
+
+    /// Who made the object differ. The audit log is read only where a difference needs it.
+    pub(super) async fn attributions(
+        &self,
+        observed: &K::Observed,
+        plan: &PlanView,
+        coder: &Coder,
+    ) -> Vec<Attribution> {
+        if K::HAS_SECRETS || attribution::differences(plan).next().is_none() {
+            return Vec::new();
+        }
+        let recorded = self.manifest.status();
+        if let Some(known) = recorded.and_then(|it| status::known(plan, &it.drift)) {
+            return known;
+        }
+        let Some(audited) = K::audited(observed) else { return attribution::unknown(plan) };
+        match &*coder.audit_log().await {
+            Some(log) => attribution::attribute(plan, &audited, &log.entries, Some(log.own)),
+            None => attribution::unknown(plan),
+        }
+    }
+}
