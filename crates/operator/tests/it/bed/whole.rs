@@ -167,6 +167,9 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
     let groups = get(coderd, "/api/v2/organizations/alpha/groups").await;
     let group = format!("/api/v2/groups/{}", of(&groups, "name", "developers"));
     let model = format!("/api/experimental/chats/model-configs/{}", of(&models, "model", "gpt-5"));
+    let templates = get(coderd, "/api/v2/templates").await;
+    let template = templates.as_array().unwrap().iter().find(|it| it["organization_name"] == "alpha").unwrap();
+    let template = format!("/api/v2/templates/{}", template["id"].as_str().unwrap());
     let sync = json!({"field": "other", "mapping": {}});
     let alpha = "/api/v2/organizations/alpha";
     for (method, path, body) in [
@@ -191,6 +194,8 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
             json!({"base_url": "https://changed.example.com"}),
         ),
         (Method::PATCH, model, json!({"context_limit": 1})),
+        (Method::PUT, "/api/v2/users/reports/roles".to_owned(), json!({"roles": []})),
+        (Method::PATCH, template, json!({"display_name": "Changed", "description": "Changed"})),
     ] {
         request(owner, method, &path, Some(&body)).await;
     }
@@ -204,5 +209,7 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
         ("CoderAppearance", "appearance"),
         ("CoderAIProvider", "openai"),
         ("CoderAIModel", "gpt"),
+        ("CoderUser", "reports"),
+        ("CoderTemplate", "alpha-sandbox"),
     ]
 }
