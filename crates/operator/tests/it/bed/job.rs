@@ -174,5 +174,6 @@ async fn job_bootstraps_licence_organization_and_key_and_a_controller_takes_them
         }
     };
     let settled = tokio::time::timeout(LIMIT, settled).await;
-    assert!(settled.is_ok(), "{:?}", keys(&stage.coderd).await);
+    let record = job.secret().await.metadata.annotations;
+    assert!(settled.is_ok(), "{:?} {held:#} {record:?}", keys(&stage.coderd).await);
 }
