@@ -46,10 +46,11 @@ fn manifests() -> Vec<Value> {
             json!({"apiVersion": "coder.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
         })
     };
-    let users = of("CoderUser", USERS, |number| {
-        json!({"email": format!("user-{number:03}@example.com"), "loginType": "none", "roles": [],
-            "organizations": [ORGANIZATION]})
-    });
+    let users = of(
+        "CoderUser",
+        USERS,
+        |_| json!({"serviceAccount": true, "roles": [], "organizations": [ORGANIZATION]}),
+    );
     let groups = of(
         "CoderGroup",
         GROUPS,

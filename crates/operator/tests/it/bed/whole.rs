@@ -40,16 +40,10 @@ async fn secrets(coderd: &Coderd) -> [(&'static str, Value); 3] {
 
 /// What the deployment has, with names in the place of ids, and without times.
 async fn state(coderd: &Coderd) -> Value {
-    let mut paths: Vec<String> = [
-        "organizations",
-        "appearance",
-        "settings/idpsync/organization",
-        "ai/providers",
-        "users",
-        "templates",
-    ]
-    .map(|it| format!("/api/v2/{it}"))
-    .into();
+    let mut paths: Vec<String> =
+        ["organizations", "appearance", "settings/idpsync/organization", "ai/providers", "users"]
+            .map(|it| format!("/api/v2/{it}"))
+            .into();
     paths.push("/api/experimental/chats/model-configs".to_owned());
     for organization in ["alpha", "bravo", "charlie"] {
         let of = [
@@ -167,9 +161,6 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
     let groups = get(coderd, "/api/v2/organizations/alpha/groups").await;
     let group = format!("/api/v2/groups/{}", of(&groups, "name", "developers"));
     let model = format!("/api/experimental/chats/model-configs/{}", of(&models, "model", "gpt-5"));
-    let templates = get(coderd, "/api/v2/templates").await;
-    let template = templates.as_array().unwrap().iter().find(|it| it["organization_name"] == "alpha").unwrap();
-    let template = format!("/api/v2/templates/{}", template["id"].as_str().unwrap());
     let sync = json!({"field": "other", "mapping": {}});
     let alpha = "/api/v2/organizations/alpha";
     for (method, path, body) in [
@@ -195,7 +186,6 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
         ),
         (Method::PATCH, model, json!({"context_limit": 1})),
         (Method::PUT, "/api/v2/users/reports/roles".to_owned(), json!({"roles": []})),
-        (Method::PATCH, template, json!({"display_name": "Changed", "description": "Changed"})),
     ] {
         request(owner, method, &path, Some(&body)).await;
     }
@@ -210,6 +200,5 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
         ("CoderAIProvider", "openai"),
         ("CoderAIModel", "gpt"),
         ("CoderUser", "reports"),
-        ("CoderTemplate", "alpha-sandbox"),
     ]
 }
