@@ -39,12 +39,11 @@ macro_rules! scope {
     () => {
         "\
 Manifests:
-  CoderAppearance, CoderGroup, CoderGroupSync, CoderOrganization, CoderOrganizationSync,
-  CoderProvisionerKey and CoderRoleSync are compared and applied; a provisioner key needs a
-  cluster for its Secret. A CoderControlPlane names the deployment of the manifests that refer
-  to it, and its licences are applied. CoderProvisioner and the objects of a managed
-  CoderControlPlane are compared in a cluster; `coder-operator run` applies them, and `apply`
-  skips them with a note. An external CoderControlPlane without licences that no manifest
+  What is in Coder is compared and applied: every kind but CoderControlPlane and
+  CoderProvisioner. A CoderProvisionerKey needs a cluster for its Secret. A CoderControlPlane
+  names the deployment of the manifests that refer to it, and its licences are applied.
+  CoderProvisioner and the objects of a managed CoderControlPlane are compared in a cluster;
+  `coder-operator run` applies them, and `apply` skips them with a note. An external CoderControlPlane without licences that no manifest
   refers to cannot be handled: exit code 2, or skipped with --skip-unsupported.
   Documents of other kinds and suspended manifests are skipped with a note."
     };
