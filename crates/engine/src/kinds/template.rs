@@ -66,6 +66,8 @@ pub struct Desired {
     /// What the status says of the version.
     recorded: Option<TemplateVersionState>,
     is_leaving: bool,
+    /// Whether nothing is written, not even what follows from a change of before.
+    is_observed: bool,
 }
 
 /// A version that the manifest publishes.
@@ -180,6 +182,7 @@ impl Kind for Template {
             version: desired_version(manifest)?,
             recorded: manifest.status.as_ref().and_then(|it| it.version.clone()),
             is_leaving: false,
+            is_observed: spec.policy.mode() == api::Mode::Observe,
         })
     }
 

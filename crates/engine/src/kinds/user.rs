@@ -74,6 +74,8 @@ pub struct Observed {
     protection: Option<Blocked>,
     /// Why the roles are left as they are, where the identity provider manages them.
     provider: Option<Blocked>,
+    /// The same for the organizations; none are declared then.
+    membership_provider: Option<Blocked>,
     /// The workspaces that an account owns that is to be deleted.
     workspaces: Vec<String>,
 }
@@ -170,10 +172,14 @@ impl Kind for User {
             declared,
             protection: None,
             provider: None,
+            membership_provider: None,
             workspaces: Vec::new(),
         };
         if let Some(found) = found {
             observed.provider = provider::of_roles(desired, found, coder).await?;
+            let differs = observed.declared.as_ref().is_some_and(|it| *it != observed.memberships);
+            observed.membership_provider = provider::of_membership(differs, found, coder).await?;
+            observed.declared = observed.declared.filter(|_| observed.membership_provider.is_none());
             let harm = Harm::of(desired, found, &observed);
             observed.protection = protection::check(&harm, found, &users, coder).await?;
             if desired.is_deletion {
@@ -189,7 +195,7 @@ impl Kind for User {
     }
 
     fn unmanaged(observed: &Observed) -> Option<Blocked> {
-        observed.provider.clone()
+        observed.provider.clone().or_else(|| observed.membership_provider.clone())
     }
 
     fn is_default(_observed: &Observed) -> bool {

@@ -180,13 +180,12 @@ fn hash(target: &str, steps: &[StepView]) -> String {
     base16ct::lower::encode_string(&hash.finalize()[..8])
 }
 
-/// Identifies a step on an object, whatever the fields are before it.
+/// Identifies a step on an object. What is before it counts: the same list with another member before is another removal.
 fn step_id(target: &str, step: &StepView) -> String {
-    let after: Vec<_> = step.changes.iter().map(|it| (&it.field, &it.after)).collect();
     let mut hash = Sha256::new();
     hash.update(target);
     hash.update([0]);
-    hash.update(serde_json::to_vec(&(step.action, step.impact, after)).unwrap_or_default());
+    hash.update(serde_json::to_vec(&(step.action, step.impact, &step.changes)).unwrap_or_default());
     base16ct::lower::encode_string(&hash.finalize()[..8])
 }
 
@@ -239,10 +238,11 @@ mod tests {
         both.steps.extend(plan("c").steps);
         let ids = both.view("alpha").step_ids("alpha");
         let mut rest = plan("c");
-        rest.steps[0].changes[0].before = json!("b");
         assert!(rest.view("alpha").is_part_of(&ids, "alpha"));
-        assert!(!plan("d").view("alpha").is_part_of(&ids, "alpha"));
         assert!(!rest.view("bravo").is_part_of(&ids, "bravo"));
+        rest.steps[0].changes[0].before = json!("z");
+        assert!(!rest.view("alpha").is_part_of(&ids, "alpha"), "somebody has changed the field since");
+        assert!(!plan("d").view("alpha").is_part_of(&ids, "alpha"));
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
             .creating
             .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
-        approved: before.approved.filter(|it| !outcome.is_ready() && it.generation == *generation),
+        approved: before.approved.filter(|it| !outcome.is_settled() && it.generation == *generation),
         drift: if differs { drift_by(plan, attributions) } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
         last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),

@@ -161,10 +161,23 @@ async fn membership_that_organization_sync_manages_is_reported() {
     let (mut state, manifest) = one_person("oidc", &json!({"organizations": ["default"]}));
     state.organization_sync =
         Some(json!({"field": "groups", "mapping": {}, "organization_assign_default": false}));
+    let mut elsewhere = state.clone();
     let scene = Scene::with(state);
     let waiting = blocked(scene.reconcile(&manifest).await.1.outcome);
     assert_eq!(waiting.reason, Reason::ManagedByProvider);
     assert!(waiting.message.contains("remove spec.organizations"), "{}", waiting.message);
+    assert_eq!(scene.writes(), [] as [&str; 0]);
+    // Nor is anybody removed from an organization into which the provider has put them.
+    let home = elsewhere.organizations.values_mut().find(|it| it.is_default).unwrap();
+    let membership = home.members.values().next().unwrap().clone();
+    home.members.insert(Uuid::from_u128(7), membership);
+    let (id, name) = (Uuid::from_u128(8), "beta".to_owned());
+    let other = sim::state::Organization { id, name, is_default: false, ..home.clone() };
+    elsewhere.organizations.insert(id, other);
+    let scene = Scene::with(elsewhere);
+    let waiting = blocked(scene.reconcile(&manifest).await.1.outcome);
+    assert_eq!(waiting.reason, Reason::ManagedByProvider);
+    assert_eq!(scene.writes(), [] as [&str; 0]);
 }
 
 #[tokio::test]

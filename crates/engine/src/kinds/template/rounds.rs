@@ -29,6 +29,7 @@ pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Rou
     if let Found::Failed(failed, _) = &version.found
         && observed.template.is_some()
         && !failed.archived
+        && !desired.is_observed
     {
         steps.push(archive(version, failed.id));
     }
@@ -93,10 +94,9 @@ fn update(desired: &Desired, observed: &Observed) -> Option<Step<Effect>> {
     if diff.is_empty() {
         return None;
     }
-    let impact = if settings::interrupts(&change) { Impact::Disruptive } else { Impact::Safe };
     Some(Step {
         action: Action::Update,
-        impact,
+        impact: settings::impact(&change, template),
         reason: "the template differs".to_owned(),
         changes: diff.changes,
         effect: Effect::Update { template: Box::new(template.clone()), change: Box::new(change) },

@@ -7,7 +7,7 @@ use client::templates::{
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::pipeline::{diff::Diff, outcome::Invalid};
+use crate::pipeline::{diff::Diff, outcome::Invalid, plan::Impact};
 
 /// The longest description that Coder takes when a template is created.
 const DESCRIPTION: usize = 127;
@@ -183,9 +183,29 @@ fn in_week_order(days: &[String]) -> Vec<String> {
     WEEK.iter().filter(|day| days.iter().any(|it| it == *day)).map(|it| (*it).to_owned()).collect()
 }
 
-/// Whether a change takes something away from people: a new name, or ports that are not shared any more.
-pub(crate) fn interrupts(change: &UpdateTemplate) -> bool {
-    change.name.is_some() || change.max_port_share_level.is_some()
+/// What a change means for people. Coder applies a shorter time to workspaces that exist: it stops them sooner, makes them dormant sooner,
+/// and deletes those that have been dormant for longer. Zero means never.
+pub(crate) fn impact(change: &UpdateTemplate, found: &Template) -> Impact {
+    let is_sooner =
+        |wanted: Option<i64>, found: i64| wanted.is_some_and(|it| it > 0 && (found <= 0 || it < found));
+    let deletes = change.time_til_dormant_autodelete_ms.unwrap_or(found.time_til_dormant_autodelete_ms) > 0;
+    let is_dormant_sooner = is_sooner(change.time_til_dormant_ms, found.time_til_dormant_ms);
+    if is_sooner(change.time_til_dormant_autodelete_ms, found.time_til_dormant_autodelete_ms)
+        || (is_dormant_sooner && deletes)
+    {
+        return Impact::Destructive;
+    }
+    let interrupts = change.name.is_some()
+        || change.max_port_share_level.is_some()
+        || is_dormant_sooner
+        || is_sooner(change.default_ttl_ms, found.default_ttl_ms)
+        || is_sooner(change.failure_ttl_ms, found.failure_ttl_ms)
+        || change.autostop_requirement.is_some()
+        || change.allow_user_autostop == Some(false)
+        || change.allow_user_autostart == Some(false)
+        || change.require_active_version == Some(true)
+        || change.deprecation_message.as_ref().is_some_and(|it| !it.is_empty());
+    if interrupts { Impact::Disruptive } else { Impact::Safe }
 }
 
 /// The request that creates a template with these settings, and what only an update can set afterwards.
@@ -255,4 +275,34 @@ pub(crate) fn announce(wanted: &UpdateTemplate, diff: &mut Diff) {
     diff.changes.extend(
         all.changes.into_iter().map(|it| crate::pipeline::plan::Change { before: Value::Null, ..it }),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn schedule_that_deletes_or_stops_sooner_is_no_safe_change() {
+        let impact = |found: Value, change: UpdateTemplate| {
+            let mut template = json!({"id": uuid::Uuid::nil(), "organization_id": uuid::Uuid::nil(), "name": "a",
+                "active_version_id": uuid::Uuid::nil()});
+            template.as_object_mut().unwrap().extend(found.as_object().unwrap().clone());
+            impact(&change, &serde_json::from_value(template).unwrap())
+        };
+        let delete =
+            |it| UpdateTemplate { time_til_dormant_autodelete_ms: Some(it), ..UpdateTemplate::default() };
+        let dormant = |it| UpdateTemplate { time_til_dormant_ms: Some(it), ..UpdateTemplate::default() };
+        assert_eq!(impact(json!({}), delete(5)), Impact::Destructive);
+        assert_eq!(impact(json!({"time_til_dormant_autodelete_ms": 9}), delete(5)), Impact::Destructive);
+        assert_eq!(impact(json!({"time_til_dormant_autodelete_ms": 5}), delete(9)), Impact::Safe);
+        assert_eq!(impact(json!({"time_til_dormant_autodelete_ms": 5}), delete(0)), Impact::Safe);
+        assert_eq!(impact(json!({}), dormant(5)), Impact::Disruptive);
+        assert_eq!(impact(json!({"time_til_dormant_autodelete_ms": 5}), dormant(5)), Impact::Destructive);
+        let ttl = UpdateTemplate { default_ttl_ms: Some(5), ..UpdateTemplate::default() };
+        assert_eq!(impact(json!({"default_ttl_ms": 9}), ttl), Impact::Disruptive);
+        let icon = UpdateTemplate { icon: Some("a".to_owned()), ..UpdateTemplate::default() };
+        assert_eq!(impact(json!({}), icon), Impact::Safe);
+    }
 }

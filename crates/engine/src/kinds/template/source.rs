@@ -15,8 +15,8 @@ use crate::{
     ports::Reading,
 };
 
-/// Entries of a directory that Coder's own command line leaves out, too.
-const SKIPPED: [&str; 4] = [".git", ".terraform", ".terraform.lock.hcl.lock.info", "terraform.tfstate"];
+/// The one hidden file that belongs to a template.
+const LOCK: &str = ".terraform.lock.hcl";
 /// The most files of a directory.
 const MOST_FILES: usize = 5000;
 /// What stands for `/` in a key of a ConfigMap.
@@ -68,6 +68,16 @@ async fn config_map(namespace: &str, name: &str, coder: &Coder) -> Result<Files,
     Ok(text.chain(bytes).map(|(key, content)| (key.replace(SLASH, "/"), content)).collect())
 }
 
+/// Whether Coder's own command line leaves an entry of a directory out: hidden ones, and Terraform's state and values of variables, which
+/// hold secrets.
+fn is_left_out(name: &str) -> bool {
+    let is_hidden = name.starts_with('.') && name != LOCK;
+    let is_values = ["terraform.tfvars", "terraform.tfvars.json"].contains(&name)
+        || name.ends_with(".auto.tfvars")
+        || name.ends_with(".auto.tfvars.json");
+    is_hidden || is_values || name.contains(".tfstate")
+}
+
 /// Reads a directory with everything in it. Links are refused: what they lead to may be another file elsewhere.
 fn directory(root: &Path) -> Result<Files, String> {
     let mut files = Files::new();
@@ -79,7 +89,7 @@ fn directory(root: &Path) -> Result<Files, String> {
             let entry = entry.map_err(|error| format!("{}: {error}", folder.display()))?;
             let path = entry.path();
             let fail = |why: String| format!("{}: {why}", path.display());
-            if SKIPPED.iter().any(|it| entry.file_name() == *it) {
+            if is_left_out(&entry.file_name().to_string_lossy()) {
                 continue;
             }
             let kind = entry.file_type().map_err(|error| fail(error.to_string()))?;
@@ -101,4 +111,27 @@ fn directory(root: &Path) -> Result<Files, String> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_entries_state_and_values_are_left_out() {
+        for name in [
+            ".git",
+            ".env",
+            ".terraform",
+            "prod.tfstate",
+            "terraform.tfstate.backup",
+            "terraform.tfvars",
+            "a.auto.tfvars.json",
+        ] {
+            assert!(is_left_out(name), "{name}");
+        }
+        for name in ["main.tf", LOCK, "example.tfvars", "README.md", "build"] {
+            assert!(!is_left_out(name), "{name}");
+        }
+    }
 }

@@ -31,6 +31,28 @@ pub(super) async fn of_roles(
     }
 }
 
+/// Why declared organizations that differ are left as they are. Coder refuses to add members beside the identity provider and would
+/// remove them. The settings are read only where it depends on them.
+pub(super) async fn of_membership(
+    differs: bool,
+    found: &User,
+    coder: &Coder,
+) -> Result<Option<Blocked>, Trouble> {
+    if !differs || found.login_type != OIDC {
+        return Ok(None);
+    }
+    match coder.client().organization_sync().await {
+        Ok(sync) => Ok((!sync.field.is_empty()).then(managed_membership)),
+        // Without the licence there is no sync; without the right to read the settings, the answer to the write tells.
+        Err(error) if [Class::Forbidden, Class::Missing].contains(&error.class()) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn managed_membership() -> Blocked {
+    managed("organizations", "organization sync")
+}
+
 fn syncs_roles(config: &ServerConfig) -> bool {
     config.options.iter().any(|it| it.env == USER_ROLE_FIELD && it.is_set())
 }
@@ -40,7 +62,7 @@ pub(super) fn refusal(error: Error) -> Trouble {
     if error.begins_with("Cannot modify roles for OIDC users") {
         managed_roles().into()
     } else if error.begins_with("Organization sync is enabled for OIDC users") {
-        managed("organizations", "organization sync").into()
+        managed_membership().into()
     } else {
         error.into()
     }

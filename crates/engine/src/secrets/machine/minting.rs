@@ -7,7 +7,7 @@ use super::{
         copies::{self, held, is_key},
         names::tags_hash,
         own::Came,
-        record::{Held, Intent, Record},
+        record::{Intent, Record},
         situation::{Minted, Seen, Value, Wanted},
     },
     KeyNeed, Next, SecretWrite,
@@ -25,7 +25,7 @@ pub(super) fn keep_what_was_minted(
     record: &Record,
     now: Timestamp,
 ) -> Option<Next> {
-    let minted @ Minted { intent, checksum, .. } = seen.minted.as_ref()?;
+    let minted @ Minted { intent, .. } = seen.minted.as_ref()?;
     let (name, organization) = (&intent.name, intent.organization_id);
     if record.intent.as_ref().is_some_and(|it| it.is_called(name, organization)) {
         return Some(write(wanted, seen, put(wanted, seen, record, minted, now), Value::Minted, now));
@@ -35,7 +35,8 @@ pub(super) fn keep_what_was_minted(
     }
     // Somebody else went on without us, maybe long ago: the key that we made is nobody's.
     let mut record = record.clone();
-    record.retire(Held { checksum: checksum.clone(), ..intent.held() }, now);
+    // Its value was in no Secret: the write that had it is the one that was refused.
+    record.retire_lost(intent);
     Some(write(wanted, seen, record, Value::Keep, now))
 }
 
