@@ -44,7 +44,10 @@ impl<K: Kind> Object<K> {
         }
         let Some(audited) = K::audited(observed) else { return attribution::unknown(plan) };
         match &*coder.audit_log().await {
-            Some(log) => attribution::attribute(plan, &audited, &log.entries, Some(log.own)),
+            Some(log) => {
+                let entries = attribution::since(&log.entries, recorded.and_then(status::equal_since));
+                attribution::attribute(plan, &audited, entries, Some(log.own))
+            }
             None => attribution::unknown(plan),
         }
     }

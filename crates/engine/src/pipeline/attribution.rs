@@ -3,7 +3,7 @@
 //! It is no part of a [`Change`]: an approval names the changes, whoever made them necessary.
 
 use client::audit::AuditEntry;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
@@ -14,6 +14,8 @@ use crate::pipeline::plan::{Action, Change, PlanView};
 pub const UNKNOWN: &str = "unknown";
 /// How requests of this program name themselves.
 const OWN_AGENT: &str = "coder-operator/";
+/// How far the clocks of Coder and of the cluster may be apart.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// The longest name of a user.
 const LONGEST_NAME: usize = 64;
 
@@ -120,6 +122,13 @@ pub fn attribute(
     differences(plan).filter_map(by).collect()
 }
 
+/// The entries, newest first, that are not from before that time: what was equal by then was not made different before.
+pub fn since(entries: &[AuditEntry], time: Option<Timestamp>) -> &[AuditEntry] {
+    let first = time.and_then(|it| it.checked_sub(SKEW).ok());
+    let count = entries.iter().take_while(|it| first.is_none_or(|first| it.time >= first)).count();
+    entries.get(..count).unwrap_or_default()
+}
+
 /// Whether a value of the log may be the one that was found. Lists and maps have other forms there.
 fn may_be(logged: &Value, found: &Value) -> bool {
     match (logged, found) {
@@ -168,6 +177,15 @@ mod tests {
             "user": {"id": user, "username": if user == ALICE { "alice" } else { "automation" }}}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn entry_from_before_the_object_was_equal_is_not_the_cause() {
+        let entries = [entry(ALICE, "curl", 3)];
+        let count = |time: &str| since(&entries, Some(time.parse().unwrap())).len();
+        assert_eq!((since(&entries, None).len(), count("2026-11-17T12:00:00Z")), (1, 1));
+        assert_eq!(count("2026-11-17T12:05:00Z"), 1, "clocks differ");
+        assert_eq!(count("2026-11-17T13:00:00Z"), 0);
     }
 
     fn who(entries: &[AuditEntry]) -> Vec<String> {

@@ -216,6 +216,13 @@ fn difference(change: &Change, attribution: Option<&Attribution>) -> Difference 
     }
 }
 
+/// The time by which an object was equal, as far as its status tells.
+pub(crate) fn equal_since(status: &Status) -> Option<Timestamp> {
+    let is_equal = |it: &&Condition| it.type_ == DRIFTED && it.status == "False";
+    let equal = status.conditions.iter().find(is_equal).map(|it| it.last_transition_time.0);
+    equal.max(status.last_applied_time.as_ref().map(|it| it.0))
+}
+
 /// What a status says already of who made these differences. `None` where it does not say it of each.
 pub(crate) fn known(plan: &PlanView, drift: &[Difference]) -> Option<Vec<Attribution>> {
     let found = |change: &Change| {
