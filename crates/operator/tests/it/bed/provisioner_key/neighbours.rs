@@ -95,14 +95,40 @@ async fn of_two_that_come_at_once_one_has_the_secret_and_no_key_is_lost() {
     let one = stage.wait::<CoderProvisioner>("alpha", "settled", settled).await;
     let other = stage.wait::<CoderProvisionerKey>("alpha", "settled", settled).await;
     assert!(is_ready(&one) != is_ready(&other), "{one}\n{other}");
-    assert_eq!(keys(&stage.coderd).await, ["alpha"]);
-    assert_eq!(proof(&stage, &value(&stage).await.unwrap()).await.as_deref(), Some("alpha"));
+    are_on_record(&stage, &one, &other).await;
     // Neither takes it from the other later.
     let before = version(&stage).await;
     for kind in [PROVISIONER, KIND, PROVISIONER, KIND] {
         stage.look_again(kind, "alpha").await;
     }
     assert_eq!(version(&stage).await, before);
+}
+
+#[tokio::test]
+async fn of_two_keys_that_are_minted_at_once_one_is_kept_and_one_on_record() {
+    let (stage, proxy) = proxied().await;
+    stage.wait_for("CoderControlPlane", "main", "ready", is_ready).await;
+    proxy.set_on("/provisionerkeys", Mood::HoldingWrites);
+    let (one, other) = (idle(&json!({})), key(&json!({})));
+    tokio::join!(stage.apply(&one), stage.apply(&other));
+    let minted = || proxy.writes().iter().filter(|it| it.ends_with("/provisionerkeys")).count();
+    until("both have asked", || minted() >= 2).await;
+    proxy.set(Mood::Passing);
+    let settled = |it: &Value| is_ready(it) || is_held_up("HeldByOther")(it);
+    let one = stage.wait::<CoderProvisioner>("alpha", "settled", settled).await;
+    let other = stage.wait::<CoderProvisionerKey>("alpha", "settled", settled).await;
+    assert!(is_ready(&one) != is_ready(&other), "{one}\n{other}");
+    are_on_record(&stage, &one, &other).await;
+}
+
+/// Checks that the Secret holds a valid key, and that a key which the other one minted meanwhile is in its status: it is revoked with that.
+async fn are_on_record(stage: &Stage, one: &Value, other: &Value) {
+    let held = proof(stage, &value(stage).await.unwrap()).await.unwrap();
+    let loser = if is_ready(one) { other } else { one };
+    for name in keys(&stage.coderd).await {
+        let is_named = loser["status"].to_string().contains(&format!("\"{name}\""));
+        assert!(name == held || is_named, "{name} is on no record: {one:#}\n{other:#}");
+    }
 }
 
 /// One has set out for a name and came to nothing; the other has made a key of that name since. It is not taken for lost.
