@@ -1,5 +1,6 @@
 //! Templates at a deployment in memory: publish, build, promote, and everything that may come between.
 
+mod access;
 mod life;
 mod trouble;
 
@@ -56,6 +57,19 @@ impl Scene {
         });
         cluster.set(&secret("registry", &json!({"token": SECRET})));
         Self { deployment, cluster, clock, coder }
+    }
+
+    /// Makes an account in the default organization.
+    async fn person(&self, username: &str) -> Value {
+        let email = format!("{username}@coder.test");
+        let body = json!({"username": username, "email": email, "password": "Some-password-31!",
+            "user_status": "active", "organization_ids": [uuid::Uuid::nil()]});
+        self.by_hand(Method::POST, "/api/v2/users", &body).await["id"].clone()
+    }
+
+    fn edit_person(&self, username: &str, change: impl Fn(&mut sim::state::User)) {
+        let is_it = |it: &&mut sim::state::User| it.username == username;
+        self.deployment.edit(|it| it.users.values_mut().filter(is_it).for_each(change));
     }
 
     /// Connects a daemon with these tags.

@@ -124,7 +124,10 @@ async fn access(
     }
     let declared = desired.access.resolved(home, coder).await?;
     let found = match template {
-        Some(template) => Access::found(&coder.client().template_access(template.id).await?),
+        Some(template) => {
+            let found = coder.client().template_access(template.id).await?;
+            Access::found(&found, home.id, &coder.organizations().await?)
+        }
         None => declared.of_new_template(),
     };
     Ok(Some((declared, found)))
