@@ -3,6 +3,7 @@
 mod access;
 mod life;
 mod trouble;
+mod values;
 
 use std::sync::Arc;
 
@@ -57,6 +58,19 @@ impl Scene {
         });
         cluster.set(&secret("registry", &json!({"token": SECRET})));
         Self { deployment, cluster, clock, coder }
+    }
+
+    /// The deployment as the command line has it for an account.
+    fn command_line(&self, username: &str) -> Coder {
+        let token = self.deployment.sign_in(username, SignedDuration::from_hours(1)).unwrap();
+        let client = memory::owner(self.deployment.transport()).with_token(token).unwrap();
+        Coder::new(client, Promises::default()).beside(Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
+            memory: Arc::default(),
+            writes_status: false,
+            fingerprints: None,
+        })
     }
 
     /// Makes an account in the default organization.
@@ -177,6 +191,12 @@ fn template(more: &Value) -> Value {
         "source": {"files": {"main.tf": "resource \"terraform_data\" \"one\" {}"}}}});
     manifest["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     manifest
+}
+
+/// Variables of which one comes from a Secret.
+fn variables() -> Value {
+    let from = json!({"secretKeyRef": {"name": "registry", "key": "token"}});
+    json!([{"name": "registry_token", "valueFrom": from}, {"name": "region", "value": "eu"}])
 }
 
 fn source(text: &str) -> Value {

@@ -125,8 +125,7 @@ impl Access {
         let mut change = UpdateTemplateAccess::default();
         if let Some(declared) = &self.groups {
             let groups = coder.groups(home).await?;
-            let stays =
-                |it: &TemplateGroup| it.organization_id == home && declared.contains_key(&it.name);
+            let stays = |it: &TemplateGroup| it.organization_id == home && declared.contains_key(&it.name);
             let gone = found.groups.iter().filter(|it| !stays(it));
             change.group_perms.extend(gone.map(|it| (it.id.to_string(), String::new())));
             for (name, role) in declared {
