@@ -92,7 +92,7 @@ impl Version {
     /// Whether the status tells of a version with the same content, and this one is not there yet. Such a record stays: it
     /// alone may know with which values that version was published.
     pub(crate) fn leaves_record(&self) -> bool {
-        let content = |it: &TemplateVersionState| it.id.as_ref().and(it.content.clone());
+        let content = |it: &TemplateVersionState| it.id.as_ref().and_then(|_| it.content.clone());
         let recorded = self.recorded.as_ref().and_then(content);
         self.id().is_none() && recorded.is_some_and(|it| self.material.recipe.has_content(&it))
     }
