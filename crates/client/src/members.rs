@@ -26,12 +26,19 @@ pub struct MemberRef {
     /// Empty for a service account.
     #[serde(default)]
     pub email: String,
+    /// `active`, `dormant` or `suspended`.
+    #[serde(default)]
+    pub status: String,
     /// The roles that the member has in the organization.
     #[serde(default, deserialize_with = "null_as_default")]
     pub roles: Vec<UserRole>,
 }
 
 impl MemberRef {
+    pub fn is_suspended(&self) -> bool {
+        self.status == "suspended"
+    }
+
     /// Whether the member has a role of the organization. Names of custom roles are the same in any case.
     pub fn has_role(&self, name: &str) -> bool {
         self.roles.iter().any(|it| it.name.eq_ignore_ascii_case(name))

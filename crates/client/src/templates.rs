@@ -205,6 +205,8 @@ pub struct TemplateUser {
 pub struct TemplateGroup {
     pub id: Uuid,
     pub name: String,
+    /// Not always the organization of the template.
+    pub organization_id: Uuid,
     pub role: String,
 }
 

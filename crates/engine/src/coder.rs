@@ -132,6 +132,8 @@ struct Reads {
     templates: PerOrganization<Vec<Template>>,
     /// The files that this process has uploaded, by the digests of their bytes.
     uploads: Mutex<HashMap<String, Uuid>>,
+    /// The versions that this process has published, by what they are made of and for.
+    published: Mutex<HashMap<String, Uuid>>,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.

@@ -15,6 +15,8 @@ pub(crate) enum Right {
     ManageProvisionerKeys,
     ManageSync,
     ManageTemplates,
+    /// Site-wide administrators of templates do not have it; those of an organization do.
+    ReadJobs,
     ManageLicenses,
     ManageAppearance,
     /// AI providers and models.
@@ -56,6 +58,7 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         | Right::CountResources => &[OWNER, TEMPLATE_ADMIN],
         Right::ManageOrganizations
         | Right::ManageLicenses
+        | Right::ReadJobs
         | Right::ManageAppearance
         | Right::ManageDeployment
         | Right::ManageTokens

@@ -331,7 +331,8 @@ pub(crate) fn access(call: &mut Call<'_>) -> Handled {
         return Err(internal_unauthorized());
     }
     let users = template.user_roles.iter().filter_map(|(id, role)| {
-        let mut user = users::shown(call.state, call.state.users.get(id)?);
+        let user = call.state.users.get(id).filter(|it| it.status != "suspended")?;
+        let mut user = users::shown(call.state, user);
         user["role"] = json!(role);
         Some(user)
     });

@@ -181,7 +181,7 @@ pub(crate) fn unarchive(call: &mut Call<'_>) -> Handled {
 
 pub(crate) fn jobs(call: &mut Call<'_>) -> Handled {
     let home = call.organization()?.id;
-    if !call.may(Right::ManageTemplates) {
+    if !call.may(Right::ReadJobs) {
         return Err(not_found());
     }
     let mut versions: Vec<Version> =

@@ -52,12 +52,12 @@ impl Coder {
                 user_id: user.id,
                 username: user.username.clone(),
                 email: user.email.clone(),
+                status: user.status.clone(),
                 roles: Vec::new(),
             };
-            let enter = |list: &mut Vec<MemberRef>| {
-                if list.iter().all(|it| it.user_id != user.id) {
-                    list.push(member);
-                }
+            let enter = |list: &mut Vec<MemberRef>| match list.iter_mut().find(|it| it.user_id == user.id) {
+                Some(known) => known.status = member.status,
+                None => list.push(member),
             };
             self.reads.members.of(*organization).note(answered, enter).await;
         }

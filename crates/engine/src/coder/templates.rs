@@ -1,4 +1,4 @@
-//! Templates of a deployment, and the archives that this process has uploaded.
+//! Templates of a deployment, and the archives and versions that this process has sent.
 
 use std::{
     collections::HashMap,
@@ -48,6 +48,15 @@ impl Coder {
 
     pub(crate) fn forget_upload(&self, digest: &str) {
         self.uploads().remove(digest);
+    }
+
+    /// The version that this process has published of this.
+    pub(crate) fn published(&self, what: &str) -> Option<Uuid> {
+        self.reads.published.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
+    }
+
+    pub(crate) fn note_published(&self, what: &str, version: Uuid) {
+        self.reads.published.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned(), version);
     }
 
     fn uploads(&self) -> MutexGuard<'_, HashMap<String, Uuid>> {

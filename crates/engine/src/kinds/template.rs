@@ -239,7 +239,7 @@ impl Kind for Template {
             build: version.build().map(str::to_owned),
             content: Some(version.material.recipe.key()),
         };
-        if version.recorded.as_ref() == Some(&state) {
+        if version.recorded.as_ref() == Some(&state) || version.leaves_record() {
             return Aside::default();
         }
         Aside { status: Map::from_iter([("version".to_owned(), json!(state))]), again_at: None }

@@ -1,7 +1,9 @@
 //! Templates at a deployment in memory: publish, build, promote, and everything that may come between.
 
+mod access;
 mod life;
 mod trouble;
+mod values;
 
 use std::sync::Arc;
 
@@ -56,6 +58,32 @@ impl Scene {
         });
         cluster.set(&secret("registry", &json!({"token": SECRET})));
         Self { deployment, cluster, clock, coder }
+    }
+
+    /// The deployment as the command line has it for an account.
+    fn command_line(&self, username: &str) -> Coder {
+        let token = self.deployment.sign_in(username, SignedDuration::from_hours(1)).unwrap();
+        let client = memory::owner(self.deployment.transport()).with_token(token).unwrap();
+        Coder::new(client, Promises::default()).beside(Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
+            memory: Arc::default(),
+            writes_status: false,
+            fingerprints: None,
+        })
+    }
+
+    /// Makes an account in the default organization.
+    async fn person(&self, username: &str) -> Value {
+        let email = format!("{username}@coder.test");
+        let body = json!({"username": username, "email": email, "password": "Some-password-31!",
+            "user_status": "active", "organization_ids": [uuid::Uuid::nil()]});
+        self.by_hand(Method::POST, "/api/v2/users", &body).await["id"].clone()
+    }
+
+    fn edit_person(&self, username: &str, change: impl Fn(&mut sim::state::User)) {
+        let is_it = |it: &&mut sim::state::User| it.username == username;
+        self.deployment.edit(|it| it.users.values_mut().filter(is_it).for_each(change));
     }
 
     /// Connects a daemon with these tags.
@@ -163,6 +191,12 @@ fn template(more: &Value) -> Value {
         "source": {"files": {"main.tf": "resource \"terraform_data\" \"one\" {}"}}}});
     manifest["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     manifest
+}
+
+/// Variables of which one comes from a Secret.
+fn variables() -> Value {
+    let from = json!({"secretKeyRef": {"name": "registry", "key": "token"}});
+    json!([{"name": "registry_token", "valueFrom": from}, {"name": "region", "value": "eu"}])
 }
 
 fn source(text: &str) -> Value {

@@ -1,11 +1,11 @@
 //! Who may use and administer a template: declared by names, found by ids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{EVERYONE, TemplateAcl, TemplateRole};
 use client::{
     organizations::Organization,
-    templates::{TemplateAccess, UpdateTemplateAccess},
+    templates::{TemplateAccess, TemplateGroup, UpdateTemplateAccess},
 };
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub(crate) type Roles = BTreeMap<String, String>;
 pub struct Access {
     pub(crate) groups: Option<Roles>,
     pub(crate) users: Option<Roles>,
+    /// Declared users whose roles Coder does not show while they are suspended. They are compared once they are not.
+    pub(crate) suspended: BTreeSet<String>,
 }
 
 impl Access {
@@ -34,7 +36,8 @@ impl Access {
             declared.iter().map(|(name, it)| (name.clone(), role(it))).collect()
         };
         let acl = acl.cloned().unwrap_or_default();
-        Self { groups: acl.groups.as_ref().map(roles), users: acl.users.as_ref().map(roles) }
+        let (groups, users) = (acl.groups.as_ref().map(roles), acl.users.as_ref().map(roles));
+        Self { groups, users, suspended: BTreeSet::new() }
     }
 
     pub(crate) fn is_absent(&self) -> bool {
@@ -50,13 +53,23 @@ impl Access {
     pub(crate) fn of_new_template(&self) -> Self {
         let everyone = (EVERYONE.to_owned(), "use".to_owned());
         let groups = if self.hides_from_everyone() { Roles::new() } else { Roles::from([everyone]) };
-        Self { groups: Some(groups), users: Some(Roles::new()) }
+        Self { groups: Some(groups), users: Some(Roles::new()), suspended: BTreeSet::new() }
     }
 
-    pub(crate) fn found(access: &TemplateAccess) -> Self {
-        let groups = access.groups.iter().map(|it| (it.name.clone(), it.role.clone()));
+    /// What a template has. Groups of other organizations have the names of these in front of theirs.
+    pub(crate) fn found(access: &TemplateAccess, home: Uuid, organizations: &[Organization]) -> Self {
+        let name = |it: &TemplateGroup| {
+            if it.organization_id == home {
+                return it.name.clone();
+            }
+            let organization = organizations.iter().find(|known| known.id == it.organization_id);
+            let organization =
+                organization.map_or_else(|| it.organization_id.to_string(), |known| known.name.clone());
+            format!("{organization}/{}", it.name)
+        };
+        let groups = access.groups.iter().map(|it| (name(it), it.role.clone()));
         let users = access.users.iter().map(|it| (it.username.clone(), it.role.clone()));
-        Self { groups: Some(groups.collect()), users: Some(users.collect()) }
+        Self { groups: Some(groups.collect()), users: Some(users.collect()), suspended: BTreeSet::new() }
     }
 
     /// The same with user names in place of e-mail addresses. Groups and users that are not there are waited for.
@@ -71,15 +84,19 @@ impl Access {
         }
         let Some(users) = self.users.as_ref().filter(|it| !it.is_empty()) else { return Ok(self.clone()) };
         let members = coder.members(home.id).await?;
-        let mut names = Roles::new();
+        let (mut names, mut suspended) = (Roles::new(), BTreeSet::new());
         for (person, role) in users {
             let member = members.iter().find(|it| is_called(person, &it.username, &it.email));
             let member = member.ok_or_else(|| {
                 missing(format!("spec.acl.users: {person} is not a member of the organization"))
             })?;
-            names.insert(member.username.clone(), role.clone());
+            if member.is_suspended() {
+                suspended.insert(member.username.clone());
+            } else {
+                names.insert(member.username.clone(), role.clone());
+            }
         }
-        Ok(Self { users: Some(names), ..self.clone() })
+        Ok(Self { users: Some(names), suspended, ..self.clone() })
     }
 
     /// Notes what differs. Returns whether anybody loses a role.
@@ -87,7 +104,10 @@ impl Access {
         let mut loses = false;
         let pairs = [("acl.groups", &self.groups, &found.groups), ("acl.users", &self.users, &found.users)];
         for (field, declared, found) in pairs {
-            let found = found.clone().unwrap_or_default();
+            let mut found = found.clone().unwrap_or_default();
+            if field == "acl.users" {
+                found.retain(|name, _| !self.suspended.contains(name));
+            }
             if let Some(declared) = diff.pick(field, declared.as_ref(), &found) {
                 loses |= found.iter().any(|(name, role)| declared.get(name) != Some(role));
             }
@@ -105,7 +125,8 @@ impl Access {
         let mut change = UpdateTemplateAccess::default();
         if let Some(declared) = &self.groups {
             let groups = coder.groups(home).await?;
-            let gone = found.groups.iter().filter(|it| !declared.contains_key(&it.name));
+            let stays = |it: &TemplateGroup| it.organization_id == home && declared.contains_key(&it.name);
+            let gone = found.groups.iter().filter(|it| !stays(it));
             change.group_perms.extend(gone.map(|it| (it.id.to_string(), String::new())));
             for (name, role) in declared {
                 let group = groups.iter().find(|it| it.name == *name);
@@ -116,7 +137,8 @@ impl Access {
             }
         }
         if let Some(declared) = &self.users {
-            let gone = found.users.iter().filter(|it| !declared.contains_key(&it.username));
+            let stays = |name: &String| declared.contains_key(name) || self.suspended.contains(name);
+            let gone = found.users.iter().filter(|it| !stays(&it.username));
             change.user_perms.extend(gone.map(|it| (it.id.to_string(), String::new())));
             for (name, role) in declared {
                 if found.users.iter().any(|it| it.username == *name && it.role == *role) {

@@ -46,7 +46,7 @@ pub(crate) enum Found {
     /// The status says so, and nothing was read.
     Recorded(Uuid),
     Ours(Box<TemplateVersion>),
-    /// A build that failed, with the first error of its log.
+    /// A build that failed, and why.
     Failed(Box<TemplateVersion>, String),
     /// Another version has the name; why it is another one.
     Taken(&'static str),
@@ -68,6 +68,33 @@ impl Version {
             Found::Ours(version) | Found::Failed(version, _) => Some(&version.job.status),
             Found::Nothing | Found::Taken(_) => None,
         }
+    }
+
+    /// How a version in Coder compares with the source and the values. The status knows the values of a version whose mark
+    /// does not.
+    fn likeness(&self, found: &TemplateVersion) -> Likeness {
+        let is_it = |it: &&TemplateVersionState| it.id.as_deref() == Some(found.id.to_string().as_str());
+        let recorded = self.recorded.as_ref().filter(is_it).and_then(|it| it.content.as_deref());
+        self.material.recipe.likeness(&found.message, recorded)
+    }
+
+    /// Whether the status tells of a later version with these values, where the mark of this one does not tell its own.
+    fn has_successor(&self, found: &TemplateVersion) -> bool {
+        let recipe = &self.material.recipe;
+        let is_later = |it: &TemplateVersionState| {
+            it.content.as_deref() == Some(recipe.key().as_str())
+                && it.id.as_ref().is_some_and(|id| *id != found.id.to_string())
+        };
+        let is_marked = recipe.values.is_none() || recipe.has_values_of(&found.message);
+        !is_marked && self.recorded.as_ref().is_some_and(is_later)
+    }
+
+    /// Whether the status tells of a version with the same content, and this one is not there yet. Such a record stays: it
+    /// alone may know with which values that version was published.
+    pub(crate) fn leaves_record(&self) -> bool {
+        let content = |it: &TemplateVersionState| it.id.as_ref().and_then(|_| it.content.clone());
+        let recorded = self.recorded.as_ref().and_then(content);
+        self.id().is_none() && recorded.is_some_and(|it| self.material.recipe.has_content(&it))
     }
 
     pub(crate) fn is_built(&self) -> bool {
@@ -124,7 +151,10 @@ async fn access(
     }
     let declared = desired.access.resolved(home, coder).await?;
     let found = match template {
-        Some(template) => Access::found(&coder.client().template_access(template.id).await?),
+        Some(template) => {
+            let found = coder.client().template_access(template.id).await?;
+            Access::found(&found, home.id, &coder.organizations().await?)
+        }
         None => declared.of_new_template(),
     };
     Ok(Some((declared, found)))
@@ -199,11 +229,11 @@ async fn of_template(
     named: Option<&str>,
     coder: &Coder,
 ) -> Result<Option<TemplateVersion>, Trouble> {
-    let recipe = &version.material.recipe;
+    let key = version.material.recipe.key();
     let active = template.active_version_id;
     let is_recorded = version.recorded.as_ref().is_some_and(|it| {
         it.id.as_deref() == Some(active.to_string().as_str())
-            && it.content.as_deref() == Some(recipe.key().as_str())
+            && it.content.as_deref() == Some(key.as_str())
             && it.build.as_deref() == Some(SUCCEEDED)
             && named.is_none_or(|name| it.name == name)
     });
@@ -213,15 +243,15 @@ async fn of_template(
         return Ok(None);
     }
     let found = coder.client().version(active).await?;
-    let is_ours =
-        recipe.likeness(&found.message) == Likeness::Same && named.is_none_or(|it| it == found.name);
+    let is_named = named.map_or_else(|| !version.has_successor(&found), |it| it == found.name);
+    let is_ours = version.likeness(&found) == Likeness::Same && is_named;
     if is_ours {
         version.name.clone_from(&found.name);
         return Ok(Some(found));
     }
     version.active = Some(found.name);
     match coder.client().version_by_name(template.id, &version.name).await {
-        Ok(found) => match recipe.likeness(&found.message) {
+        Ok(found) => match version.likeness(&found) {
             Likeness::Same => Ok(Some(found)),
             Likeness::OtherValues => {
                 version.found =
@@ -238,47 +268,58 @@ async fn of_template(
     }
 }
 
-/// Finds a version that belongs to no template yet: by the id in the status, or, after a crash, by its build.
+/// Finds a version that belongs to no template yet: this process has published it, the status has its id, or, after a crash, its
+/// build is found. Not every account that publishes may read builds.
 async fn without_template(
     version: &Version,
     home: Uuid,
     coder: &Coder,
 ) -> Result<Option<TemplateVersion>, Trouble> {
+    let published = coder.published(&version.material.identity);
     let recorded = version.recorded.as_ref().and_then(|it| it.id.as_ref()?.parse::<Uuid>().ok());
-    let mut candidates: Vec<Uuid> = recorded.into_iter().collect();
-    if candidates.is_empty() {
-        let jobs = match coder.client().list_jobs(home).await {
-            Ok(jobs) => jobs,
-            // The account may not read jobs.
-            Err(error) if error.class() == Class::Missing => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let is_it = |name: &str| name == version.name;
-        let jobs = jobs.iter().filter(|it| is_it(&it.metadata.template_version_name));
-        candidates.extend(jobs.filter_map(|it| it.input.template_version_id));
+    for candidate in published.into_iter().chain(recorded) {
+        if let Some(found) = without_template_by_id(version, candidate, coder).await? {
+            return Ok(Some(found));
+        }
     }
-    for candidate in candidates {
-        let found = match coder.client().version(candidate).await {
-            Ok(found) => found,
-            Err(error) if error.class() == Class::Missing => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let is_free = found.template_id.is_none_or(|it| it.is_nil());
-        let is_same = version.material.recipe.likeness(&found.message) == Likeness::Same;
-        if is_free && is_same && found.name == version.name {
+    let jobs = match coder.client().list_jobs(home).await {
+        Ok(jobs) => jobs,
+        Err(error) if error.class() == Class::Missing => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let jobs = jobs.iter().filter(|it| it.metadata.template_version_name == version.name);
+    for candidate in jobs.filter_map(|it| it.input.template_version_id) {
+        if let Some(found) = without_template_by_id(version, candidate, coder).await? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-/// A version with the first error of its log, where its build failed.
+async fn without_template_by_id(
+    version: &Version,
+    candidate: Uuid,
+    coder: &Coder,
+) -> Result<Option<TemplateVersion>, Trouble> {
+    let found = match coder.client().version(candidate).await {
+        Ok(found) => found,
+        Err(error) if error.class() == Class::Missing => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let is_free = found.template_id.is_none_or(|it| it.is_nil());
+    let is_same = version.likeness(&found) == Likeness::Same;
+    Ok(Some(found).filter(|it| is_free && is_same && it.name == version.name))
+}
+
+/// A version, and why its build failed where it did.
 async fn judged(material: &Material, version: TemplateVersion, coder: &Coder) -> Result<Found, Trouble> {
     if !FAILED.contains(&version.job.status.as_str()) {
         return Ok(Found::Ours(Box::new(version)));
     }
     let secrets: Vec<&str> = material.secrets().map(SecretString::expose_secret).collect();
-    let logs = coder.client().version_logs(version.id).await?;
+    // A log may show the values that it was built with: what is not known cannot be taken out of it.
+    let is_known = !material.has_secrets() || material.recipe.has_values_of(&version.message);
+    let logs = if is_known { coder.client().version_logs(version.id).await? } else { Vec::new() };
     let words = failure(&logs, &version.job.error, &secrets);
     Ok(Found::Failed(Box::new(version), words))
 }

@@ -66,22 +66,36 @@ impl Recipe {
         }
     }
 
-    /// Compares with the version that has this message.
-    pub(crate) fn likeness(&self, message: &str) -> Likeness {
-        let mark = message.rfind(MARK).and_then(|at| message.get(at + MARK.len()..));
-        let Some((content, values)) =
-            mark.and_then(|it| it.split_once(']')).and_then(|(it, _)| it.split_once(' '))
-        else {
-            return Likeness::Other;
-        };
+    /// Compares with the version that has this message, and this key of its recipe in the status.
+    pub(crate) fn likeness(&self, message: &str, recorded: Option<&str>) -> Likeness {
+        let Some((content, values)) = mark(message) else { return Likeness::Other };
         if content != self.content {
             return Likeness::Other;
         }
+        let recorded = recorded.and_then(|it| it.split_once(' ')).filter(|(it, _)| *it == content);
+        let values = if values == UNKNOWN { recorded.map_or(UNKNOWN, |(_, it)| it) } else { values };
         match &self.values {
             Some(known) if values != UNKNOWN && values != known => Likeness::OtherValues,
             _ => Likeness::Same,
         }
     }
+
+    /// Whether a key is of a recipe with the same content, whatever its values.
+    pub(crate) fn has_content(&self, key: &str) -> bool {
+        key.split_once(' ').is_some_and(|(it, _)| it == self.content)
+    }
+
+    /// Whether the version that has this message was surely published with the same values of Secrets.
+    pub(crate) fn has_values_of(&self, message: &str) -> bool {
+        let values = mark(message).map(|(_, it)| it);
+        self.values.is_some() && values == self.values.as_deref()
+    }
+}
+
+/// The content and the values in the mark of a message.
+fn mark(message: &str) -> Option<(&str, &str)> {
+    let mark = message.get(message.rfind(MARK)? + MARK.len()..)?;
+    mark.split_once(']')?.0.split_once(' ')
 }
 
 #[cfg(test)]
@@ -97,11 +111,11 @@ mod tests {
     fn version_is_known_by_the_mark_in_its_message() {
         let recipe = self::recipe("a", None);
         for words in [None, Some(""), Some("Faster start"), Some("not [coder-operator x y] this one")] {
-            assert_eq!(recipe.likeness(&recipe.message(words)), Likeness::Same, "{words:?}");
+            assert_eq!(recipe.likeness(&recipe.message(words), None), Likeness::Same, "{words:?}");
         }
-        assert_eq!(recipe.likeness(&self::recipe("b", None).message(None)), Likeness::Other);
+        assert_eq!(recipe.likeness(&self::recipe("b", None).message(None), None), Likeness::Other);
         for message in ["", "Faster start", "[coder-operator", "[coder-operator x]"] {
-            assert_eq!(recipe.likeness(message), Likeness::Other, "{message}");
+            assert_eq!(recipe.likeness(message, None), Likeness::Other, "{message}");
         }
     }
 
@@ -109,11 +123,21 @@ mod tests {
     fn changed_secret_is_another_version_where_its_fingerprint_is_known() {
         let one = recipe("a", Some("0011223344556677889900"));
         let two = recipe("a", Some("ff11223344556677889900"));
-        assert_eq!(one.likeness(&two.message(None)), Likeness::OtherValues);
+        assert_eq!(one.likeness(&two.message(None), None), Likeness::OtherValues);
         assert_ne!(one.name(), two.name());
         let unknown = recipe("a", None);
-        assert_eq!(one.likeness(&unknown.message(None)), Likeness::Same);
-        assert_eq!(unknown.likeness(&one.message(None)), Likeness::Same);
+        assert_eq!(one.likeness(&unknown.message(None), None), Likeness::Same);
+        assert_eq!(unknown.likeness(&one.message(None), None), Likeness::Same);
+        // The status knows the values of a version whose mark does not.
+        let message = unknown.message(None);
+        assert_eq!(one.likeness(&message, Some(&one.key())), Likeness::Same);
+        assert_eq!(one.likeness(&message, Some(&two.key())), Likeness::OtherValues);
+        assert_eq!(one.likeness(&message, Some(&unknown.key())), Likeness::Same);
+        assert_eq!(unknown.likeness(&message, Some(&one.key())), Likeness::Same);
+        assert_eq!(one.likeness(&message, Some(&recipe("b", Some("ff112233")).key())), Likeness::Same);
+        assert!(one.has_values_of(&one.message(None)));
+        assert!(!one.has_values_of(&message) && !one.has_values_of(&two.message(None)));
+        assert!(!unknown.has_values_of(&message), "neither of them is known");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Material {
     /// Of the archive alone.
     pub(crate) digest: String,
     pub(crate) recipe: Recipe,
+    /// The recipe with the names of the organization, the template and the version.
+    pub(crate) identity: String,
     pub(crate) tags: BTreeMap<String, String>,
     variables: Vec<Variable>,
 }
@@ -53,10 +55,12 @@ impl Material {
         archive: Vec<u8>,
         recipe: Recipe,
     ) -> Self {
+        let name = wanted.name.clone().unwrap_or_else(|| recipe.name());
         Self {
+            identity: format!("{}/{}/{name} {}", desired.organization, desired.name, recipe.key()),
             organization: desired.organization.clone(),
             template,
-            name: wanted.name.clone().unwrap_or_else(|| recipe.name()),
+            name,
             message: recipe.message(wanted.message.as_deref()),
             digest: base16ct::lower::encode_string(&Sha256::digest(&archive)),
             archive,
@@ -72,6 +76,10 @@ impl Material {
             VariableValue::Secret(_, value) => value.as_ref(),
             VariableValue::Plain(_) => None,
         })
+    }
+
+    pub(super) fn has_secrets(&self) -> bool {
+        self.variables.iter().any(|it| matches!(it.value, VariableValue::Secret(..)))
     }
 
     fn sent(&self, file_id: Uuid) -> CreateTemplateVersion {
@@ -210,7 +218,10 @@ async fn publish(material: &Material, coder: &Coder) -> Result<TemplateVersion, 
             Err(error.into())
         }
         Err(error) => Err(error.into()),
-        Ok(version) => Ok(version),
+        Ok(version) => {
+            coder.note_published(&material.identity, version.id);
+            Ok(version)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{CHANGED, Scene, source, template};
+use super::{CHANGED, Scene, source, template, variables};
 use crate::support::{secret, subject};
 
 #[tokio::test]
@@ -80,9 +80,7 @@ async fn version_that_is_not_activated_is_built_and_left() {
 #[tokio::test]
 async fn changed_secret_publishes_a_version() {
     let scene = Scene::new().await;
-    let from = json!({"secretKeyRef": {"name": "registry", "key": "token"}});
-    let variables = json!([{"name": "registry_token", "valueFrom": from}, {"name": "region", "value": "eu"}]);
-    let mut manifest = template(&json!({"variables": variables}));
+    let mut manifest = template(&json!({"variables": variables()}));
     scene.published(&mut manifest).await;
     let first = manifest["status"]["version"].clone();
     manifest["spec"]["variables"].as_array_mut().unwrap().reverse();

@@ -99,6 +99,24 @@ async fn version_of_a_crash_is_found_again() {
 }
 
 #[tokio::test]
+async fn account_that_may_not_read_builds_publishes_once() {
+    let mut scene = Scene::new().await;
+    scene.person("alice").await;
+    scene.edit_person("alice", |it| it.roles = vec!["template-admin".to_owned()]);
+    scene.coder = scene.command_line("alice");
+    let mut manifest = template(&json!({}));
+    for _ in 0..3 {
+        let waiting = scene.blocked(&mut manifest).await;
+        assert_eq!((waiting.reason, scene.versions()), (Reason::VersionBuilding, 1));
+        // The command line has none.
+        manifest["status"] = json!({});
+    }
+    scene.build();
+    scene.applied(&mut manifest).await;
+    assert_eq!(scene.versions(), 1);
+}
+
+#[tokio::test]
 async fn licensed_fields_are_named_and_the_others_applied() {
     let scene = Scene::new().await;
     let license = scene.deployment.read(|it| *it.licenses.keys().next().unwrap());
