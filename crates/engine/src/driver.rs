@@ -237,7 +237,7 @@ impl<K: Kind> Object<K> {
         let rest = plan.after_creation(&target).filter(|_| creates);
         self.plan = Some(plan);
         let verdict = match (decision, &self.round.waits) {
-            // Nothing is left to do, and the object is not ready all the same.
+            // The plan is empty, and the object still waits for its next round.
             (Decision::Nothing, Some(waiting)) => Verdict::Stopped(Outcome::Blocked(waiting.clone())),
             _ => Verdict::Decided(decision),
         };

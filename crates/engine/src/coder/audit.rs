@@ -26,7 +26,7 @@ impl Coder {
         if !is_kept {
             return Arc::new(None);
         }
-        // A refusal is remembered as well: nobody else has to ask.
+        // A refusal is cached too, so that no other object asks again.
         let read = async || Ok::<_, Infallible>(self.read_audit_log().await.ok());
         let Ok(read) = self.reads.audit_log.get(self.need_of_the_log(), read).await;
         read.value

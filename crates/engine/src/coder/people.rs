@@ -32,7 +32,7 @@ impl Coder {
         Ok(self.used(self.reads.people.own.get(self.need, read).await?))
     }
 
-    /// Waits until nobody else of this process takes rights from owners, so that two of them cannot take the last one together.
+    /// Waits until no other reconcile of this process takes rights from owners: two at once could remove the last two owners.
     pub(crate) async fn owners_turn(&self) -> MutexGuard<'_, ()> {
         self.reads.people.owners.lock().await
     }

@@ -348,9 +348,7 @@ fn owns_workspaces(username: &str, workspaces: &[String]) -> Blocked {
     let named = if workspaces.is_empty() { String::new() } else { format!(" ({})", workspaces.join(", ")) };
     Blocked {
         reason: Reason::InUse,
-        message: format!(
-            "user {username} owns workspaces{named}: delete them, or give them to somebody else"
-        ),
+        message: format!("user {username} owns workspaces{named}: delete the workspaces first"),
     }
 }
 

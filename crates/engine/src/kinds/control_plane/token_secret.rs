@@ -134,7 +134,7 @@ impl<'a> TokenSecret<'a> {
             known.keep(name, key.clone());
             return Ok(key);
         }
-        // One that somebody removed is put back while it is known: pods would be rolled for another one.
+        // A removed key is written back while this process knows it: another key would roll the pods.
         let key = known.get(&name);
         let key = key.unwrap_or_else(|| self.cluster.random().bytes().to_vec().into());
         let bytes = ByteString(key.expose_secret().to_vec());

@@ -17,7 +17,7 @@ pub(super) fn draft(found: &Remote, home: &Organization, is_synced: bool) -> Opt
     }
     let is_provided = is_synced || found.source == FROM_PROVIDER;
     let has_members = !is_everyone && !found.members.is_empty();
-    // A declared list is complete: whoever the account does not see would be removed.
+    // A declared list is complete: members that the account does not see would be removed.
     let is_partial = found.members.len() < usize::try_from(found.total_member_count).unwrap_or_default();
     let spec = CoderGroupSpec {
         organization: Some(organization_word(home)),

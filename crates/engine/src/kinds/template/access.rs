@@ -99,7 +99,7 @@ impl Access {
         Ok(Self { users: Some(names), suspended, ..self.clone() })
     }
 
-    /// Notes what differs. Returns whether anybody loses a role.
+    /// Adds the differences. Returns whether a user or a group loses a role.
     pub(crate) fn difference(&self, found: &Self, diff: &mut Diff) -> bool {
         let mut loses = false;
         let pairs = [("acl.groups", &self.groups, &found.groups), ("acl.users", &self.users, &found.users)];

@@ -215,7 +215,7 @@ fn grant_new(desired: &Desired, observed: &Observed) -> Option<Step<Effect>> {
     if desired.access.is_absent() {
         return None;
     }
-    // In an organization that is only promised nobody can be looked up yet.
+    // An organization that an earlier step of the plan creates has no members to look up yet.
     let declared = observed.access.as_ref().map_or(&desired.access, |(declared, _)| declared);
     let mut diff = Diff::default();
     declared.difference(&declared.of_new_template(), &mut diff);

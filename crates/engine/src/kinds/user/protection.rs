@@ -44,7 +44,7 @@ impl Harm {
         Self { deletes: true, ..Self::default() }
     }
 
-    /// Whether somebody loses the rights of an owner.
+    /// Whether the user loses the rights of an owner.
     fn ends_ownership(self, user: &User) -> bool {
         user.has_role(OWNER) && (self.deletes || self.suspends || self.demotes)
     }
@@ -94,7 +94,7 @@ pub(super) fn refusal(harm: Harm, user: &User, users: &[User], own: Uuid) -> Opt
             ),
         });
     }
-    // An account that nobody can sign in to does not count: with the last other one people would lose the deployment.
+    // An account without a way to sign in does not count: people would lose the deployment with the last other owner.
     let is_left = |it: &&User| {
         it.id != user.id && it.has_role(OWNER) && !is_suspended(it) && !it.is_service_account && !is_ours(it)
     };
@@ -110,7 +110,7 @@ pub(super) fn refusal(harm: Harm, user: &User, users: &[User], own: Uuid) -> Opt
     None
 }
 
-/// Whether an account was made by an operator for itself: nobody knows its password.
+/// Whether an operator created the account for itself, with a password that was not kept.
 fn is_ours(user: &User) -> bool {
     user.email.ends_with("@coder-operator.invalid")
 }

@@ -199,7 +199,7 @@ pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>
     Ok(None)
 }
 
-/// Checks again, on reads from now, that nobody loses the last owner.
+/// Checks on a fresh list that the deployment keeps an owner.
 async fn protect(user: &Remote, ends_ownership: bool, coder: &Coder) -> Result<(), Trouble> {
     if !ends_ownership {
         return Ok(());

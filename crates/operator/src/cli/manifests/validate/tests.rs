@@ -64,6 +64,27 @@ fn secret_value_is_found_and_not_shown() {
 }
 
 #[test]
+fn exported_text_with_credentials_is_found_by_its_name_or_address() {
+    for (path, text) in [
+        (".spec.config.provider_options.openrouter.extra_body.api_key", "abc"),
+        (".spec.logoURL", "https://token@example.com/logo.svg"),
+        (".spec.logoURL", "https://example.com/logo.svg?X-Amz-Signature=abc"),
+        (".spec.baseURL", "https://example.com/v1?a=b&key=abc"),
+    ] {
+        assert!(named_as_secret(path, text).is_some(), "{path}: {text}");
+    }
+    for (path, text) in [
+        (".spec.config.provider_options.openai.prompt_cache_key", "team"),
+        (".spec.apiKeySecretRefs.0.key", "token"),
+        (".spec.secretKey", "key"),
+        (".spec.logoURL", "https://example.com/keys/logo.svg?size=3"),
+        (".spec.email", "alice@example.com"),
+    ] {
+        assert!(named_as_secret(path, text).is_none(), "{path}: {text}");
+    }
+}
+
+#[test]
 fn secret_in_the_open_is_a_mistake_and_an_encrypted_one_is_not() {
     let secret = |rest: &str| {
         format!(
