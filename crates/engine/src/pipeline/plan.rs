@@ -144,8 +144,8 @@ impl PlanView {
         self.steps.iter().map(|step| step.impact).filter(|it| *it != Impact::Upkeep).max()
     }
 
-    /// Identifies each step that needs an approval: by what is done to the object and what its fields are afterwards.
-    /// The id of a step stays the same while the steps before it are done.
+    /// Identifies each step that needs an approval, by its action and its changes. The id of a step stays the same while the steps
+    /// before it are done.
     pub fn step_ids(&self, target: &str) -> Vec<String> {
         let needs_approval = |it: &&StepView| it.impact != Impact::Upkeep;
         self.steps.iter().filter(needs_approval).map(|it| step_id(target, it)).collect()

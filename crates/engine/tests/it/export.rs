@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::Reason;
 use client::{Transport, TransportError};
 use engine::{
-    Coder, Decision, Door, Verdict,
+    Coder, Decision, Door, Outcome, Verdict,
     coder::Promises,
     export::{Export, ExportScope},
     kinds,
@@ -318,4 +319,18 @@ async fn missing_secret_leaves_other_fields_comparable_where_that_is_asked_for()
     other["spec"]["enabled"] = json!(false);
     let differs = assess(&other, &skipping).await;
     assert!(matches!(differs.verdict, Verdict::Decided(Decision::Apply)) && differs.unknown.is_some());
+
+    // A Secret that exists and may not be used is not missing.
+    let cluster = support::cluster();
+    let mut refused = secret("ai-provider-anthropic", &json!({"key": KEY}));
+    refused["metadata"]["annotations"] = json!({api::annotation::PROVISIONER_KEY: "damaged"});
+    cluster.set(&refused);
+    let reading = Coder::new(memory::owner(scene.deployment.transport()), Promises::default());
+    let reading = reading.reading(Arc::new(cluster)).skipping_missing_secrets();
+    let waits = assess(&other, &reading).await;
+    assert!(
+        matches!(&waits.verdict, Verdict::Stopped(Outcome::Blocked(it)) if it.reason == Reason::SecretNotAllowed),
+        "{:?}",
+        waits.verdict
+    );
 }

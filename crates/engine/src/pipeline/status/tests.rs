@@ -50,6 +50,19 @@ fn a_pass_that_finds_nothing_new_leaves_the_status_as_it_is() {
 }
 
 #[test]
+fn approval_ends_once_its_plan_is_done_also_beside_unsupported_fields() {
+    let empty = Plan::<()>::empty().view("t");
+    let approved = api::ApprovedPlan { hash: "h".to_owned(), generation: Some(2), steps: Vec::new() };
+    let before = Status { approved: Some(approved), ..Status::default() };
+    let waiting = |reason| Blocked { reason, message: String::new() };
+    let during = pass(Some(&before), &Outcome::Blocked(waiting(Reason::Progressing)), &plan(), 1);
+    assert!(during.approved.is_some(), "another round follows");
+    for done in [Outcome::Equal, Outcome::Unsupported(waiting(Reason::NotEntitled))] {
+        assert_eq!(pass(Some(&before), &done, &empty, 1).approved, None, "{done:?}");
+    }
+}
+
+#[test]
 fn ready_is_there_always_and_the_others_only_while_they_are_true() {
     let empty = Plan::<()>::empty().view("t");
     let equal = pass(None, &Outcome::Equal, &empty, 1);

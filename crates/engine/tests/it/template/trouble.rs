@@ -27,6 +27,18 @@ async fn failed_version_is_archived_and_the_active_one_stays() {
     let archived = scene.deployment.read(|it| it.versions.values().filter(|it| it.archived).count());
     assert_eq!((scene.versions(), archived), (2, 1));
     assert_eq!(manifest["status"]["version"]["build"], "failed");
+
+    // A person unarchives the version to look into it: an observed template leaves that.
+    let version = manifest["status"]["version"]["id"].as_str().unwrap();
+    let path = format!("/api/v2/templateversions/{version}/unarchive");
+    scene.by_hand(Method::POST, &path, &json!(null)).await;
+    manifest["spec"]["mode"] = json!("Observe");
+    scene.reconcile(&mut manifest).await;
+    let archived = || scene.deployment.read(|it| it.versions.values().filter(|it| it.archived).count());
+    assert_eq!(archived(), 0);
+    manifest["spec"]["mode"] = json!("Enforce");
+    scene.reconcile(&mut manifest).await;
+    assert_eq!(archived(), 1);
     manifest["spec"]["source"] = source("locals {}");
     scene.published(&mut manifest).await;
 }
