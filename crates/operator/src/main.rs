@@ -16,6 +16,12 @@ mod telemetry;
 use std::process::ExitCode;
 
 use cli::{exit, terminal, verbs};
+use tikv_jemallocator::Jemalloc;
+
+/// What the first list of a restart needs goes back to the system, which glibc's allocator keeps. `.cargo/config.toml` has its
+/// settings.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// The stack of a worker thread, as large as that of a main thread: a reconcile is a deep chain of calls, and in builds without
 /// optimisation its frames are large.
