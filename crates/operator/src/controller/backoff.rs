@@ -1,7 +1,7 @@
 //! When an object is looked at again. Pure.
 
 use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{DefaultHasher, Hash, Hasher as _},
     time::Duration,
 };
 
@@ -27,6 +27,20 @@ pub(super) fn until(then: Timestamp, now: Timestamp) -> Duration {
     left.max(Duration::from_secs(1))
 }
 
+/// When an object is due that is looked at once in an interval: in the first turn of its control plane that is no sooner than an
+/// interval less a tenth. Turns are a fifth of an interval apart, so it is due within an interval and a tenth. The objects of a
+/// control plane come together and share what they read; those of two control planes do not.
+pub(super) fn turn(interval: Duration, plane: &impl Hash, now: Timestamp) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    plane.hash(&mut hasher);
+    let apart = (interval / 5).as_millis().max(1);
+    let now = u128::try_from(now.as_millisecond()).unwrap_or_default();
+    let offset = u128::from(hasher.finish()) % apart;
+    let soonest = now + (interval * 9 / 10).as_millis();
+    let turn = soonest.saturating_sub(offset).div_ceil(apart) * apart + offset;
+    Duration::from_millis(u64::try_from(turn - now).unwrap_or(u64::MAX))
+}
+
 /// A time a little shorter or longer, always by as much for the same object.
 pub(super) fn spread(time: Duration, uid: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
@@ -38,6 +52,8 @@ pub(super) fn spread(time: Duration, uid: &str) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -55,6 +71,22 @@ mod tests {
         }
         assert_eq!(spread(interval, "a"), spread(interval, "a"));
         assert_ne!(spread(interval, "a"), spread(interval, "b"));
+    }
+
+    #[test]
+    fn objects_of_a_control_plane_are_due_together_and_those_of_two_are_not() {
+        let interval = Duration::from_mins(5);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let turn_of = |plane: &str, second: u64| {
+            let now = start + Duration::from_secs(second);
+            let delay = turn(interval, &plane, now);
+            assert!(delay >= interval * 9 / 10 && delay <= interval * 11 / 10, "{delay:?}");
+            now + delay
+        };
+        let turns: BTreeSet<Timestamp> = (0..300).map(|second| turn_of("a", second)).collect();
+        assert_eq!(turns.len(), 6, "reconciles of 300 seconds, 60 seconds apart: {turns:?}");
+        assert!((0..300).all(|second| !turns.contains(&turn_of("b", second))));
+        assert_eq!(turn(Duration::ZERO, &"a", start), Duration::ZERO);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use self::deletion::{Deletion, Taken, Waiting};
 use super::{
     Shared,
     about::About,
-    backoff::{spread, until},
+    backoff::{spread, turn, until},
     no_error, predicate,
     reconcile::{self, Ending, Target},
     record::{has_finalizer, set_finalizer},
@@ -318,7 +318,10 @@ impl<D: Driven> Driver<D> {
             Next::At(then) => until(then, now),
             Next::Periodic { within, at } => {
                 memory.succeeded(about);
-                let interval = spread(D::interval(manifest), &about.uid);
+                let interval = match D::plane(manifest) {
+                    Some(plane) => turn(D::interval(manifest), &plane, now),
+                    None => spread(D::interval(manifest), &about.uid),
+                };
                 let interval = interval.min(within.unwrap_or(Duration::MAX));
                 at.map_or(interval, |it| interval.min(until(it, now)))
             }
