@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use api::{AppState as _, CoderUser, LoginType, Reason};
 use client::{organizations::Organization, users::User as Remote};
+use kube::ResourceExt as _;
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -49,12 +50,13 @@ pub struct User;
 
 #[derive(Debug)]
 pub struct Desired {
+    namespace: String,
     username: String,
     email: Option<String>,
     login_type: Option<LoginType>,
     service_account: Option<bool>,
     password_place: Option<SecretPlace>,
-    /// The password of an account that is to be created.
+    /// The password of an account that was never there.
     password: Option<SecretString>,
     roles: Option<BTreeSet<String>>,
     organizations: Option<BTreeSet<String>>,
@@ -66,6 +68,8 @@ pub struct Desired {
 #[derive(Debug)]
 pub struct Observed {
     found: Option<Remote>,
+    /// The password of an account that is to be created.
+    password: Option<SecretString>,
     /// The names of the organizations that the account is a member of.
     memberships: BTreeSet<String>,
     /// The declared organizations, by the names that they have in Coder.
@@ -112,6 +116,7 @@ impl Kind for User {
         }
         let set = |it: &Vec<String>| it.iter().cloned().collect();
         Ok(Desired {
+            namespace: manifest.namespace().unwrap_or_default(),
             username: manifest.username().to_owned(),
             email: spec.email.clone(),
             login_type: spec.login_type,
@@ -125,7 +130,7 @@ impl Kind for User {
         })
     }
 
-    /// A password is needed until the account is there, and never after.
+    /// A password is needed until the account is there: its Secret may then go. An account that is deleted in Coder needs it again.
     fn secret_refs(manifest: &CoderUser) -> Vec<SecretPlace> {
         let is_held = manifest.status().is_some_and(|it| it.id.is_some());
         password_place(manifest).filter(|_| !is_held).into_iter().collect()
@@ -143,6 +148,10 @@ impl Kind for User {
         Some(manifest)
     }
 
+    fn refers_to_secret(manifest: &CoderUser, secret: &str) -> bool {
+        password_place(manifest).is_some_and(|it| it.name == secret)
+    }
+
     fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
         Desired { roles: None, organizations: None, suspended: None, is_deletion: true, ..desired }
     }
@@ -152,9 +161,13 @@ impl Kind for User {
         let ours = users.iter().find(|it| Some(it.id) == held);
         let named = users.iter().find(|it| it.username.eq_ignore_ascii_case(&desired.username));
         let found = ours.or(named);
+        let mut password = None;
         if !desired.is_deletion {
             check_names(desired, found, &users)?;
-            check_fixed(desired, found)?;
+            match found {
+                Some(found) => check_fixed(desired, found)?,
+                None => password = first_password(desired, coder).await?,
+            }
         }
         if found.is_none() && desired.service_account == Some(true) && !desired.is_deletion {
             coder.pass(Some(SERVICE_ACCOUNTS)).await?;
@@ -168,6 +181,7 @@ impl Kind for User {
         };
         let mut observed = Observed {
             found: found.cloned(),
+            password,
             memberships,
             declared,
             protection: None,
@@ -307,20 +321,28 @@ fn check_names(desired: &Desired, found: Option<&Remote>, users: &[Remote]) -> R
     }
 }
 
+/// The password of an account that is to be created. Nothing where it signs in by other means.
+async fn first_password(desired: &Desired, coder: &Coder) -> Result<Option<SecretString>, Blocked> {
+    if desired.service_account == Some(true) || desired.login_type.is_some_and(|it| it != LoginType::Password)
+    {
+        return Ok(None);
+    }
+    match (&desired.password, &desired.password_place) {
+        (Some(password), _) => Ok(Some(password.clone())),
+        // The account was there, and was deleted in Coder.
+        (None, Some(place)) => {
+            let places = std::slice::from_ref(place);
+            let values = SecretValues::read(coder.references()?, &desired.namespace, places).await?;
+            Ok(values.text(place))
+        }
+        (None, None) => Err(invalid(
+            "spec.passwordSecretRef: a new user of login type password needs one: set it".to_owned(),
+        )),
+    }
+}
+
 /// Refuses differences that Coder cannot change.
-fn check_fixed(desired: &Desired, found: Option<&Remote>) -> Result<(), Blocked> {
-    let Some(found) = found else {
-        let needs_password = desired.service_account != Some(true)
-            && desired.login_type.is_none_or(|it| it == LoginType::Password)
-            && desired.password.is_none();
-        return if needs_password {
-            Err(invalid(
-                "spec.passwordSecretRef: a new user of login type password needs one: set it".to_owned(),
-            ))
-        } else {
-            Ok(())
-        };
-    };
+fn check_fixed(desired: &Desired, found: &Remote) -> Result<(), Blocked> {
     let fixed = |field: &str, value: &str| {
         Err(invalid(format!(
             "spec.{field}: is {value} in Coder, which cannot change it: correct the manifest, or delete the user in Coder so that \

@@ -3,18 +3,19 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::Reason;
+use api::{CoderUser, Reason};
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
 use engine::{
-    Assessment, Blocked, Coder, Door, Outcome, Report,
+    Assessment, Blocked, Coder, Door, Kind as _, Outcome, Report,
     coder::{Beside, Promises},
+    kinds::user::User,
 };
 use http::{Request, Response};
 use serde_json::{Value, json};
 use sim::{
     MemoryCluster,
-    state::{State, User, Workspace},
+    state::{State, User as Account, Workspace},
 };
 use uuid::Uuid;
 
@@ -90,9 +91,9 @@ impl Scene {
 }
 
 /// A person of the deployment.
-fn person(state: &State, number: u128, username: &str, login_type: &str) -> User {
+fn person(state: &State, number: u128, username: &str, login_type: &str) -> Account {
     let owner = state.users.values().next().unwrap().clone();
-    User {
+    Account {
         id: Uuid::from_u128(number),
         username: username.to_owned(),
         email: format!("{username}@coder.test"),
@@ -205,6 +206,24 @@ async fn password_is_sent_once_and_shown_nowhere() {
     }
     assert_eq!(scene.writes(), Vec::<String>::new());
     assert!(signs_in(PASSWORD).await && !signs_in(OTHER_PASSWORD).await);
+}
+
+#[tokio::test]
+async fn deleted_person_is_created_again_with_the_password_of_the_secret() {
+    let (mut state, manifest) =
+        one_person("password", &json!({"passwordSecretRef": {"name": "people", "key": "bob"}}));
+    state.users.retain(|_, it| it.username != "robin");
+    let scene = Scene::with(state);
+    scene.cluster.remove("Secret", "people");
+    let (_, report) = scene.reconcile(&manifest).await;
+    assert_eq!(blocked(report.outcome).reason, Reason::SecretNotFound);
+    let declared: CoderUser = serde_json::from_value(manifest.clone()).unwrap();
+    assert!(User::refers_to_secret(&declared, "people"), "the Secret wakes the manifest");
+    scene.cluster.set(&secret("people", &json!({"bob": PASSWORD})));
+    let (_, report) = scene.reconcile(&manifest).await;
+    assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
+    let client = memory::owner(scene.deployment.transport());
+    client.login("robin@coder.test", &PASSWORD.into()).await.unwrap();
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ pub(super) fn creation(desired: &Desired, observed: &Observed) -> Plan<Effect> {
             email: desired.email.clone(),
             login_type: desired.login_type,
             service_account: desired.service_account == Some(true),
-            password: desired.password.clone(),
+            password: observed.password.clone(),
             organizations,
             suspended: desired.suspended == Some(true),
         },
