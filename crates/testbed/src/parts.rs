@@ -5,6 +5,7 @@
 
 mod browser;
 mod build;
+mod crds;
 mod derived;
 mod go;
 mod postgres;
@@ -16,6 +17,7 @@ use anyhow::{Context as _, Result};
 
 pub use browser::Browser;
 pub use build::{GoPart, Kind};
+pub use crds::push_secrets;
 pub use postgres::PostgresTools;
 
 /// Tells a person what is going on, a line at a time.

@@ -16,14 +16,25 @@ fn shipped(path: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
+/// The `PATH` of a runner that has the binary.
+pub(crate) fn path() -> String {
+    let binary = PathBuf::from(env!("CARGO_BIN_EXE_coder-operator"));
+    format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap())
+}
+
+/// The script of a job for GitLab CI.
+pub(crate) fn gitlab(job: &str) -> String {
+    let jobs = shipped("gitlab/coder-operator.yml").remove(1);
+    let lines = jobs[job]["script"].as_array().unwrap().iter().filter_map(Value::as_str);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Runs a script beside a sandbox, with the binary on the PATH.
 fn on_the_sandbox(folder: &Folder, script: &str, variables: &[(&str, &str)]) -> Output {
     let script = folder.write("script", script);
     let with_url = format!("export DEPLOYMENT=\"$CODER_URL\"; exec bash -e {script}");
-    let binary = PathBuf::from(env!("CARGO_BIN_EXE_coder-operator"));
-    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut command: Command = bare(&["sandbox", "--", "bash", "-c", &with_url]);
-    command.env("PATH", path).envs(variables.iter().copied()).current_dir(&folder.0).output().unwrap()
+    command.env("PATH", path()).envs(variables.iter().copied()).current_dir(&folder.0).output().unwrap()
 }
 
 /// The script of the GitHub action, and what it wrote: exit code, summary, outputs.
@@ -68,11 +79,8 @@ fn gitlab_jobs_validate_and_report_drift() {
     let folder = Folder::new("gitlab-jobs");
     std::fs::create_dir(folder.0.join("manifests")).unwrap();
     folder.write("manifests/a.yaml", GROUP);
-    let jobs = shipped("gitlab/coder-operator.yml").remove(1);
     for (job, code) in [("coder-operator-validate", 0), ("coder-operator-verify", 3)] {
-        let lines: Vec<&str> =
-            jobs[job]["script"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        let output = on_the_sandbox(&folder, &lines.join("\n"), &[("FILES", "manifests")]);
+        let output = on_the_sandbox(&folder, &gitlab(job), &[("FILES", "manifests")]);
         assert_eq!(output.status.code(), Some(code), "{job}: {}", said(&output));
     }
     let report = std::fs::read_to_string(folder.0.join("coder-operator.md")).unwrap();

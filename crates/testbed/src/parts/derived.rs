@@ -90,7 +90,8 @@ fn derive(version: &str, pins: &Path, folder: &Path, say: Say<'_>) -> Result<()>
     Ok(())
 }
 
-fn download(module: &str, folder: &Path) -> Result<Value> {
+/// What `go mod download` says of a module, which is in Go's cache from then on.
+pub(super) fn download(module: &str, folder: &Path) -> Result<Value> {
     let answer = go(&["mod", "download", "-json", module], folder)?;
     serde_json::from_str(&answer).with_context(|| format!("read what `go mod download {module}` answered"))
 }

@@ -7,8 +7,13 @@ use std::{
     process::Command,
 };
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -18,14 +23,15 @@ use super::{
     operator::Operator,
     proxy::{Mood, Proxy},
     service_account::{Account, apply, wait_until_allowed},
-    stage::{Stage, install, is_ready, until},
+    stage::{Stage, define, install, is_ready, until},
 };
 use crate::{
+    ci::{self, gitlab},
     examples::request,
     support::{Folder, bare},
 };
 
-const KEY_SECRET: &str = "alpha-eks-provisioner-key";
+const KEYS: [&str; 2] = ["alpha-eks", "bravo-eks"];
 
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/argocd/jobs")
@@ -125,8 +131,22 @@ impl Jobs {
         .await;
     }
 
-    async fn key(&self) -> Secret {
-        Api::<Secret>::namespaced(self.client.clone(), &self.namespace).get(KEY_SECRET).await.unwrap()
+    /// The Secrets of the provisioner keys.
+    async fn keys(&self) -> [Secret; 2] {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        let [alpha, bravo] = KEYS.map(|it| format!("{it}-provisioner-key"));
+        [secrets.get(&alpha).await.unwrap(), secrets.get(&bravo).await.unwrap()]
+    }
+
+    /// A job of GitLab CI over the folder as it stands in Git: no cluster, no Secret, only an address and a token.
+    fn gate(&self, job: &str, files: &str, session: [&str; 2]) -> Command {
+        let script = self.folder.write("script", &gitlab(job));
+        let mut command = Command::new("bash");
+        command.args(["-e", &script]).current_dir(&self.folder.0).env("PATH", ci::path());
+        command.env("HOME", "/nowhere").env("NO_PROXY", "127.0.0.0/8").env_remove("KUBECONFIG");
+        let [url, token] = session;
+        command.envs([("FILES", files), ("DEPLOYMENT", url), ("CODER_SESSION_TOKEN", token)]);
+        command
     }
 }
 
@@ -153,17 +173,41 @@ fn push_secret_reads_what_the_bootstrap_job_writes() {
     let objects = built(&copied("argo-push", "https://coder.example.com"));
     let keys = find(&objects, "ConfigMap", "coder-keys")["data"]["keys.yaml"].as_str().unwrap();
     let keys: Vec<Value> = serde_saphyr::from_multiple(keys).unwrap();
-    let key = find(&keys, "CoderProvisionerKey", "");
-    let push = &find(&objects, "PushSecret", "")["spec"];
-    assert_eq!(push["selector"]["secret"]["name"], key["spec"]["secretName"]);
-    assert_eq!(push["data"][0]["match"]["secretKey"], "key", "the default of secretKey");
-    // The fields of PushSecret v1alpha1, and the values that keep an entry of the store.
-    let known = ["data", "deletionPolicy", "refreshInterval", "secretStoreRefs", "selector", "updatePolicy"];
-    let fields: Vec<&str> = push.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, known);
-    assert_eq!((&push["updatePolicy"], &push["deletionPolicy"]), (&json!("IfNotExists"), &json!("None")));
-    assert!(push["data"][0]["match"]["remoteRef"]["remoteKey"].is_string());
-    assert_eq!(push["secretStoreRefs"][0]["kind"], "SecretStore");
+    for name in KEYS {
+        let key = find(&keys, "CoderProvisionerKey", name);
+        let push = &find(&objects, "PushSecret", name)["spec"];
+        assert_eq!(push["selector"]["secret"]["name"], key["spec"]["secretName"]);
+        assert_eq!(push["data"][0]["match"]["secretKey"], "key", "the default of secretKey");
+        // The values that keep an entry of the store.
+        assert_eq!((&push["updatePolicy"], &push["deletionPolicy"]), (&json!("IfNotExists"), &json!("None")));
+    }
+}
+
+#[tokio::test]
+async fn push_secrets_are_as_external_secrets_wants_them() {
+    let bed = testbed::shared().unwrap();
+    let client = bed.client().await.unwrap();
+    let file = testbed::parts::push_secrets(&|_| ()).unwrap();
+    let crd: CustomResourceDefinition = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    define(&client, &crd).await;
+    let namespace = bed.namespace("argo-push-secrets").await.unwrap();
+    let objects = built(&copied("argo-push-crd", "https://coder.example.com"));
+    let pushes: Vec<&Value> = objects.iter().filter(|it| it["kind"] == "PushSecret").collect();
+    assert_eq!(pushes.len(), KEYS.len());
+    let gvk = GroupVersionKind::gvk("external-secrets.io", "v1alpha1", "PushSecret");
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &ApiResource::from_gvk(&gvk));
+    // A field that the definition does not know is an error.
+    let params = PatchParams::apply("test").validation_strict();
+    let create = async |push: &Value| {
+        api.patch(push["metadata"]["name"].as_str().unwrap(), &params, &Patch::Apply(push)).await
+    };
+    for push in pushes {
+        create(push).await.unwrap();
+        let mut unknown = push.clone();
+        unknown["metadata"]["name"] = json!("unknown");
+        unknown["spec"]["secretStore"] = json!("aws");
+        assert!(create(&unknown).await.unwrap_err().to_string().contains("secretStore"));
+    }
 }
 
 #[tokio::test]
@@ -180,44 +224,43 @@ async fn argo_jobs_wait_for_coder_write_once_and_live_beside_a_controller() {
     until("the Job asks", || proxy.requests().len() >= 3).await;
     proxy.set(Mood::Passing);
     let told = early.await.unwrap();
-    assert!(told.contains("6 applied in "), "{told}");
+    assert!(told.contains("7 applied in "), "{told}");
     assert_eq!(get(&coderd, "/api/v2/organizations/alpha").await["display_name"], "Mission Partner Alpha");
 
     let told = expect(jobs.command("coder-bootstrap"), 0).await;
-    assert!(told.contains("1 applied in "), "{told}");
-    let first = jobs.key().await;
+    assert!(told.contains("2 applied in "), "{told}");
+    let first = jobs.keys().await;
     let writes = proxy.writes().len();
     for job in ["coder-state", "coder-bootstrap"] {
         let told = expect(jobs.command(job), 0).await;
         assert!(told.contains(" equal in ") && !told.contains("applied in"), "{told}");
     }
     assert_eq!(proxy.writes().len(), writes, "the second run changes nothing");
-    assert_eq!(jobs.key().await.metadata.resource_version, first.metadata.resource_version);
+    assert_eq!(jobs.keys().await, first);
 
     // The gate of CI: equal, then a change by hand, which the next Job heals.
-    let verify = |job: &str| {
-        let mut args: Vec<String> =
-            jobs.command(job).get_args().map(|it| it.to_str().unwrap().to_owned()).take(3).collect();
-        args[0] = "verify".to_owned();
-        let mut command = bare(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        command.env("KUBECONFIG", &jobs.kubeconfig);
-        command
-    };
-    expect(verify("coder-state"), 0).await;
+    // Only a cluster knows of the keys.
+    let gate = |job, files| jobs.gate(job, files, [&proxy.url, &coderd.owner.token]);
+    let verify = || gate("coder-operator-verify", "plane.yaml state.yaml");
+    expect(gate("coder-operator-validate", "plane.yaml state.yaml keys.yaml"), 0).await;
+    let told = expect(verify(), 0).await;
+    assert!(told.contains("ai-keys"), "the Secret that was not compared is named: {told}");
     let by_hand = json!({"display_name": "Changed by hand"});
     request(&coderd.owner, Method::PATCH, "/api/v2/organizations/alpha", Some(&by_hand)).await;
-    let told = expect(verify("coder-state"), 3).await;
+    let told = expect(verify(), 3).await;
     assert!(told.contains("Changed by hand"), "{told}");
     let told = expect(jobs.command("coder-state"), 0).await;
-    assert!(told.contains("1 applied, 5 equal in "), "{told}");
-    expect(verify("coder-state"), 0).await;
+    assert!(told.contains("1 applied, 6 equal in "), "{told}");
+    expect(verify(), 0).await;
     let writes = proxy.writes().len();
 
     // A controller beside the Jobs, with the same manifests.
     let operator = Operator::start(&jobs.namespace, &[]);
     let stage = Stage { client: jobs.client.clone(), namespace: jobs.namespace.clone(), coderd, operator };
     let mut manifests = Vec::new();
-    for (map, file) in [("coder-state", "state.yaml"), ("coder-keys", "keys.yaml")] {
+    for (map, file) in
+        [("coder-state", "plane.yaml"), ("coder-state", "state.yaml"), ("coder-keys", "keys.yaml")]
+    {
         let text = find(&jobs.objects, "ConfigMap", map)["data"][file].as_str().unwrap().to_owned();
         manifests.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
     }
@@ -237,5 +280,5 @@ async fn argo_jobs_wait_for_coder_write_once_and_live_beside_a_controller() {
     assert!(is_ready(&again), "{again:#}");
     let of_state = |it: &&String| !it.contains("/keys/tokens") && !it.contains("/users");
     assert_eq!(proxy.writes().iter().filter(of_state).count(), writes, "{:?}", proxy.writes());
-    assert_eq!(jobs.key().await.data, first.data, "the key is the same");
+    assert_eq!(jobs.keys().await.map(|it| it.data), first.map(|it| it.data), "the keys are the same");
 }

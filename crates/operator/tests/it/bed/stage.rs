@@ -297,12 +297,17 @@ pub(super) fn image(name: &str) -> String {
 }
 
 pub(super) async fn install(client: &Client) {
-    let crds = Api::<CustomResourceDefinition>::all(client.clone());
     for crd in api::crds() {
-        let name = crd.name_any();
-        crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
-        timeout(LIMIT, await_condition(crds.clone(), &name, is_crd_established())).await.unwrap().unwrap();
+        define(client, &crd).await;
     }
+}
+
+/// Defines a kind, and waits until the API server knows it.
+pub(super) async fn define(client: &Client, crd: &CustomResourceDefinition) {
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    let name = crd.name_any();
+    crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(crd)).await.unwrap();
+    timeout(LIMIT, await_condition(crds.clone(), &name, is_crd_established())).await.unwrap().unwrap();
 }
 
 /// Asks until it is so.
