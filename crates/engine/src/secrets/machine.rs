@@ -3,6 +3,7 @@
 //! Pure. Whoever does the action tells [`Seen`] what came of it and asks again, so a crash between any two actions is just
 //! another start.
 
+mod intent;
 mod minting;
 mod need;
 mod retiring;

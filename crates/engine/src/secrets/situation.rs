@@ -162,6 +162,8 @@ pub struct Seen {
     /// Whether list and Secret were read, in this order, since we last asked for a key.
     pub(crate) has_looked: bool,
     pub(crate) minted: Option<Minted>,
+    /// The intents whose keys coderd has made in this pass.
+    pub(crate) made: Vec<Intent>,
     /// Keys of other objects that have the names of such as we may have lost.
     pub(crate) others: Vec<Held>,
     /// Retiring keys that are gone, or not ours to revoke.
@@ -200,6 +202,7 @@ impl Seen {
             own_intent: None,
             has_looked: false,
             minted: None,
+            made: Vec::new(),
             others: Vec::new(),
             gone: Vec::new(),
             left: Vec::new(),
@@ -308,6 +311,7 @@ impl Seen {
     /// coderd has made the key of an intent.
     pub fn minted(&mut self, intent: &Intent, checksum: String, key: LiveKey) {
         self.minted = Some(Minted { intent: intent.clone(), checksum, key });
+        self.made.push(intent.clone());
         self.unclear();
     }
 

@@ -11,12 +11,10 @@ use super::{
         situation::{Minted, Seen, Value, Wanted},
     },
     KeyNeed, Next, SecretWrite,
+    intent::is_stale,
     retiring::leave,
     written,
 };
-
-/// After this time an intent is set out for anew, so that the key that comes of it is of its time.
-const INTENT_IS_FRESH: SignedDuration = SignedDuration::from_mins(5);
 
 /// A value in our hands is written before anything else, or its key is given up.
 pub(super) fn keep_what_was_minted(
@@ -93,10 +91,6 @@ fn claimed(record: Record, intent: Intent, now: Timestamp) -> Record {
     let later = intent.since.checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
     let since = if is_stale(&intent, now) { now } else { now.max(later) };
     Record { intent: Some(Intent { since, ..intent }), ..record }
-}
-
-fn is_stale(intent: &Intent, now: Timestamp) -> bool {
-    now.duration_since(intent.since).abs() > INTENT_IS_FRESH
 }
 
 /// Whether this process wrote that intent into the status, while there was no Secret, and has not asked for its key yet.

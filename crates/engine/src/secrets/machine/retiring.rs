@@ -9,7 +9,7 @@ use super::{
         record::{Held, Record, Retiring, SecretPlace},
         situation::{AROUND_INTENT, Fate, LiveKey, Pods, Seen, Value, Wanted, fate},
     },
-    Next, Rest, SecretWrite, need, waiting, written,
+    Next, Rest, SecretWrite, intent, need, waiting, written,
 };
 use crate::pipeline::outcome::Blocked;
 
@@ -43,7 +43,7 @@ pub(super) fn next(
     if !is_stored(&record) && !is_stored(&cleared) {
         return write(cleared);
     }
-    if let Some(due) = due(wanted, seen, &cleared, now) {
+    if let Some(due) = due(wanted, seen, &cleared, now).next() {
         // Nothing is revoked by a record that the status does not take: another writer may know better.
         if let Some(stored) = stored.filter(|it| it.epoch() > seen.mirror.epoch()) {
             return Next::Mirror { record: Box::new(stored.clone()), leaves: Vec::new() };
@@ -79,7 +79,9 @@ fn may_still_come(retiring: &Retiring, wanted: &Wanted, now: Timestamp) -> bool 
 fn has_come(lost: &Retiring, wanted: &Wanted, seen: &Seen, now: Timestamp) -> bool {
     let held = &lost.held;
     let is_listed = held.organization_id == Some(wanted.organization_id) && held.place.is_same(&wanted.place);
-    let is_waited_for = is_listed && may_still_come(lost, wanted, now);
+    // The list may be older than a key that was made in this pass.
+    let is_made = seen.made.iter().any(|it| it.is_called(&held.name, held.organization_id));
+    let is_waited_for = is_listed && !is_made && may_still_come(lost, wanted, now);
     !is_waited_for || fate(lost, seen.find(&held.name)) == Fate::Delete
 }
 
@@ -88,9 +90,9 @@ fn comes_until(retiring: &Retiring) -> Timestamp {
 }
 
 /// Puts everything on the list of what goes that is ours and that nobody waits for: an intent that has become needless, and
-/// keys that are back, or that a record knew that is lost.
+/// keys that are back, or that a record knew that is lost. A fresh intent of another process is left to that process.
 fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
-    if let Some(intent) = record.intent.take() {
+    if let Some(intent) = record.intent.take_if(|it| !intent::is_under_way(seen, it, now)) {
         record.retire_lost(&intent);
     }
     for key in &seen.listed {
@@ -129,22 +131,22 @@ fn is_its(checksum: &str, retiring: &Retiring, current: &Held) -> bool {
     }
 }
 
-/// The next key that goes now.
+/// The keys that go now.
 pub(super) fn due<'a>(
     wanted: &Wanted,
     seen: &Seen,
     record: &'a Record,
     now: Timestamp,
-) -> Option<&'a Retiring> {
+) -> impl Iterator<Item = &'a Retiring> {
     // Where the next key does not work, the one before is all that daemons have.
     let is_replaced = seen.live().is_some();
-    let is_next = |it: &&Retiring| {
+    let is_next = move |it: &&Retiring| {
         (it.lost || is_replaced)
             && is_due(it, wanted, seen, record, now)
             && !seen.was_tried(&it.held)
             && !copies::is_held(wanted, seen, &it.held)
     };
-    record.retiring.iter().find(is_next)
+    record.retiring.iter().filter(is_next)
 }
 
 /// Whether a key may go now.
@@ -189,6 +191,7 @@ pub(super) fn rest(
     let lost = record.retiring.iter().filter(|it| may_still_come(it, wanted, now));
     let poll = now.checked_add(LOST_POLL).unwrap_or(Timestamp::MAX);
     times.extend(lost.map(|it| comes_until(it).min(poll)));
+    times.extend(record.intent.as_ref().map(intent::is_fresh_until));
     if !seen.secret.is_users(&wanted.names.uid) {
         times.extend(need::due_at(wanted, seen, &record));
     }

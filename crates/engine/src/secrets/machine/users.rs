@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use super::{
     super::{
         copies::{self, held},
-        record::{Held, Place, Record},
+        record::{Held, Place, Record, Retiring},
         situation::{LiveKey, Seen, Wanted},
     },
     Next,
+    intent::is_under_way,
     retiring::{due, leave, prolong, rest},
     settle::adopt,
     waiting,
@@ -24,7 +25,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         // The Secret was taken from under us.
         record.retire_lost(&minted.intent);
     }
-    if let Some(intent) = record.intent.take() {
+    if let Some(intent) = record.intent.take_if(|it| !is_under_way(seen, it, now)) {
         record.retire_lost(&intent);
     }
     let judged = judge(wanted, seen);
@@ -41,9 +42,9 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if !leaves.is_empty() || (!is_mirrored(&record) && !is_mirrored(&cleared)) {
         return mirror(wanted, seen, cleared, leaves);
     }
-    if judged.is_ok()
-        && let Some(due) = due(wanted, seen, &cleared, now)
-    {
+    // A key whose value was never in a Secret goes in any case; one that pods may have stays until another one works.
+    let goes = |it: &&Retiring| it.lost || judged.is_ok();
+    if let Some(due) = due(wanted, seen, &cleared, now).find(goes) {
         return Next::Revoke(Box::new(due.clone()));
     }
     if is_mirrored(&cleared) {

@@ -1,6 +1,7 @@
 //! What coderd, others and the cluster do to us at the worst of times: nothing of anybody else's is touched, and nothing is
 //! asked over and over.
 
+use api::Reason;
 use engine::{
     keys::coderd::revoke,
     pipeline::outcome::Trouble,
@@ -15,7 +16,7 @@ use super::{
     ends_well,
     model::{Ailing, GRACE, Model, UID},
     run::Process,
-    secret::is_owned,
+    secret::{is_owned, set_owner},
 };
 use crate::memory::wait;
 
@@ -301,4 +302,72 @@ fn a_settled_model_says_that_it_does_not_rotate() {
     disturb(&model, Disturbance::Rotate);
     assert!(Process::new("", &model).pass().0.unwrap().rest.is_rotating());
     assert!(is_owned(&model.lock().unwrap().secret().unwrap(), UID));
+}
+
+#[test]
+fn lost_key_is_revoked_while_the_secret_is_anothers() {
+    let model = Model::new(Policy::Recreate);
+    let mut process = Process::new("we", &model);
+    process.begin();
+    while model.lock().unwrap().minted == 0 {
+        process.step();
+    }
+    // Another object writes its Secret first.
+    brought(&model, None);
+    model.lock().unwrap().edit_secret(|it| set_owner(it, Some("another")));
+    let mut ended = None;
+    while process.is_busy() {
+        ended = process.step();
+    }
+    let rest = ended.unwrap().unwrap().rest;
+    assert_eq!(rest.key.unwrap_err().reason, Reason::HeldByOther);
+    assert_eq!(model.lock().unwrap().ours().count(), 0, "the value was in no Secret");
+    // While a request of ours may still arrive the name stays on record.
+    let is_named = |model: &Shared| !model.lock().unwrap().status().retiring.is_empty();
+    assert!(is_named(&model));
+    advance(&model, SignedDuration::from_mins(16));
+    process.operator.forget_lists();
+    process.pass().0.unwrap();
+    assert!(!is_named(&model));
+}
+
+/// A process that has written down the next key of a rotation, and a model whose manifest asks for none any more.
+fn begun_rotation() -> (Shared, Process) {
+    let model = settled(Policy::Recreate);
+    let request = model.lock().unwrap().wanted.rotate_request.clone();
+    disturb(&model, Disturbance::Rotate);
+    let mut slow = Process::new("slow", &model);
+    slow.begin();
+    while model.lock().unwrap().status().intent.is_none() {
+        slow.step();
+    }
+    model.lock().unwrap().wanted.rotate_request = request;
+    (model, slow)
+}
+
+#[test]
+fn fresh_intent_of_another_process_is_left_alone() {
+    let (model, mut slow) = begun_rotation();
+    assert_eq!(pass(&model), ["alpha is ours"]);
+    while slow.is_busy() {
+        slow.step();
+    }
+    let live = model.lock().unwrap().live().unwrap().key.name.clone();
+    assert_eq!((live.as_str(), model.lock().unwrap().minted), ("alpha-1a2b-2", 2));
+    ends_well(&model);
+}
+
+#[test]
+fn stale_intent_of_a_process_that_died_is_given_up() {
+    let (model, mut dead) = begun_rotation();
+    dead.crash();
+    let rest = Process::new("next", &model).pass().0.unwrap().rest;
+    let again = rest.again_at.unwrap().duration_since(model.lock().unwrap().now());
+    assert!(again > SignedDuration::from_mins(4) && again < SignedDuration::from_mins(6), "{again:?}");
+    advance(&model, SignedDuration::from_mins(6));
+    assert_eq!(
+        pass(&model).first().unwrap(),
+        "write - intent None current Some(\"alpha\") retiring [\"Alpha-1a2b-2\"]"
+    );
+    ends_well(&model);
 }

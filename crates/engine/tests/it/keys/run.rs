@@ -217,8 +217,9 @@ pub(crate) fn settle(model: &Shared) -> Driven {
         let driven = ended.unwrap_or_else(|it| panic!("{it:?}\n{:#?}", model.lock().unwrap()));
         assert!(driven.trouble.is_none(), "{:?}", driven.trouble);
         let mut model = model.lock().unwrap();
-        let Record { retiring, former, .. } = &driven.rest.record;
-        if model.writes == before && retiring.is_empty() && former.is_empty() {
+        let Record { intent, retiring, former, .. } = &driven.rest.record;
+        let is_settled = intent.is_none() && retiring.is_empty() && former.is_empty();
+        if model.writes == before && is_settled {
             drop(model);
             quiet(&mut process);
             return driven;
