@@ -8,7 +8,7 @@ mod drift;
 
 use std::pin::Pin;
 
-use api::{AppState, ApprovedPlan, Mode, Reason, annotation};
+use api::{AppState, ApprovedPlan, Mode, Reason};
 use kube::{Resource as _, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -18,6 +18,7 @@ use crate::{
     coder::{Coder, Promises},
     kind::{Aside, Kind, Round},
     pipeline::{
+        approval::Approvals,
         attribution::Attribution,
         decide::{Contact, Decision, Door, Situation, decide},
         field_gate::Unsupported,
@@ -222,14 +223,13 @@ impl<K: Kind> Object<K> {
             Contact::Foreign if creating == Some(&view.hash) => Contact::Held,
             other => other,
         };
-        let continues = self.continues(&view, &target);
         let decision = decide(&Situation {
             policy: self.manifest.policy(),
             door,
             contact,
             impact: plan.impact(),
             hash: &view.hash,
-            approved: if continues { Some(view.hash.as_str()) } else { self.approved() },
+            approved: self.approvals().cover(&view, &target).then_some(view.hash.as_str()),
         });
         self.round = K::round(&desired, &observed);
         // What waits is not created in this round.
@@ -325,19 +325,9 @@ impl<K: Kind> Object<K> {
         serde_json::from_value(manifest).ok()
     }
 
-    /// The plan that a person approved, by its hash.
-    fn approved(&self) -> Option<&str> {
-        self.manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str)
-    }
-
-    /// Whether a plan is what is left of one that was approved for this generation of the manifest.
-    fn continues(&self, plan: &PlanView, target: &str) -> bool {
-        let recorded = self.manifest.status().and_then(|it| it.approved.as_ref());
-        recorded.is_some_and(|it| {
-            it.generation == self.manifest.meta().generation
-                && Some(it.hash.as_str()) == self.approved()
-                && plan.is_part_of(&it.steps, target)
-        })
+    /// What a person has approved.
+    fn approvals(&self) -> Approvals<'_> {
+        Approvals::of(&self.manifest, self.manifest.status().and_then(|it| it.approved.as_ref()))
     }
 
     /// The approval to record before the first round of an approved plan. `None` where no round follows, and where it is
@@ -345,14 +335,7 @@ impl<K: Kind> Object<K> {
     pub fn approval(&self, assessment: &Assessment) -> Option<ApprovedPlan> {
         let plan = &assessment.plan;
         let has_more = self.round.steps.is_some_and(|it| it < plan.steps.len());
-        if !has_more || self.approved() != Some(plan.hash.as_str()) {
-            return None;
-        }
-        Some(ApprovedPlan {
-            hash: plan.hash.clone(),
-            generation: self.manifest.meta().generation,
-            steps: plan.step_ids(&K::target(&self.manifest)),
-        })
+        self.approvals().record(plan, &K::target(&self.manifest)).filter(|_| has_more)
     }
 
     /// What is to become of the remote object when the manifest is deleted. Nothing is written. Only what we hold is
@@ -395,8 +378,7 @@ impl<K: Kind> Object<K> {
             return Assessment::nothing(&target, Some(contact));
         }
         let view = plan.view(&target);
-        let approved = self.manifest.annotations().get(annotation::APPROVED_PLAN);
-        let is_allowed = policy.allows_destructive() || approved == Some(&view.hash);
+        let is_allowed = policy.allows_destructive() || self.approvals().names(&view);
         if let Some(kept) = K::keeps(&observed, is_allowed, &view.hash) {
             let stopped = Assessment::stopped(&target, Outcome::Blocked(kept));
             return Assessment { contact: Some(contact), plan: view, ..stopped };

@@ -4,4 +4,4 @@ pub mod coderd;
 pub mod drive;
 
 pub use coderd::Minting;
-pub use drive::{Drive, Driven};
+pub use drive::{Drive, Driven, Looked};

@@ -28,9 +28,10 @@ use serde_json::Value;
 
 pub use crate::ports::object::{Key, Live};
 pub use keep::{
-    Comparison, Kept, News, Run, deployment, keep, planned, preview, refused_secret, scale_to_zero, seen,
+    Compared, Comparison, Kept, May, Namesakes, News, Run, apply, compare, deployment, keep, scale_to_zero,
+    seen,
 };
-pub use plan::{ChildEffect, ObjectsSituation, Planned, plan};
+pub use plan::{ChildEffect, ObjectsSituation, Planned, leave_out, plan};
 
 /// The Role that gives the operator rights in a namespace that takes workspaces.
 pub const WORKSPACES_ROLE: &str = "deploy/rbac/workspaces.yaml";

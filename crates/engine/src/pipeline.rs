@@ -1,5 +1,6 @@
 //! The pure half of a reconcile: the plan as a value, the policies that decide about it, and the status that it leaves behind.
 
+pub mod approval;
 pub mod attribution;
 pub mod cleanup;
 pub mod conditions;

@@ -72,7 +72,7 @@ impl MemoryCluster {
         self.lock().writes
     }
 
-    /// Refuses to create or replace the objects for which the predicate is true. `None` refuses none.
+    /// Refuses to create, replace or apply the objects for which the predicate is true. `None` refuses none.
     pub fn refuse_writes(&self, is_refused: Option<fn(&Value) -> bool>) {
         self.lock().is_refused = is_refused;
     }

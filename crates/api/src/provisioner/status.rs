@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     key::ProvisionerKeyState,
-    status::{Difference, Plan},
+    status::{ApprovedPlan, Difference, Plan},
 };
 
 /// The observed state of the daemons and their key.
@@ -47,6 +47,9 @@ pub struct CoderProvisionerStatus {
     /// The plan, while it is pending or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// The approved plan, while it is carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ApprovedPlan>,
     /// The fields of managed objects that differ from this manifest, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

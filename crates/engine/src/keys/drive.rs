@@ -48,6 +48,15 @@ pub struct Driven {
     pub trouble: Option<Trouble>,
 }
 
+/// What a look has read.
+pub struct Looked(Box<State>);
+
+impl std::fmt::Debug for Looked {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Looked").field(&self.0.seen).finish()
+    }
+}
+
 /// How a Secret is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
@@ -78,12 +87,25 @@ impl Drive<'_, '_> {
         self.run_revoking(|_| true).await
     }
 
+    /// The same after a look, without reading again what that has read.
+    pub async fn run_after(&self, looked: Looked) -> Result<Driven, Trouble> {
+        Box::pin(self.go_on(looked.0, |_| true)).await
+    }
+
     /// The same, and revokes no other keys than these. Those whose values are lost are nobody's, and go in any case.
     pub async fn run_revoking(&self, goes: impl Fn(&Held) -> bool + Send + Sync) -> Result<Driven, Trouble> {
-        let mut state = self.start(Reading::Known).await?;
-        if state.is_known && !matches!(machine::next(self.wanted, &state.seen, self.now), Next::Rest(_)) {
+        let state = Box::new(self.start(Reading::Known).await?);
+        Box::pin(self.go_on(state, goes)).await
+    }
+
+    async fn go_on(
+        &self,
+        mut state: Box<State>,
+        goes: impl Fn(&Held) -> bool + Send + Sync,
+    ) -> Result<Driven, Trouble> {
+        if state.is_known && !self.rests(&state) {
             // Whatever is done rests on the Secret as it is now.
-            state = self.start(Reading::Now).await?;
+            *state = self.start(Reading::Now).await?;
         }
         for _ in 0..MOST_ACTIONS {
             let next = machine::next(self.wanted, &state.seen, self.now);
@@ -134,9 +156,27 @@ impl Drive<'_, '_> {
         Err(unsettled())
     }
 
+    /// Whether nothing is to be done.
+    fn rests(&self, state: &State) -> bool {
+        matches!(machine::next(self.wanted, &state.seen, self.now), Next::Rest(_))
+    }
+
     /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written.
     pub async fn look(&self) -> Result<KeyPreview, Trouble> {
-        let mut state = self.start(Reading::Now).await?;
+        let state = Box::new(self.start(Reading::Now).await?);
+        Ok(self.look_from(state).await?.0)
+    }
+
+    /// The same, where a Secret that has not changed is not read again. [`Drive::run_after`] goes on from there.
+    pub async fn look_first(&self) -> Result<(KeyPreview, Looked), Trouble> {
+        let mut state = Box::new(self.start(Reading::Known).await?);
+        if state.is_known && !self.rests(&state) {
+            *state = self.start(Reading::Now).await?;
+        }
+        self.look_from(state).await
+    }
+
+    async fn look_from(&self, mut state: Box<State>) -> Result<(KeyPreview, Looked), Trouble> {
         if machine::next(self.wanted, &state.seen, self.now) == Next::Prove
             && let Some(value) = &state.value
         {
@@ -148,7 +188,8 @@ impl Drive<'_, '_> {
             self.look_anew(&mut state).await?;
         }
         self.note_others(&mut state.seen).await?;
-        preview(self.wanted, &state.seen, self.now).ok_or_else(unsettled)
+        let preview = preview(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
+        Ok((preview, Looked(state)))
     }
 
     /// Reads the list, and then the Secret, anew.

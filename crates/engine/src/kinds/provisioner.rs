@@ -4,15 +4,17 @@
 //! [`children`] are the objects that the manifest declares, [`daemons`] counts the daemons that coderd sees, and [`report`] is the
 //! status.
 
-pub mod changes;
 pub mod children;
+mod compared;
 pub mod daemons;
 pub mod gate;
 mod keeper;
 pub mod keys;
 pub mod ledger;
 pub mod names;
+mod observed;
 pub mod patience;
+mod plan;
 pub mod reach;
 pub mod reconcile;
 pub mod status;

@@ -41,8 +41,17 @@ pub struct Comparison<'a> {
     pub children: &'a [Child],
     /// Those that have their labels.
     pub live: Vec<Live>,
-    /// What was made before them. `None` where nothing is.
-    pub news: Option<&'a News>,
+    /// What an earlier comparison of the same children has found under their names. `None` where that has to be read.
+    pub namesakes: Option<Namesakes>,
+}
+
+/// The objects of a manifest, compared with what they should be.
+#[derive(Debug)]
+pub struct Compared {
+    pub planned: Planned,
+    /// `None` where the objects were not compared.
+    pub namesakes: Option<Namesakes>,
+    run: Run,
 }
 
 /// What was made and is not reported yet. It is reported together with the objects that are created, in one Event.
@@ -70,83 +79,82 @@ pub struct Kept {
     pub changed: bool,
 }
 
+/// Whether a plan may be carried out.
+pub type May<'a> = &'a (dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync);
+
 /// Makes the objects what they should be, if the plan for that may be carried out.
 pub async fn keep<K>(
     keeper: &K,
     objects: Comparison<'_>,
-    may: &(dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync),
+    may: May<'_>,
     cluster: &dyn Cluster,
 ) -> Result<Kept, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Comparison { deployment, pods, news, .. } = objects;
-    if let Some(refused) = refused_secret(keeper, objects.children, &objects.live, cluster).await? {
-        let run = seen(keeper, deployment, pods, cluster).await?;
-        return Ok(Kept { run, refused: vec![refused], changed: false });
-    }
-    let own_namespace = keeper.namespace().unwrap_or_default();
-    let (mut planned, mut run) = compare(keeper, objects, cluster).await?;
+    let of = (objects.deployment, objects.pods);
+    let compared = Box::pin(compare(keeper, objects, cluster)).await?;
+    Box::pin(apply(keeper, compared, of, (may, None), cluster)).await
+}
+
+/// Carries out the plan of a comparison, if it may be carried out. `news` is what was made before.
+pub async fn apply<K>(
+    keeper: &K,
+    compared: Compared,
+    (deployment, pods): (&str, &Selector),
+    (may, news): (May<'_>, Option<&News>),
+    cluster: &dyn Cluster,
+) -> Result<Kept, ClusterError>
+where
+    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let Compared { mut planned, mut run, namesakes } = compared;
     let changed = !planned.plan.is_empty() && may(&planned.plan);
     if changed {
         planned.refused.extend(carry_out(keeper, &planned.plan.steps, news, cluster).await?);
         run = seen(keeper, deployment, pods, cluster).await?;
     }
-    run.listen(&own_namespace, pods, cluster).await?;
+    if namesakes.is_some() {
+        run.listen(&keeper.namespace().unwrap_or_default(), pods, cluster).await?;
+    }
     Ok(Kept { run, refused: planned.refused, changed })
 }
 
-/// What would be done to the objects. Nothing is written.
-pub async fn preview<K>(
+/// Compares the objects that should be with those that are. Nothing is written. Nothing is planned where pods would be given a
+/// Secret that they must not have.
+pub async fn compare<K>(
     keeper: &K,
     objects: Comparison<'_>,
     cluster: &dyn Cluster,
-) -> Result<Planned, ClusterError>
+) -> Result<Compared, ClusterError>
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    Ok(compare(keeper, objects, cluster).await?.0)
-}
-
-/// What would be done to the objects, and what would be refused. Nothing is written.
-pub async fn planned<K>(
-    keeper: &K,
-    objects: Comparison<'_>,
-    cluster: &dyn Cluster,
-) -> Result<Planned, ClusterError>
-where
-    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match refused_secret(keeper, objects.children, &objects.live, cluster).await? {
-        Some(refused) => Ok(Planned { plan: Plan::empty(), refused: vec![refused] }),
-        None => preview(keeper, objects, cluster).await,
+    let Comparison { deployment, pods, children, mut live, namesakes: known } = objects;
+    if let Some(refused) = refused_secret(keeper, children, &live, cluster).await? {
+        let run = seen(keeper, deployment, pods, cluster).await?;
+        let planned = Planned { plan: Plan::empty(), refused: vec![refused] };
+        return Ok(Compared { planned, namesakes: None, run });
     }
-}
-
-/// Compares the objects that should be with those that are.
-async fn compare<K>(
-    keeper: &K,
-    objects: Comparison<'_>,
-    cluster: &dyn Cluster,
-) -> Result<(Planned, Run), ClusterError>
-where
-    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    let Comparison { deployment, pods, children, mut live, .. } = objects;
     let own_namespace = keeper.namespace().unwrap_or_default();
-    let Namesakes { found, forbidden } = namesakes(children, &live, &own_namespace, cluster).await?;
-    live.extend(found);
-    let (children, mut left_out) = without(children, &forbidden);
+    let namesakes = match known {
+        Some(known) => known,
+        None => namesakes(children, &live, &own_namespace, cluster).await?,
+    };
+    let is_new = |it: &&Live| live.iter().all(|live| live.key != it.key);
+    let unlabelled: Vec<Live> = namesakes.found.iter().filter(is_new).cloned().collect();
+    live.extend(unlabelled);
+    let (children, mut left_out) = without(children, &namesakes.forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
     let run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&ObjectsSituation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
-    Ok((planned, run))
+    Ok(Compared { planned, namesakes: Some(namesakes), run })
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
-pub async fn refused_secret(
+async fn refused_secret(
     keeper: &impl Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     children: &[Child],
     live: &[Live],
@@ -308,7 +316,8 @@ impl Run {
 }
 
 /// What is found under the names of children.
-struct Namesakes {
+#[derive(Debug)]
+pub struct Namesakes {
     found: Vec<Live>,
     /// Those in other namespaces that the operator may not read, with the API server's answer.
     forbidden: BTreeMap<Key, String>,

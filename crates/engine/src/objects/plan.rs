@@ -176,6 +176,17 @@ fn impact(key: &Key, changes: &[Change]) -> Impact {
     if stops || changes.iter().any(is_noticed) { Impact::Disruptive } else { Impact::Safe }
 }
 
+/// Takes changes out of a step that updates an object: those that follow from another step. The impact is that of the others.
+pub fn leave_out(step: &mut Step<ChildEffect>, is: impl Fn(&Change) -> bool) {
+    step.changes.retain(|it| !is(it));
+    let (key, object) = (step.effect.key(), format!("{}: ", step.effect.key()));
+    let bare = |it: &Change| {
+        let field = it.field.strip_prefix(&object).unwrap_or(&it.field);
+        Change::new(field, it.before.clone(), it.after.clone())
+    };
+    step.impact = impact(key, &step.changes.iter().map(bare).collect::<Vec<_>>());
+}
+
 fn removal(live: &Live, going: Going) -> Vec<Step<ChildEffect>> {
     match going {
         Going::Later => Vec::new(),

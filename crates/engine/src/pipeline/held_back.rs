@@ -3,6 +3,7 @@
 use api::ChangePolicy;
 
 use crate::pipeline::{
+    approval::Approvals,
     decide::{Contact, Decision, Door, Situation, decide},
     outcome::{Blocked, Outcome},
     plan::PlanView,
@@ -38,15 +39,14 @@ pub struct Changes {
     pub changed: bool,
 }
 
-/// Whether a plan is carried out. `approved` is the plan that a person approved, by its hash. `known_as` is the hash of the plan
-/// that these steps were a part of before its first steps were done.
+/// Whether a plan for `target` is carried out.
 pub fn check(
     policy: &ChangePolicy,
     plan: &PlanView,
-    approved: Option<&str>,
-    known_as: Option<&str>,
+    target: &str,
+    approvals: &Approvals<'_>,
 ) -> Result<(), HeldBack> {
-    let is_approved = approved.is_some() && (approved == Some(&plan.hash) || approved == known_as);
+    let is_approved = approvals.cover(plan, target);
     let decision = decide(&Situation {
         policy: &policy.policy(),
         door: Door::Controller,
@@ -79,7 +79,8 @@ pub fn masked(mut plan: PlanView) -> PlanView {
 
 #[cfg(test)]
 mod tests {
-    use api::{Approval, Mode};
+    use api::{Approval, CoderProvisioner, Mode, annotation};
+    use serde_json::json;
 
     use super::*;
     use crate::pipeline::plan::{Action, Change, Impact, Plan, Step};
@@ -95,32 +96,46 @@ mod tests {
         ChangePolicy { approval: Some(Approval::Manual), ..ChangePolicy::default() }
     }
 
+    const TARGET: &str = "provisioner alpha";
+
+    /// A manifest that approves the plan with this hash.
+    fn approving(hash: &str) -> CoderProvisioner {
+        serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": "alpha", "annotations": {annotation::APPROVED_PLAN: hash}},
+            "spec": {"controlPlaneRef": {"name": "main"}}}))
+        .unwrap()
+    }
+
+    fn unapproved(policy: &ChangePolicy, plan: &PlanView) -> Result<(), HeldBack> {
+        check(policy, plan, TARGET, &Approvals::default())
+    }
+
     #[test]
     fn upkeep_needs_no_approval_and_goes_on_while_observed() {
         let upkeep = plan(Impact::Upkeep, "keys.alpha");
         let observed = ChangePolicy { mode: Some(Mode::Observe), ..ChangePolicy::default() };
         for policy in [ChangePolicy::default(), manual(), observed.clone()] {
-            assert!(check(&policy, &upkeep, None, None).is_ok(), "{policy:?}");
+            assert!(unapproved(&policy, &upkeep).is_ok(), "{policy:?}");
         }
         let change = plan(Impact::Safe, "replicas");
-        assert!(check(&ChangePolicy::default(), &change, None, None).is_ok());
-        assert!(matches!(check(&observed, &change, None, None).unwrap_err().outcome, Outcome::Observed));
+        assert!(unapproved(&ChangePolicy::default(), &change).is_ok());
+        assert!(matches!(unapproved(&observed, &change).unwrap_err().outcome, Outcome::Observed));
     }
 
     #[test]
-    fn plan_is_approved_by_its_hash_or_by_that_of_the_plan_that_it_was_a_part_of() {
+    fn plan_is_approved_by_its_hash() {
         let change = plan(Impact::Disruptive, "replicas");
-        let held = check(&manual(), &change, Some("other"), None).unwrap_err();
+        let checked = |hash: &str| check(&manual(), &change, TARGET, &Approvals::of(&approving(hash), None));
+        let held = checked("other").unwrap_err();
         assert!(held.blocked().message.contains(&change.hash), "{:?}", held.blocked());
-        assert!(check(&manual(), &change, Some(&change.hash), None).is_ok());
-        assert!(check(&manual(), &change, Some("whole"), Some("whole")).is_ok());
-        assert!(check(&manual(), &change, None, None).is_err());
+        assert!(checked(&change.hash).is_ok());
+        assert!(unapproved(&manual(), &change).is_err());
     }
 
     #[test]
     fn values_of_variables_and_arguments_are_not_shown() {
         let change = plan(Impact::Disruptive, "Deployment a: spec.template.spec.containers[a].env[b].value");
-        let held = check(&manual(), &change, None, None).unwrap_err();
+        let held = unapproved(&manual(), &change).unwrap_err();
         assert!(!format!("{:?}", held.plan).contains("hunter"), "{:?}", held.plan);
         assert_eq!(held.plan.hash, change.hash);
     }

@@ -251,3 +251,65 @@ async fn object_of_another_owner_stops_the_plan_and_is_named() {
     assert_eq!(reason, Reason::NotOurs);
     assert!(message.contains(WORKLOAD), "{message}");
 }
+
+/// A provisioner that is as declared, and then gets other tags and another number of daemons, which a person has to approve.
+async fn to_be_approved() -> Scene {
+    let scene = Scene::new(&json!({}));
+    scene.reconcile(Ok(scene.reached())).await;
+    let changed = Scene::new(&json!({"approval": "Manual", "tags": {"site": "b"}, "replicas": 3})).manifest;
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["spec"] = changed["spec"].clone();
+        it["metadata"]["generation"] = json!(2);
+    });
+    Scene { manifest: changed, ..scene }
+}
+
+fn approve(scene: &Scene, hash: &str) {
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["metadata"]["annotations"] = json!({api::annotation::APPROVED_PLAN: hash});
+    });
+}
+
+#[tokio::test]
+async fn status_holds_the_plan_that_the_command_line_shows_and_one_approval_does_all_of_it() {
+    let scene = to_be_approved().await;
+    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
+    assert_eq!(held.plan, scene.assess(&scene.coder()).await.plan);
+    let changed: Vec<&str> = held.plan.changes().map(|it| it.field.as_str()).collect();
+    assert!(changed.contains(&"tags") && changed.iter().any(|it| it.ends_with("replicas")), "{changed:?}");
+    assert_eq!(scene.stored()["status"]["plan"]["hash"], held.plan.hash.as_str());
+
+    approve(&scene, &held.plan.hash);
+    let done = scene.reconcile(Ok(scene.reached())).await;
+    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
+    let name = scene.stored()["status"]["provisionerKeyName"].clone();
+    assert!(name.as_str().unwrap().starts_with("alpha-"), "{name}");
+    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap();
+    assert_eq!(deployment["spec"]["replicas"], 3);
+}
+
+#[tokio::test]
+async fn rest_of_an_approved_plan_needs_no_other_approval() {
+    let scene = to_be_approved().await;
+    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
+    approve(&scene, &held.plan.hash);
+    scene.cluster.refuse_writes(Some(|it| it["kind"] == "Deployment"));
+    let stopped = scene.reconcile(Ok(scene.reached())).await;
+    assert_eq!(stopped.findings.readiness().reason, Reason::NotApplied, "{:?}", stopped.findings);
+    let stored = scene.stored();
+    assert_eq!(stored["status"]["approved"]["hash"], held.plan.hash.as_str());
+    assert!(stored["status"]["provisionerKeyName"].as_str().unwrap().starts_with("alpha-"));
+
+    scene.cluster.refuse_writes(None);
+    let done = scene.reconcile(Ok(scene.reached())).await;
+    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
+    assert_eq!(scene.cluster.find("Deployment", WORKLOAD).unwrap()["spec"]["replicas"], 3);
+
+    // The approval is for that generation.
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["spec"]["replicas"] = json!(5);
+        it["metadata"]["generation"] = json!(3);
+    });
+    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back;
+    assert!(held.is_some());
+}

@@ -86,7 +86,8 @@ impl State {
     }
 
     pub(super) fn write(&mut self, write: Write<'_>, now: Timestamp) -> Result<Value, ClusterError> {
-        if let (Write::Create(object) | Write::Replace(object), Some(is_refused)) = (write, self.is_refused)
+        if let (Write::Create(object) | Write::Replace(object) | Write::Apply(object), Some(is_refused)) =
+            (write, self.is_refused)
             && is_refused(object)
         {
             return Err(ClusterError::refusal(403, "Forbidden", "it cannot be written"));

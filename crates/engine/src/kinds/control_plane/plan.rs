@@ -1,9 +1,10 @@
 //! Plans of a control plane: what they are about, and whether they are carried out.
 
-use api::{CoderControlPlane, annotation};
+use api::CoderControlPlane;
 use kube::ResourceExt as _;
 
 use crate::pipeline::{
+    approval::Approvals,
     held_back::{self, HeldBack},
     plan::PlanView,
 };
@@ -15,6 +16,5 @@ pub(super) fn target(plane: &CoderControlPlane) -> String {
 
 /// Whether a plan of a control plane is carried out.
 pub(super) fn check(plane: &CoderControlPlane, plan: &PlanView) -> Result<(), HeldBack> {
-    let approved = plane.annotations().get(annotation::APPROVED_PLAN).map(String::as_str);
-    held_back::check(&plane.spec.changes, plan, approved, None)
+    held_back::check(&plane.spec.changes, plan, &target(plane), &Approvals::of(plane, None))
 }

@@ -93,7 +93,7 @@ pub async fn keep(
     workspace_roles::record(plane, &namespaces, context.cluster).await?;
     let (name, pods) = (plane.name_any(), selector(plane));
     let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, news: None };
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, namesakes: None };
     let held_back = Mutex::new(None);
     let may = |plan: &Plan<ChildEffect>| {
         let checked = check(plane, &plan.view(&target(plane)));
@@ -135,8 +135,9 @@ pub async fn preview(
     let Compared { desired, live, unlisted, .. } = compare(&plane, &context).await.map_err(unread)??;
     let pods = selector(&plane);
     let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, news: None };
-    let Planned { plan, refused } = objects::planned(&plane, compared, cluster).await.map_err(unread)?;
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, namesakes: None };
+    let compared = Box::pin(objects::compare(&plane, compared, cluster)).await.map_err(unread)?;
+    let Planned { plan, refused } = compared.planned;
     let notices = refused.into_iter().chain(desired.notices).chain(unlisted).collect();
     Ok(PlanePreview { plan: masked(plan.view(&target)), notices })
 }

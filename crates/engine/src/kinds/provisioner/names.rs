@@ -96,6 +96,11 @@ fn trimmed(name: &str, longest: usize) -> String {
     format!("{}-{hash}", cut(name, longest - hash.len() - 1).trim_end_matches(['-', '.']))
 }
 
+/// What the plan of a provisioner is about.
+pub(super) fn target(name: &str) -> String {
+    format!("provisioner {name}")
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::SelectorExt as _;

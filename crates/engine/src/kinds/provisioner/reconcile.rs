@@ -1,9 +1,9 @@
 //! One reconcile of a provisioner, stage by stage: the organization, the key, the objects, the daemons. A stage that fails stops the
 //! later ones, and is reported in its condition.
 
-use std::{collections::BTreeSet, pin::pin, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::OnceLock, time::Duration};
 
-use api::{CoderProvisioner, CoderProvisionerStatus, Reason};
+use api::{ApprovedPlan, CoderProvisioner, CoderProvisionerStatus, Reason};
 use client::provisioner_keys::KeyWithDaemons;
 use futures::future::{BoxFuture, Either, select};
 use jiff::Timestamp;
@@ -13,22 +13,25 @@ use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::{
-    changes,
+    compared::{Objects, Unplanned},
     daemons::Daemons,
     holder,
     keys::{self, Keys, recorded},
+    names::target,
+    observed::{Observed, observe},
+    plan::{has_more_rounds, plan},
     reach::{self, Home, Reached, Search, Unreached, key_failed},
     workload::{self, check},
 };
 use crate::{
     coder::{Beside, Coder, Freshness},
-    keys::{Drive, Driven},
+    keys::Driven,
     kinds::provisioner::status::{self, Findings},
     objects::News,
     pipeline::{
+        approval::Approvals,
         held_back::HeldBack,
         outcome::{Blocked, Trouble},
-        plan::Plan,
     },
     ports::{Cluster, ClusterError, Event, object::Live},
     secrets::{
@@ -70,11 +73,10 @@ impl Reconciled {
 /// A key that works.
 struct Keyed {
     held: Held,
-    wanted: Wanted,
     home: Home,
+    /// The objects as they were observed before the key was driven.
+    objects: Result<Option<Objects>, Unplanned>,
     pods: Vec<Pod>,
-    /// The keys that were minted and are not reported yet.
-    news: News,
 }
 
 /// Reconciles a provisioner whose control plane `reaching` finds. `elsewhere` revokes keys of other deployments. The status is
@@ -102,10 +104,10 @@ pub async fn reconcile(
         Some(home) => Box::pin(keyed(&mut reconciled, home, elsewhere, beside)).await?,
         None => None,
     };
-    let ended = match &keyed {
-        Some(keyed) => {
-            let ended = Box::pin(run_daemons(&mut reconciled, keyed, beside)).await;
-            report_minted(&reconciled.provisioner, keyed.news.take(), cluster).await;
+    let ended = match keyed {
+        Some((keyed, news)) => {
+            let ended = Box::pin(run_daemons(&mut reconciled, keyed, &news, beside)).await;
+            report_minted(&reconciled.provisioner, news.take(), cluster).await;
             ended
         }
         None => workload::look_on(&reconciled.provisioner, &mut reconciled.findings, cluster).await,
@@ -146,13 +148,14 @@ async fn find_home(
     Ok(home)
 }
 
-/// Brings the key into its declared state. `None` where something stops it, which is then among the findings.
+/// Brings the key into its declared state, and returns it with the keys that were minted and are not reported yet. `None` where
+/// something stops it, which is then among the findings.
 async fn keyed(
     reconciled: &mut Reconciled,
     home: Home,
     elsewhere: Elsewhere<'_>,
     beside: &Beside,
-) -> Result<Option<Keyed>, ClusterError> {
+) -> Result<Option<(Keyed, News)>, ClusterError> {
     let provisioner = reconciled.provisioner.clone();
     if let Err(message) = Names::check(provisioner.key_name()) {
         let message = format!("spec.key.name: {message}");
@@ -161,7 +164,8 @@ async fn keyed(
     }
     let (cluster, store) = (&*beside.cluster, beside.key_store());
     let (wanted, holder) = (keys::wanted(&provisioner, &home), holder(&provisioner));
-    let first = |object: &Value| first_status(object, cluster.now());
+    let approved = OnceLock::new();
+    let first = |object: &Value| with_intent(object, approved.get(), cluster.now());
     let revoke = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> { elsewhere(retiring) };
     let mut around = Around::new(store, &holder, Live::typed(&provisioner));
     around.elsewhere = Some(&revoke);
@@ -176,10 +180,19 @@ async fn keyed(
         None => home.reached.coder.clone(),
     };
     let keys = Keys { coder: &coder, secrets: &secrets, around: &around, recorded, pods: carried };
-    let driven = match previewed(reconciled, &keys.drive(&wanted), &home.reached, beside).await? {
-        Ok(held_back) => keys.drive(&Wanted { held_back, ..wanted.clone() }).run().await,
-        Err(trouble) => Err(trouble),
-    };
+    let (driven, objects) =
+        match observe(&provisioner, (&keys, &wanted), &home.reached.declared, beside).await {
+            Ok((observed, looked)) => {
+                let held_back = decide(reconciled, &observed);
+                reconciled.findings.approved.iter().for_each(|it| drop(approved.set(it.clone())));
+                let driven = keys.drive(&Wanted { held_back, ..wanted }).run_after(looked).await;
+                // What was read before a key is changed may be old by now.
+                let is_settled = observed.key.acts.is_empty();
+                let objects = if is_settled { observed.objects } else { as_known(observed.objects) };
+                (driven, objects)
+            }
+            Err(trouble) => (Err(trouble), Ok(None)),
+        };
     let mut provisioner = with_written(provisioner, around.object());
     reconciled.written.clone_from(&provisioner.status);
     let held = match driven {
@@ -205,33 +218,27 @@ async fn keyed(
         report_minted(&provisioner, news.take(), cluster).await;
     }
     reconciled.provisioner = provisioner;
-    Ok(held.map(|held| Keyed { held, wanted, home, pods, news }))
+    Ok(held.map(|held| (Keyed { held, home, objects, pods }, news)))
 }
 
-/// Why no key is minted, where the plan for that is held back; the plan is among the findings then.
-async fn previewed(
-    reconciled: &mut Reconciled,
-    drive: &Drive<'_, '_>,
-    reached: &Reached,
-    beside: &Beside,
-) -> Result<Result<Option<Blocked>, Trouble>, ClusterError> {
-    let provisioner = &reconciled.provisioner;
-    if provisioner.spec.changes.is_automatic() {
-        return Ok(Ok(None));
-    }
-    let preview = match drive.look().await {
-        Ok(preview) => preview,
-        Err(trouble) => return Ok(Err(trouble)),
-    };
-    let objects = if changes::is_first(&preview) {
-        workload::preview_first(provisioner, reached, beside).await?
-    } else {
-        Plan::empty()
-    };
-    let key = changes::of_key(&preview, drive.wanted);
-    let plan = changes::whole(key, objects, &changes::target(&provisioner.name_any()));
-    reconciled.findings.held_back = check(provisioner, &plan, None).err();
-    Ok(Ok(reconciled.findings.held_back.as_ref().map(HeldBack::blocked)))
+/// Decides about the plan for key and objects. Returns why no key is minted, where the plan is held back; the plan is among the
+/// findings then.
+fn decide(reconciled: &mut Reconciled, observed: &Observed) -> Option<Blocked> {
+    let Reconciled { provisioner, findings, .. } = reconciled;
+    let target = target(&provisioner.name_any());
+    let plan = plan(observed).view(&target);
+    let recorded = provisioner.status.as_ref().and_then(|it| it.approved.as_ref());
+    let begun = Approvals::of(provisioner, None).record(&plan, &target);
+    let begun = begun.filter(|_| has_more_rounds(observed, &plan));
+    findings.approved = begun.or_else(|| recorded.cloned());
+    findings.held_back = check(provisioner, &plan, recorded).err();
+    findings.held_back.as_ref().map(HeldBack::blocked)
+}
+
+/// Objects that have to be compared again: what was found under their names is all that is used again.
+fn as_known(objects: Result<Option<Objects>, Unplanned>) -> Result<Option<Objects>, Unplanned> {
+    // No pod is given a key without an address.
+    objects.map(|it| it.map(|it| Objects { given: (String::new(), String::new()), ..it }))
 }
 
 /// Enters the state of the key and of its Secret into the findings.
@@ -254,13 +261,15 @@ fn settle(findings: &mut Findings, rest: Rest) -> Option<Held> {
 /// Applies the objects and counts the daemons that coderd sees on the key.
 async fn run_daemons(
     reconciled: &mut Reconciled,
-    keyed: &Keyed,
+    keyed: Keyed,
+    news: &News,
     beside: &Beside,
 ) -> Result<(), ClusterError> {
-    let Keyed { held, wanted, home: Home { reached, organization_id }, pods, news } = keyed;
+    let Keyed { held, home: Home { reached, organization_id }, objects, pods } = keyed;
     let cluster = &*beside.cluster;
     let Reconciled { provisioner, findings, .. } = reconciled;
-    if !workload::run(provisioner, findings, (held, wanted, news), &reached.declared, beside).await? {
+    let around = (&reached.declared, beside);
+    if !Box::pin(workload::run(provisioner, findings, (&held, news), objects, around)).await? {
         return Ok(());
     }
     // A pod that is being deleted finishes its build, which may take long, and takes no other job: it does not count. Pods that
@@ -272,11 +281,11 @@ async fn run_daemons(
     // A list tells the id of a key that was just minted.
     let coder = match held.id {
         Some(_) => reached.coder.clone(),
-        None => reached.coder.showing(*organization_id, &held.name).await,
+        None => reached.coder.showing(organization_id, &held.name).await,
     };
-    let daemons = match coder.keys(*organization_id, cluster.now()).await {
+    let daemons = match coder.keys(organization_id, cluster.now()).await {
         Ok(list) => {
-            let mine = list.keys.iter().find(|it| is_held(held, it));
+            let mine = list.keys.iter().find(|it| is_held(&held, it));
             if let (Some(mine), Some(status)) = (mine, &mut reconciled.provisioner.status) {
                 status.key.provisioner_key_id = Some(mine.key.id.to_string());
             }
@@ -312,19 +321,26 @@ fn with_written(mut provisioner: CoderProvisioner, object: Option<Live>) -> Code
     provisioner
 }
 
-/// The fields of the first status of a provisioner. Empty where it has one.
-fn first_status(provisioner: &Value, now: Timestamp) -> Map<String, Value> {
+/// The fields of the status that are written together with the name of a key that is about to be minted: those of the first
+/// status, and the approval of the plan that the key belongs to.
+fn with_intent(provisioner: &Value, approved: Option<&ApprovedPlan>, now: Timestamp) -> Map<String, Value> {
     let Ok(provisioner) = serde_json::from_value::<CoderProvisioner>(provisioner.clone()) else {
         return Map::new();
     };
-    if status::is_begun(&provisioner) {
-        return Map::new();
-    }
     let before = provisioner.status.clone().unwrap_or_default();
+    let mut fields = Map::new();
+    if let Some(approved) = approved.filter(|it| before.approved.as_ref() != Some(*it)) {
+        fields.insert("approved".to_owned(), json!(approved));
+    }
+    if status::is_begun(&provisioner) {
+        return fields;
+    }
     let CoderProvisionerStatus { observed_generation, conditions, phase, .. } =
         status::status(&provisioner, before, &Findings::default(), now);
-    let fields = json!({"observedGeneration": observed_generation, "conditions": conditions, "phase": phase});
-    fields.as_object().cloned().unwrap_or_default()
+    fields.insert("observedGeneration".to_owned(), json!(observed_generation));
+    fields.insert("conditions".to_owned(), json!(conditions));
+    fields.insert("phase".to_owned(), json!(phase));
+    fields
 }
 
 /// Reports keys that were minted, where no Event about objects has reported them.

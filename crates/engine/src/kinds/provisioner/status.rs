@@ -4,7 +4,7 @@
 mod tests;
 
 use api::{
-    CoderProvisioner, CoderProvisionerStatus, Reason,
+    ApprovedPlan, CoderProvisioner, CoderProvisionerStatus, Reason,
     condition::{
         BOOTSTRAP_SECRET, CONTROL_PLANE_READY, DAEMONS, DEPLOYMENT, DRIFTED, OPERATOR_ACCESS,
         PROVISIONER_KEY, PROVISIONER_KEY_SECRET, PROVISIONERS_ENTITLED, READY, RECONCILING, STALLED,
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 
-use super::{changes::target, daemons::Daemons};
+use super::{daemons::Daemons, names::target};
 use crate::pipeline::{
     conditions::{Conditions, Truth},
     held_back::HeldBack,
@@ -43,6 +43,8 @@ pub struct Findings {
     pub stopped: Option<Blocked>,
     /// The plan that is not carried out.
     pub held_back: Option<HeldBack>,
+    /// The approved plan whose rounds are being carried out.
+    pub approved: Option<ApprovedPlan>,
     /// Whether something was changed.
     pub changed: bool,
     /// The value of the annotation that asked for this pass.
@@ -133,6 +135,7 @@ pub fn status(
     }
     let conditions = conditions(provisioner, &before, findings, now);
     let is_ready = findings.readiness().is_ready;
+    let approved = findings.approved.clone().or_else(|| before.approved.clone());
     let mut next = CoderProvisionerStatus {
         observed_generation: provisioner.metadata.generation,
         conditions,
@@ -143,6 +146,7 @@ pub fn status(
             .clone()
             .or_else(|| before.last_handled_reconcile_at.clone()),
         plan: findings.held_back.as_ref().map(|it| shown(&it.plan, &target(&provisioner.name_any()))),
+        approved: approved.filter(|it| !is_ready && it.generation == provisioner.metadata.generation),
         drift: findings.held_back.as_ref().map(|it| drift(&it.plan)).unwrap_or_default(),
         last_applied_time: if findings.changed { Some(Time(now)) } else { before.last_applied_time.clone() },
         // Numbers of which nobody knows whether they are still true are none.

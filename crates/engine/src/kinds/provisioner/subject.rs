@@ -1,6 +1,6 @@
 //! A provisioner on the command line: its key and its objects are compared with the manifest, and never changed.
 
-use api::{CoderControlPlane, CoderProvisioner, Reason, annotation};
+use api::{CoderControlPlane, CoderProvisioner, Reason};
 use client::deployment::BuildInfo;
 use futures::future::BoxFuture;
 use kube::{Resource as _, ResourceExt as _};
@@ -8,25 +8,28 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    changes, children, holder, image,
+    compared::{Objects, Unplanned},
+    holder,
     keys::{self, Keys, recorded},
-    reach::{self, Reached, Search, Unreached},
-    refs, workload,
+    names::target,
+    observed::{Observed, observe},
+    plan::plan,
+    reach::{self, Home, Reached, Search, Unreached},
+    refs,
 };
 use crate::{
     coder::{Beside, Coder},
     driver::{Assessment, Reference, Runner, Subject, Verdict, settle_in},
     kind::Aside,
-    objects::{Planned, refused_secret},
     pipeline::{
+        approval::Approvals,
         decide::{Contact, Door, Situation, decide},
         held_back::masked,
         outcome::{Blocked, Invalid, Outcome, Trouble},
-        plan::Plan,
         remote_name::RemoteName,
     },
     ports::{ClusterError, Reading, object::Live},
-    secrets::{Act, Around, KeyPreview, KeySecrets, Names, Wanted, referenced::Unreadable},
+    secrets::{Around, KeySecrets, Names, referenced::Unreadable},
 };
 
 /// The manifest of a provisioner.
@@ -35,13 +38,6 @@ pub struct Provisioner {
     manifest: CoderProvisioner,
     /// The namespace that the manifest of the file names, in which references are followed. Empty where it names none.
     namespace: String,
-}
-
-/// The objects that should be, compared with those that are.
-struct Compared {
-    planned: Planned,
-    /// Why the pods must not get one of their Secrets.
-    refused: Option<Blocked>,
 }
 
 impl Provisioner {
@@ -61,31 +57,31 @@ impl Provisioner {
             let blocked = Blocked { reason: why.reason, message: why.message };
             return Err(trouble.map_or(Outcome::Blocked(blocked), Outcome::from));
         };
-        let wanted = keys::wanted(manifest, &home);
-        let preview = self.preview(&wanted, &home.reached.coder, beside).await?;
-        let key = changes::of_key(&preview, &wanted);
-        if let Err(blocked) = &preview.rest.key
-            && key.is_empty()
-        {
+        let observed = Box::pin(self.observe(&home, beside)).await?;
+        let Observed { key, objects, .. } = &observed;
+        if let (Err(blocked), true) = (&key.rest.key, key.acts.is_empty()) {
             return Err(Outcome::Blocked(blocked.clone()));
         }
-        let compared = self.compare_objects(&preview, &home.reached, beside).await?;
-        let (objects, refused) = match compared {
-            Some(Compared { planned, refused }) => {
-                (changes::of_objects(&planned.plan), refused.or_else(|| planned.refused.into_iter().next()))
+        let refused = match objects {
+            Ok(Some(Objects { keeps_image: Some(blocked), .. })) => {
+                return Err(Outcome::Blocked(blocked.clone()));
             }
-            None => (Plan::empty(), None),
+            Ok(objects) => objects.as_ref().and_then(|it| it.compared.planned.refused.first().cloned()),
+            Err(unplanned) => return Err(outcome_of(unplanned)),
         };
-        let plan = changes::whole(key, objects, &changes::target(&manifest.name_any()));
-        let is_held = preview.known.current.is_some() || preview.acts.is_empty();
+        let target = target(&manifest.name_any());
+        let plan = plan(&observed).view(&target);
+        let is_held = key.known.current.is_some() || key.acts.is_empty();
         let contact = if is_held { Contact::Held } else { Contact::Absent };
+        let recorded = manifest.status.as_ref().and_then(|it| it.approved.as_ref());
+        let is_approved = Approvals::of(manifest, recorded).cover(&plan, &target);
         let decision = decide(&Situation {
             policy: &manifest.spec.changes.policy(),
             door,
             contact,
             impact: plan.steps.iter().map(|it| it.impact).max(),
             hash: &plan.hash,
-            approved: manifest.annotations().get(annotation::APPROVED_PLAN).map(String::as_str),
+            approved: is_approved.then_some(plan.hash.as_str()),
         });
         let verdict = match refused {
             Some(blocked) => Verdict::Stopped(Outcome::Blocked(blocked)),
@@ -152,44 +148,18 @@ impl Provisioner {
         }
     }
 
-    /// What the controllers would do about the key.
-    async fn preview(&self, wanted: &Wanted, coder: &Coder, beside: &Beside) -> Result<KeyPreview, Outcome> {
-        let recorded = recorded(&self.manifest);
-        let carried = keys::carried(&self.manifest, &recorded, wanted, &*beside.cluster).await;
+    /// Observes what the controllers would.
+    async fn observe(&self, home: &Home, beside: &Beside) -> Result<Observed, Outcome> {
+        let (manifest, recorded) = (&self.manifest, recorded(&self.manifest));
+        let wanted = keys::wanted(manifest, home);
+        let carried = keys::carried(manifest, &recorded, &wanted, &*beside.cluster).await;
         let (_, pods) = carried.map_err(|it| unreadable(&it))?;
-        let (store, holder) = (beside.key_store(), holder(&self.manifest));
+        let (store, holder) = (beside.key_store(), holder(manifest));
         let (around, secrets) = (Around::new(store, &holder, None), KeySecrets::new(store, &holder));
+        let coder = &home.reached.coder;
         let keys = Keys { coder, secrets: &secrets, around: &around, recorded, pods };
-        keys.drive(wanted).look().await.map_err(Outcome::from)
-    }
-
-    /// Compares the objects, with the key that is there now: pods get a later one as upkeep. `None` where it is not known which key
-    /// they get.
-    async fn compare_objects(
-        &self,
-        preview: &KeyPreview,
-        reached: &Reached,
-        beside: &Beside,
-    ) -> Result<Option<Compared>, Outcome> {
-        let (manifest, cluster) = (&self.manifest, &*beside.cluster);
-        let url = &reached.url_for_daemons;
-        let mints = preview.acts.iter().any(|it| matches!(it, Act::Mint { .. }));
-        let key = match (&preview.known.current, &preview.rest.key) {
-            (None, _) if mints => (url.as_str(), ""),
-            (Some(held), _) if mints => (held.place.url.as_str(), held.checksum.as_str()),
-            (_, Ok(held)) => (held.place.url.as_str(), held.checksum.as_str()),
-            (_, Err(_)) => return Ok(None),
-        };
-        let image = image(manifest, &reached.declared).map_err(Outcome::Blocked)?;
-        let authority = workload::authority(&reached.declared, &*beside.references).await;
-        let facts = workload::facts(manifest, key, image, authority.map_err(Outcome::Blocked)?);
-        let desired = children::desire(manifest, &facts).map_err(Outcome::Invalid)?;
-        let live = workload::live(manifest, cluster).await.map_err(|it| unreadable(&it))?;
-        let refused =
-            refused_secret(manifest, &desired, &live, cluster).await.map_err(|it| unreadable(&it))?;
-        let planned =
-            workload::preview(manifest, &desired, live, cluster).await.map_err(|it| unreadable(&it))?;
-        Ok(Some(Compared { planned, refused }))
+        let observed = observe(manifest, (&keys, &wanted), &home.reached.declared, beside).await;
+        observed.map(|it| it.0).map_err(Outcome::from)
     }
 }
 
@@ -199,6 +169,15 @@ async fn build(coder: &Coder) -> Result<BuildInfo, Trouble> {
         Ok(known) => Ok(known.0.clone()),
         Err(error) if error.route_missing() => Ok(coder.client().build_info().await?),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What the command line reports of objects that cannot be compared.
+fn outcome_of(unplanned: &Unplanned) -> Outcome {
+    match unplanned {
+        Unplanned::Image(blocked) | Unplanned::Authority(blocked) => Outcome::Blocked(blocked.clone()),
+        Unplanned::Invalid(invalid) => Outcome::Invalid(invalid.clone()),
+        Unplanned::Cluster(error) => unreadable(error),
     }
 }
 
@@ -224,7 +203,7 @@ impl Subject for Provisioner {
     fn target(&self) -> String {
         let name = self.manifest.name_any();
         let name = self.manifest.namespace().map_or_else(|| name.clone(), |it| format!("{it}/{name}"));
-        changes::target(&name)
+        target(&name)
     }
 
     fn control_plane(&self) -> &str {

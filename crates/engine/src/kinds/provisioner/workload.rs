@@ -2,181 +2,98 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use api::{CoderControlPlane, CoderProvisioner, EntitlementLossPolicy, Reason, annotation};
-use futures::future::try_join_all;
-use k8s_openapi::api::apps::v1::Deployment;
+use api::{ApprovedPlan, CoderControlPlane, CoderProvisioner, EntitlementLossPolicy, Reason};
 use kube::ResourceExt as _;
 
 use super::{
-    KINDS, changes,
-    children::{self, Authority, DaemonFacts},
-    image, names,
-    reach::Reached,
-    secret,
+    compared::{Objects, Unplanned, compare, selected},
+    names::{self, target},
+    plan::of_objects,
 };
 use crate::{
-    coder::{Beside, endpoint::place},
+    coder::Beside,
     kinds::provisioner::status::Findings,
-    objects::{self, Child, ChildEffect, Comparison, Kept, News, Planned, Run, rollout::Rollout},
+    objects::{self, ChildEffect, Compared, Kept, News, Run, rollout::Rollout},
     pipeline::{
+        approval::Approvals,
         held_back::{self, HeldBack},
         outcome::Blocked,
         plan::{Action, Change, Impact, Plan, PlanView, Step},
     },
-    ports::{Cluster, ClusterError, List, Reading, object::Live},
-    secrets::{Held, SecretPlace, Wanted},
+    ports::{Cluster, ClusterError},
+    secrets::Held,
 };
 
 const LICENCE_LOST: &str = "the licence for daemons that run elsewhere is gone";
 
-/// The objects that have the labels of a provisioner.
-pub(super) async fn live(
-    provisioner: &CoderProvisioner,
-    cluster: &dyn Cluster,
-) -> Result<Vec<Live>, ClusterError> {
-    let namespace = provisioner.namespace().unwrap_or_default();
-    let lists = KINDS.map(async |(group, version, kind)| {
-        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        let labels = names::wide_selector(provisioner);
-        let list = List { api_version: &api_version, kind, namespace: Some(&namespace), labels };
-        cluster.list(&list, Reading::Known).await
-    });
-    Ok(try_join_all(lists).await?.into_iter().flatten().collect())
-}
-
-/// The certificates that the daemons trust beyond the usual ones.
-pub(super) async fn authority(
-    declared: &CoderControlPlane,
-    references: &dyn Cluster,
-) -> Result<Option<Authority>, Blocked> {
-    let Some((name, key)) = declared.spec.external.as_ref().and_then(|it| it.ca()) else { return Ok(None) };
-    let endpoint = place(declared, references).await?;
-    Ok(Some(Authority {
-        secret: name.to_owned(),
-        key: key.to_owned(),
-        fingerprint: children::fingerprint(endpoint.authority()),
-    }))
-}
-
-/// What the daemons of a key with that checksum get.
-pub(super) fn facts(
-    provisioner: &CoderProvisioner,
-    (url, checksum): (&str, &str),
-    image: String,
-    authority: Option<Authority>,
-) -> DaemonFacts {
-    let SecretPlace { name, key } = secret(provisioner);
-    DaemonFacts {
-        url: url.to_owned(),
-        image,
-        secret: (name, key),
-        checksum: checksum.to_owned(),
-        replicas: provisioner.spec.replicas(),
-        authority,
-    }
-}
-
-/// What would be done to the objects once there is the first key. Empty where that is not known yet.
-pub(super) async fn preview_first(
-    provisioner: &CoderProvisioner,
-    reached: &Reached,
-    beside: &Beside,
-) -> Result<Plan<()>, ClusterError> {
-    let cluster = &*beside.cluster;
-    let (Ok(image), Ok(authority)) =
-        (image(provisioner, &reached.declared), authority(&reached.declared, &*beside.references).await)
-    else {
-        return Ok(Plan::empty());
-    };
-    let facts = facts(provisioner, (&reached.url_for_daemons, ""), image, authority);
-    let Ok(desired) = children::desire(provisioner, &facts) else { return Ok(Plan::empty()) };
-    let planned = preview(provisioner, &desired, live(provisioner, cluster).await?, cluster).await?;
-    Ok(changes::of_objects(&planned.plan))
-}
-
-/// Compares the objects that should be with those that are. Nothing is written.
-pub(super) async fn preview(
-    provisioner: &CoderProvisioner,
-    desired: &[Child],
-    live: Vec<Live>,
-    cluster: &dyn Cluster,
-) -> Result<Planned, ClusterError> {
-    let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let compared = Comparison { deployment: &workload, pods: &selector, children: desired, live, news: None };
-    objects::preview(provisioner, compared, cluster).await
-}
-
-/// Makes the objects what they should be, and returns whether they could be compared. Where the control plane does not let the
-/// daemons have their image yet, they keep the one that they have.
+/// Makes the objects what they should be, and returns whether they could be compared. Objects that were compared for pods which get
+/// another key are compared again.
 pub(super) async fn run(
     provisioner: &CoderProvisioner,
     findings: &mut Findings,
-    (held, wanted, news): (&Held, &Wanted, &News),
-    declared: &CoderControlPlane,
-    beside: &Beside,
+    (held, news): (&Held, &News),
+    observed: Result<Option<Objects>, Unplanned>,
+    (declared, beside): (&CoderControlPlane, &Beside),
 ) -> Result<bool, ClusterError> {
     let cluster = &*beside.cluster;
-    let image = match image(provisioner, declared) {
-        Ok(image) => image,
-        // Everything else goes on: the number of daemons, and above all their key.
-        Err(blocked) => {
-            findings.stopped = Some(blocked);
-            let deployed = objects::deployment(provisioner, &names::workload(provisioner), cluster).await?;
-            let Some(image) = deployed.as_ref().and_then(deployed_image) else {
-                look_on(provisioner, findings, cluster).await?;
-                return Ok(false);
-            };
-            image
+    let given = (held.place.url.as_str(), held.checksum.as_str());
+    let is_given = |it: &Objects| (it.given.0.as_str(), it.given.1.as_str()) == given;
+    let objects = match observed {
+        Ok(Some(known)) if is_given(&known) => Ok(known),
+        Ok(known) => {
+            let namesakes = known.and_then(|it| it.compared.namesakes);
+            compare(provisioner, given, namesakes, declared, beside).await
         }
+        Err(unplanned) => Err(unplanned),
     };
-    let authority = match authority(declared, &*beside.references).await {
-        Ok(authority) => authority,
+    match objects {
+        Ok(Objects { compared, keeps_image, .. }) => {
+            // Everything else goes on: the number of daemons, and above all their key.
+            findings.stopped = keeps_image;
+            keep(provisioner, findings, news, compared, cluster).await?;
+            Ok(true)
+        }
+        Err(Unplanned::Image(blocked)) => {
+            findings.stopped = Some(blocked);
+            look_on(provisioner, findings, cluster).await?;
+            Ok(false)
+        }
         // Daemons without the certificates would trust no server: those that are there stay as they are.
-        Err(blocked) => {
+        Err(Unplanned::Authority(blocked)) => {
             look_on(provisioner, findings, cluster).await?;
             findings.deployment = Some(Err(blocked));
-            return Ok(false);
+            Ok(false)
         }
-    };
-    let facts = facts(provisioner, (&held.place.url, &held.checksum), image, authority);
-    keep(provisioner, findings, (held, wanted, news), &facts, cluster).await?;
-    Ok(true)
-}
-
-fn deployed_image(deployment: &Deployment) -> Option<String> {
-    deployment.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.clone()
+        Err(Unplanned::Invalid(invalid)) => {
+            let message = format!("{}: {}", invalid.field, invalid.message);
+            findings.deployment = Some(Err(Blocked { reason: Reason::Invalid, message }));
+            Ok(true)
+        }
+        Err(Unplanned::Cluster(error)) => Err(error),
+    }
 }
 
 /// Applies the plan for the objects, if it may be carried out.
 async fn keep(
     provisioner: &CoderProvisioner,
     findings: &mut Findings,
-    (held, wanted, news): (&Held, &Wanted, &News),
-    facts: &DaemonFacts,
+    news: &News,
+    compared: Compared,
     cluster: &dyn Cluster,
 ) -> Result<(), ClusterError> {
-    let desired = match children::desire(provisioner, facts) {
-        Ok(desired) => desired,
-        Err(invalid) => {
-            let message = format!("{}: {}", invalid.field, invalid.message);
-            findings.deployment = Some(Err(Blocked { reason: Reason::Invalid, message }));
-            return Ok(());
-        }
-    };
-    let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
-    let live = live(provisioner, cluster).await?;
+    let (workload, selector) = selected(provisioner);
     let held_back = Mutex::new(None);
+    let approved = findings.approved.clone();
     let may = |plan: &Plan<ChildEffect>| {
-        let (plan, target) = (changes::of_objects(plan), changes::target(&provisioner.name_any()));
-        let known_as = changes::known_as(held, wanted, &plan, &target);
-        let checked = check(provisioner, &plan.view(&target), Some(&known_as));
+        let plan = of_objects(plan).view(&target(&provisioner.name_any()));
+        let checked = check(provisioner, &plan, approved.as_ref());
         let is_ok = checked.is_ok();
         *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
         is_ok
     };
-    let compared =
-        Comparison { deployment: &workload, pods: &selector, children: &desired, live, news: Some(news) };
-    let Kept { run: seen, refused, changed } = objects::keep(provisioner, compared, &may, cluster).await?;
+    let of = (workload.as_str(), &selector);
+    let kept = objects::apply(provisioner, compared, of, (&may, Some(news)), cluster).await?;
+    let Kept { run: seen, refused, changed } = kept;
     let refused = refused.into_iter().next();
     findings.replicas = Some(counted(&seen));
     findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
@@ -186,14 +103,14 @@ async fn keep(
     Ok(())
 }
 
-/// Whether a plan of a provisioner is carried out.
+/// Whether a plan of a provisioner is carried out. `approved` is the plan whose rounds are being carried out.
 pub(super) fn check(
     provisioner: &CoderProvisioner,
     plan: &PlanView,
-    known_as: Option<&str>,
+    approved: Option<&ApprovedPlan>,
 ) -> Result<(), HeldBack> {
-    let approved = provisioner.annotations().get(annotation::APPROVED_PLAN).map(String::as_str);
-    held_back::check(&provisioner.spec.changes, plan, approved, known_as)
+    let (target, approvals) = (target(&provisioner.name_any()), Approvals::of(provisioner, approved));
+    held_back::check(&provisioner.spec.changes, plan, &target, &approvals)
 }
 
 /// Reports the daemons and changes nothing, except that they are scaled to zero where their licence is gone and the manifest asks
@@ -203,7 +120,7 @@ pub(super) async fn look_on(
     findings: &mut Findings,
     cluster: &dyn Cluster,
 ) -> Result<(), ClusterError> {
-    let (workload, selector) = (names::workload(provisioner), names::wide_selector(provisioner));
+    let (workload, selector) = selected(provisioner);
     let seen = objects::seen(provisioner, &workload, &selector, cluster).await?;
     let is_lost = matches!(&findings.entitled, Some(Err(it)) if it.reason == Reason::NotEntitled);
     let goes = is_lost && provisioner.spec.entitlement_loss_policy() == EntitlementLossPolicy::ScaleToZero;
@@ -235,7 +152,7 @@ fn scaling_to_zero(provisioner: &CoderProvisioner, replicas: Option<i32>) -> Pla
         changes: vec![Change::new(&format!("Deployment {name}: spec.replicas"), replicas, 0)],
         effect: (),
     };
-    Plan::of(step).view(&changes::target(&provisioner.name_any()))
+    Plan::of(step).view(&target(&provisioner.name_any()))
 }
 
 /// How many pods there are, and how many of them are ready.

@@ -157,7 +157,8 @@ impl Process {
                 pods,
                 now,
             };
-            let driven = drive.run().await?;
+            let (_, looked) = drive.look_first().await?;
+            let driven = drive.run_after(looked).await?;
             assert!(driven.rest.again_at.is_none_or(|it| it > now), "a hot loop: {driven:#?}");
             let is_same = operator.model.lock().unwrap().status() == driven.rest.record;
             if !is_same {
