@@ -1,6 +1,7 @@
 //! Carries out what the machine of [`secrets`](crate::secrets) decides about keys, at a deployment.
 
 pub mod coderd;
+pub mod deletion;
 pub mod drive;
 
 pub use coderd::Minting;

@@ -3,12 +3,12 @@
 //! What is to be revoked is known from the status, whatever the manifest says by now, and from the record in the Secret as
 //! long as that is there.
 
-use std::{cmp::Reverse, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use api::{CoderProvisioner, Mode, Reason, annotation};
 use engine::{
     Blocked, Cluster as _, Freshness, Trouble,
-    keys::drive::is_anothers,
+    keys::deletion::revoke_all,
     kinds::provisioner::{
         holder,
         keys::{pods, recorded},
@@ -21,11 +21,9 @@ use engine::{
     objects::{Key, Live},
     pipeline::{cleanup::Cleanup, ledger::Ledger},
     ports::{ClusterError, List, Only, Reading},
-    secrets::{
-        Around, Held, HeldKeys, Holder, KeySecrets, LiveKey, Names, Record, Retiring, Revoked, Why,
-        keys_to_revoke,
-    },
+    secrets::{Around, Held, Holder, LiveKey, Names, RecordCopies, Retiring, Revoked},
 };
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt as _, core::SelectorExt as _};
@@ -102,22 +100,22 @@ pub(super) async fn take_back(
 
 /// Names the keys of a provisioner that is only observed: they stay. Its objects go with their owner.
 async fn leave_all(provisioner: &CoderProvisioner, cleanup: &mut Cleanup, shared: &Shared) {
-    let holder = holder(provisioner);
-    let secrets = KeySecrets::new(shared.key_store(), &holder);
-    let mirror = recorded(provisioner);
-    let mut places = vec![secret(provisioner)];
-    places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
-    let mut records = vec![mirror];
-    records.extend(shared.keys.record(&holder));
-    for place in &places {
-        // What cannot be read does not hold up what is known without it.
-        records.extend(secrets.read(place).await.ok().flatten().and_then(|it| it.record));
-    }
-    records.sort_by_key(|it| Reverse(it.rank()));
-    for key in Ledger::new(ledger::keys(provisioner, &records)).entries() {
+    // What cannot be read does not hold up what is known without it.
+    let (copies, _) = copies(provisioner, &holder(provisioner), shared).await;
+    for key in Ledger::new(ledger::keys(provisioner, &copies.records)).entries() {
         let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
         cleanup.fail(key.name(), Blocked { reason: Reason::Observed, message });
     }
+}
+
+/// Every copy of the record of the keys, and why one could not be read.
+async fn copies(
+    provisioner: &CoderProvisioner,
+    holder: &Holder,
+    shared: &Shared,
+) -> (RecordCopies, Option<Trouble>) {
+    let (mirror, place) = (recorded(provisioner), secret(provisioner));
+    RecordCopies::read((holder, shared.key_store()), &mirror, &place, Reading::Known).await
 }
 
 /// Reports why a provisioner is still there, and records how much time its pods had: that is not known from anywhere else when
@@ -283,15 +281,11 @@ impl Keys<'_> {
         driver: &Driver<Provisioners>,
     ) -> Result<(), (Blocked, String)> {
         let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
-        let mirror = recorded(self.provisioner);
-        let mut records = match self.stored(&mirror, driver).await {
-            Err(trouble) if !is_last => return Err(unreadable(trouble)),
-            read => read.unwrap_or_default(),
+        let copies = match copies(self.provisioner, self.holder, &driver.shared).await {
+            (_, Some(trouble)) if !is_last => return Err(unreadable(trouble)),
+            (copies, _) => copies,
         };
-        records.extend(driver.shared.keys.record(self.holder));
-        records.push(mirror);
-        records.sort_by_key(|it| Reverse(it.rank()));
-        let current = records.iter().find_map(|it| it.current.as_ref());
+        let current = copies.current();
         let listed = match current {
             Some(held) => self.listed(held, driver).await,
             None => Ok(Vec::new()),
@@ -301,43 +295,18 @@ impl Keys<'_> {
             read => read.unwrap_or_default(),
         };
         let place = current.map(|it| it.place.clone()).unwrap_or_default();
-        let listed = Some((listed.as_slice(), &place));
-        let (mut left, mut why) = (Vec::new(), None);
-        for retiring in &keys_to_revoke(&HeldKeys { names: self.names, records: &records, listed }) {
-            match self.revoke_one(retiring, driver).await {
-                Ok(Revoked::OutOfReach) => self.around.leave(&retiring.held).await,
-                Ok(how) => self.around.revoked(&retiring.held, how, &Why::Deleted).await,
-                Err(trouble) => {
-                    left.push(retiring.held.name.clone());
-                    why = Some(trouble.into_blocked());
-                }
-            }
-        }
-        match why {
+        let keys = copies.keys(self.names, false, Some((listed.as_slice(), &place)));
+        let revoke = |it: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
+            Box::pin(async move { self.revoke_one(&it, driver).await })
+        };
+        let failed = revoke_all(&keys, self.names, self.around, &revoke).await.failed;
+        let names: Vec<&str> = failed.iter().map(|it| it.0.as_str()).collect();
+        let left =
+            format!("provisioner key {} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" });
+        match failed.into_iter().next_back() {
             None => Ok(()),
-            Some(waiting) => {
-                let are = if left.len() == 1 { "is" } else { "are" };
-                Err((waiting, format!("provisioner key {} {are}", left.join(", "))))
-            }
+            Some((_, trouble)) => Err((trouble.into_blocked(), left)),
         }
-    }
-
-    /// What Secrets say of our keys: the declared one, and the one that the value was written into last. One that has not
-    /// changed since it was last read is not read again.
-    async fn stored(&self, mirror: &Record, driver: &Driver<Provisioners>) -> Result<Vec<Record>, Trouble> {
-        let secrets = KeySecrets::new(driver.shared.key_store(), self.holder);
-        let mut places = vec![secret(self.provisioner)];
-        places.extend(mirror.secret.clone().filter(|it| *it != places[0]));
-        let mut found = Vec::new();
-        for place in &places {
-            let read = match secrets.last_read(place).await {
-                Some(known) => Some(known),
-                None => secrets.read(place).await?,
-            };
-            found.extend(read.and_then(|it| it.record));
-        }
-        found.retain(|it: &Record| it.holder.is_empty() || it.holder == self.names.uid);
-        Ok(found)
     }
 
     /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
@@ -363,9 +332,6 @@ impl Keys<'_> {
         driver: &Driver<Provisioners>,
     ) -> Result<Revoked, Trouble> {
         let held = &retiring.held;
-        if is_anothers(self.around, retiring, self.names.is_ours(&held.name)).await? {
-            return Ok(Revoked::NotOurs);
-        }
         let own = own(self.provisioner, held, driver).await;
         let is_its = |it: &Arc<Plane>| held.place.deployment_id.is_none_or(|id| id == it.deployment());
         let Some(plane) = own.filter(is_its) else {
