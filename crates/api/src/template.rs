@@ -7,8 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DEFAULT_ORGANIZATION, app_state::CommonStatus, key, policy::Policy, reference::ControlPlaneRef, rules,
-    schema, status::Status,
+    DEFAULT_ORGANIZATION,
+    app_state::CommonStatus,
+    key,
+    policy::Policy,
+    reference::{ControlPlaneRef, SecretKeyRef},
+    rules, schema,
+    status::Status,
 };
 
 /// A template of an organization. A changed source is published as a new version and promoted once the version was built;
@@ -124,6 +129,25 @@ pub struct TemplateSource {
     #[schemars(length(min = 1, max = 4096))]
     #[x_kube(validation = relative_directory())]
     pub directory: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<TemplateArchive>,
+}
+
+/// An archive on another host. It is read only while no version of it is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateArchive {
+    /// The address of a tar archive with the files at its root, at most 8 MiB, which may be compressed with gzip. The controllers read
+    /// https addresses only, and none of the machine, of its link or of a metadata service, also where a redirect names it.
+    #[schemars(length(min = 1, max = 2048))]
+    #[x_kube(validation = archive_url())]
+    pub url: String,
+    /// The SHA-256 digest of the file, as `sha256:` and 64 hexadecimal digits. A file with another one is refused.
+    #[schemars(length(max = 71), regex(pattern = "^sha256:[0-9a-f]{64}$"))]
+    pub digest: String,
+    /// A Secret with a bearer token for the host of `url`; no host that a redirect names gets it. The key defaults to `token`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretKeyRef>,
 }
 
 /// A ConfigMap in the same namespace.
@@ -358,8 +382,16 @@ impl CoderTemplate {
 }
 
 fn one_source() -> Rule {
-    Rule::new("[has(self.files), has(self.configMapRef), has(self.directory)].filter(it, it).size() == 1")
-        .message("must have exactly one of files, configMapRef and directory")
+    Rule::new(
+        "[has(self.files), has(self.configMapRef), has(self.directory), has(self.archive)].filter(it, it).size() == 1",
+    )
+    .message("must have exactly one of files, configMapRef, directory and archive")
+}
+
+fn archive_url() -> Rule {
+    Rule::new("self.matches('^https?://[^/?#@[:space:]]+([/?#].*)?$')").message(
+        "must be an http or https address without a user in it, as `https://files.example.com/x.tar.gz`",
+    )
 }
 
 fn relative_directory() -> Rule {

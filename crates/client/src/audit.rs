@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How many entries are read. The log is long, and what is asked for happened lately.
-const ENTRIES: usize = 200;
+pub const ENTRIES: usize = 200;
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]

@@ -109,6 +109,11 @@ impl Error {
         }
     }
 
+    /// Whether the answer was longer than this client reads.
+    pub fn is_too_large(&self) -> bool {
+        matches!(&self.0.problem, Problem::Transport(TransportError::TooLarge { .. }))
+    }
+
     /// The status that the server answered with, if it answered.
     pub fn status(&self) -> Option<StatusCode> {
         match &self.0.problem {

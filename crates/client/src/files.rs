@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     client::Client,
     error::Error,
-    route::{post, routes},
+    route::{get, post, routes},
 };
 
 /// The content type of an archive, exactly as coderd expects it.
@@ -23,6 +23,7 @@ pub struct UploadedFile {
 routes! {
     // The same bytes from the same account are the same file.
     UPLOAD_FILE = post("/api/v2/files").may_be_repeated().reads::<UploadedFile>();
+    DOWNLOAD_FILE = get("/api/v2/files/{fileID}");
 }
 
 impl Client {
@@ -30,5 +31,10 @@ impl Client {
     pub async fn upload_tar(&self, archive: Vec<u8>) -> Result<Uuid, Error> {
         let stored: UploadedFile = self.call(&UPLOAD_FILE).raw(archive, TAR).read().await?;
         Ok(stored.hash)
+    }
+
+    /// The bytes of a stored file, as they were sent. Files of others are missing, unless a template of theirs may be changed.
+    pub async fn download_file(&self, file: Uuid) -> Result<Vec<u8>, Error> {
+        self.call(&DOWNLOAD_FILE).parameter("fileID", &file).bytes().await
     }
 }

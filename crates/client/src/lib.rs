@@ -17,6 +17,7 @@ pub mod audit;
 mod circuit;
 pub mod client;
 pub mod deployment;
+pub mod downloads;
 pub mod error;
 pub mod files;
 pub mod groups;
@@ -48,6 +49,7 @@ mod script;
 
 pub use address::AddressPolicy;
 pub use client::{Client, ClientOptions, ClientOptionsError, Guard};
+pub use downloads::Downloads;
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
 pub use rate_limiter::{RateLimiter, Share};

@@ -94,6 +94,29 @@ impl std::fmt::Debug for ProvisionerJobLog {
     }
 }
 
+/// A Terraform variable of a version that was built, with the value that it was built with.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct TemplateVersionVariable {
+    pub name: String,
+    /// Redacted where the variable is sensitive. It may be secret all the same.
+    #[serde(default)]
+    pub value: String,
+    /// Redacted where the variable is sensitive.
+    #[serde(default)]
+    pub default_value: String,
+    /// Whether the variable has no default.
+    #[serde(default)]
+    pub required: bool,
+    #[serde(default)]
+    pub sensitive: bool,
+}
+
+impl std::fmt::Debug for TemplateVersionVariable {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TemplateVersionVariable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// A new version.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CreateTemplateVersion {
@@ -146,6 +169,8 @@ routes! {
         .reads::<TemplateVersion>();
     VERSION = get("/api/v2/templateversions/{templateversion}").reads::<TemplateVersion>();
     VERSION_LOGS = get("/api/v2/templateversions/{templateversion}/logs").reads::<Vec<ProvisionerJobLog>>();
+    VERSION_VARIABLES =
+        get("/api/v2/templateversions/{templateversion}/variables").reads::<Vec<TemplateVersionVariable>>();
     ARCHIVE_VERSION = post("/api/v2/templateversions/{templateversion}/archive");
     UNARCHIVE_VERSION = post("/api/v2/templateversions/{templateversion}/unarchive");
     VERSION_BY_NAME = get("/api/v2/templates/{template}/versions/{templateversionname}");
@@ -177,6 +202,11 @@ impl Client {
 
     pub async fn version_logs(&self, version: Uuid) -> Result<Vec<ProvisionerJobLog>, Error> {
         self.call(&VERSION_LOGS).parameter("templateversion", &version).list().await
+    }
+
+    /// The variables of a version. Coder refuses this until the build has ended.
+    pub async fn version_variables(&self, version: Uuid) -> Result<Vec<TemplateVersionVariable>, Error> {
+        self.call(&VERSION_VARIABLES).parameter("templateversion", &version).list().await
     }
 
     /// Archives a version of a template that nothing uses. An archived one is refused.

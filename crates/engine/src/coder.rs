@@ -25,7 +25,7 @@ use std::{
 
 use api::{DEFAULT_ORGANIZATION, EVERYONE, Reason};
 use client::{
-    Client, Error,
+    Client, Downloads, Error,
     ai_providers::AiProvider,
     deployment::{BuildInfo, Entitlements},
     groups::Group,
@@ -83,6 +83,8 @@ pub struct Coder {
     skips_missing_secrets: bool,
     /// Whether manifests may name directories of this machine.
     reads_directories: bool,
+    /// How archives of other hosts are read. `None` where they are not.
+    downloads: Option<Downloads>,
 }
 
 /// A cluster beside a deployment, for what is kept in it.
@@ -130,8 +132,13 @@ struct Reads {
     audit_log: Shared<Option<AuditLog>>,
     own_intents: OwnIntents,
     templates: PerOrganization<Vec<Template>>,
+    access: Mutex<HashMap<Uuid, templates::KnownAccess>>,
     /// The files that this process has uploaded, by the digests of their bytes.
     uploads: Mutex<HashMap<String, Uuid>>,
+    /// Archives of other hosts with their digests, the oldest first.
+    archives: Mutex<Vec<(String, Arc<Vec<u8>>)>>,
+    /// Whether versions that other tools published have a content, by the digest of the content.
+    compared: Mutex<HashMap<Uuid, HashMap<String, bool>>>,
     /// The versions that this process has published, by what they are made of and for.
     published: Mutex<HashMap<String, Uuid>>,
 }
@@ -170,6 +177,7 @@ impl Coder {
             references: None,
             skips_missing_secrets: false,
             reads_directories: false,
+            downloads: None,
         }
     }
 

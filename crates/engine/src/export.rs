@@ -6,7 +6,7 @@
 
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Mode, Reason};
 use client::organizations::Organization;
@@ -27,6 +27,10 @@ pub const CONTROL_PLANE: &str = "main";
 /// What a deployment has and no kind declares.
 const NOT_COVERED: &str = "workspace proxies, OAuth2 applications, MCP servers, system prompts and prices of AI models, and the roles of \
      members in organizations are not exported: there is no kind for them";
+/// The most that files of a template in its manifest are, in bytes. The store of a cluster takes about a megabyte.
+const LARGEST_INLINE: usize = 256 * 1024;
+/// The most files of a template in its manifest.
+const MOST_INLINE: usize = 1000;
 /// The role that sees everything.
 const OWNER: &str = "owner";
 
@@ -43,6 +47,8 @@ pub struct ExportScope {
     pub organization: Option<String>,
     /// The mode of the manifests. `None` for manifests without one.
     pub mode: Option<Mode>,
+    /// Whether files of templates stand in their manifests, as a stream and a controller need them. Otherwise they are beside them.
+    pub inlines_files: bool,
 }
 
 impl ExportScope {
@@ -68,6 +74,46 @@ pub struct Exported {
     pub manifest: Value,
     pub notes: Vec<String>,
     pub secrets: Vec<NeededSecret>,
+    /// The files of a template, for the folder that has the manifest's name and is beside it; empty where there are none.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Exported {
+    /// Removes the source of a template and everything that belongs to it. Returns what is missing then.
+    pub fn leave_out_source(&mut self, why: &str) -> LeftOut {
+        self.files.clear();
+        self.secrets.clear();
+        if let Some(spec) = self.manifest["spec"].as_object_mut() {
+            for field in ["source", "version", "variables", "provisionerTags"] {
+                spec.remove(field);
+            }
+        }
+        self.notes = vec![
+            "source is left out: versions are published elsewhere, and the template has to exist".to_owned(),
+        ];
+        LeftOut { what: format!("files of {}", self.target), why: why.to_owned() }
+    }
+
+    /// Puts the files into the manifest, unless they are too many, too large or no text.
+    fn inline_files(&mut self) -> Result<(), String> {
+        let size: usize = self.files.values().map(Vec::len).sum();
+        if size > LARGEST_INLINE || self.files.len() > MOST_INLINE {
+            return Err(format!(
+                "they are {size} bytes in {} files, and a manifest has at most {LARGEST_INLINE} in {MOST_INLINE}: export to files with \
+                 --output-dir",
+                self.files.len()
+            ));
+        }
+        let mut texts = BTreeMap::new();
+        for (path, content) in std::mem::take(&mut self.files) {
+            match String::from_utf8(content) {
+                Ok(text) => texts.insert(path, text),
+                Err(_) => return Err(format!("{path} is no text: export to files with --output-dir")),
+            };
+        }
+        self.manifest["spec"]["source"] = json!({"files": texts});
+        Ok(())
+    }
 }
 
 /// A deployment as manifests.
@@ -169,7 +215,7 @@ impl<'a> Exporter<'a> {
 
     /// Makes a manifest of a draft. One that the kind itself would refuse is left out.
     async fn take<K: Kind>(&mut self, draft: Draft<K::Manifest>) {
-        let Draft { title, manifest, notes, secrets } = draft;
+        let Draft { title, manifest, notes, secrets, files } = draft;
         let kind = K::Manifest::kind(&()).into_owned();
         let name = slug(&title);
         let mut manifest = serde_json::to_value(&manifest).unwrap_or_default();
@@ -186,7 +232,16 @@ impl<'a> Exporter<'a> {
             return self.leave_out(&K::target(&parsed), &why);
         }
         let (rank, target) = (K::RANK, K::target(&parsed));
-        self.export.manifests.push(Exported { rank, kind, name, target, manifest, notes, secrets });
+        let files = files.unwrap_or_default();
+        let mut exported = Exported { rank, kind, name, target, manifest, notes, secrets, files };
+        if self.scope.inlines_files
+            && !exported.files.is_empty()
+            && let Err(why) = exported.inline_files()
+        {
+            let left_out = exported.leave_out_source(&why);
+            self.export.left_out.push(left_out);
+        }
+        self.export.manifests.push(exported);
     }
 
     /// Gives a manifest what all of an export have in common.
@@ -231,7 +286,8 @@ impl<'a> Exporter<'a> {
         ];
         let secrets = vec![NeededSecret { name: secret, key, what }];
         let (kind, target) = (KIND.to_owned(), url);
-        let exported = Exported { rank: 0, kind, name, target, manifest, notes, secrets };
+        let files = BTreeMap::new();
+        let exported = Exported { rank: 0, kind, name, target, manifest, notes, secrets, files };
         self.export.manifests.push(exported);
     }
 
@@ -250,6 +306,10 @@ impl<'a> Exporter<'a> {
             self.export.notes.push(NOT_COVERED.to_owned());
         }
         names::tell_apart(&mut self.export.manifests);
+        names::tell_secrets_apart(&mut self.export.manifests);
+        for exported in self.export.manifests.iter_mut().filter(|it| !it.files.is_empty()) {
+            exported.manifest["spec"]["source"] = json!({"directory": format!("./{}", exported.name)});
+        }
         let order = |it: &Exported| (it.rank, it.kind.clone(), it.name.clone());
         self.export.manifests.sort_by_key(order);
         self.export

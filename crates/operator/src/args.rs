@@ -335,6 +335,9 @@ pub(crate) struct Export {
     /// Replace files of --output-dir that differ, instead of exiting with 4
     #[arg(long, requires = "output_dir")]
     pub(crate) overwrite: bool,
+    /// Put the files of templates into their manifests, as a controller needs them; without it, --output-dir gets a folder for each
+    #[arg(long, requires = "output_dir")]
+    pub(crate) inline_files: bool,
     /// Name of the control plane that the manifests refer to
     #[arg(long, value_name = "NAME", default_value = engine::export::CONTROL_PLANE)]
     pub(crate) control_plane: String,

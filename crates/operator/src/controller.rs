@@ -30,7 +30,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use api::{CoderControlPlane, Reason};
-use client::{AddressPolicy, Client, ClientOptions};
+use client::{AddressPolicy, Client, ClientOptions, Downloads};
 use engine::{
     Blocked, Cluster, Endpoint,
     coder::Beside,
@@ -100,6 +100,8 @@ pub(crate) struct Shared {
     connect: Connect,
     /// Where deployments may be.
     addresses: AddressPolicy,
+    /// How archives of templates are read. `None` where HTTP cannot be used.
+    downloads: Option<Downloads>,
     /// What `extraRules` of control planes may grant.
     allowed_rules: Vec<PolicyRule>,
     stop: CancellationToken,
@@ -153,6 +155,7 @@ impl Shared {
             memory,
             metrics,
             addresses,
+            downloads: Downloads::new(addresses).ok(),
             allowed_rules,
             stop,
         })
@@ -199,6 +202,11 @@ impl Shared {
             writes_status: true,
             fingerprints: Some(Arc::clone(&self.planes.fingerprints)),
         }
+    }
+
+    /// The same, and how archives of templates are read.
+    fn around(&self) -> (Beside, Option<Downloads>) {
+        (self.beside(), self.downloads.clone())
     }
 
     /// Where provisioner keys are kept.

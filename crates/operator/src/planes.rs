@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::{CredentialStatus, Reason};
-use client::{Client, Guard, RateLimiter, routes::Route};
+use client::{Client, Downloads, Guard, RateLimiter, routes::Route};
 use engine::{
     Coder, Freshness,
     coder::{Beside, Promises, endpoint::DeclaredOrigin},
@@ -71,11 +71,20 @@ pub(crate) struct Versions {
 }
 
 impl Plane {
-    pub(crate) fn new(made_from: Sources, client: &Client, deployment: Uuid, beside: Beside) -> Self {
+    pub(crate) fn new(
+        made_from: Sources,
+        client: &Client,
+        deployment: Uuid,
+        (beside, downloads): (Beside, Option<Downloads>),
+    ) -> Self {
         let revocation = Arc::<Revocation>::default();
         let client = client.guarded_by(Arc::clone(&revocation) as _);
         // In a cluster nothing is promised: what is not there yet will be noticed when it comes.
         let coder = Coder::new(client, Promises::default()).expecting(deployment).beside(beside);
+        let coder = match downloads {
+            Some(downloads) => coder.downloading(downloads),
+            None => coder,
+        };
         Self { made_from, compared_with: Mutex::default(), revocation, deployment, coder }
     }
 

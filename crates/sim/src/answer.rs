@@ -11,6 +11,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// `None` for an empty body. A string is a body of plain text: coderd has no JSON that is one.
     pub(crate) body: Option<Value>,
+    /// A body that is no text, with its content type, in place of the other.
+    pub(crate) file: Option<(&'static str, Vec<u8>)>,
     pub(crate) retry_after: Option<i64>,
 }
 
@@ -24,7 +26,7 @@ impl Answer {
     }
 
     pub(crate) fn empty(status: u16) -> Self {
-        Self { status, body: None, retry_after: None }
+        Self { status, body: None, file: None, retry_after: None }
     }
 
     pub(crate) fn message(status: u16, message: impl Into<String>) -> Self {
@@ -36,8 +38,13 @@ impl Answer {
         Self::new(status, Value::String(text))
     }
 
+    /// A stored file.
+    pub(crate) fn bytes(content_type: &'static str, bytes: Vec<u8>) -> Self {
+        Self { file: Some((content_type, bytes)), ..Self::empty(200) }
+    }
+
     fn new(status: u16, body: Value) -> Self {
-        Self { status, body: Some(body), retry_after: None }
+        Self { status, body: Some(body), file: None, retry_after: None }
     }
 
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {

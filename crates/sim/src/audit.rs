@@ -20,7 +20,7 @@ const COUNT_CAP: usize = 2000;
 const SYNC_DOCUMENT: &str = "51a51c00-0000-0000-0000-000000000000";
 
 /// The fields that are logged, by type: as objects show them, and as the log calls them.
-const LOGGED: [(&str, &[(&str, &str)]); 7] = [
+const LOGGED: [(&str, &[(&str, &str)]); 8] = [
     (
         "group",
         &[
@@ -54,6 +54,32 @@ const LOGGED: [(&str, &[(&str, &str)]); 7] = [
             ("mapping", "mapping"),
             ("regex_filter", "regex_filter"),
             ("auto_create_missing_groups", "auto_create_missing_groups"),
+        ],
+    ),
+    (
+        "template",
+        &[
+            ("name", "name"),
+            ("display_name", "display_name"),
+            ("description", "description"),
+            ("icon", "icon"),
+            ("active_version_id", "active_version_id"),
+            ("default_ttl_ms", "default_ttl"),
+            ("activity_bump_ms", "activity_bump"),
+            ("failure_ttl_ms", "failure_ttl"),
+            ("time_til_dormant_ms", "time_til_dormant"),
+            ("time_til_dormant_autodelete_ms", "time_til_dormant_autodelete"),
+            ("time_til_autostop_notify_ms", "time_til_autostop_notify"),
+            ("allow_user_autostart", "allow_user_autostart"),
+            ("allow_user_autostop", "allow_user_autostop"),
+            ("allow_user_cancel_workspace_jobs", "allow_user_cancel_workspace_jobs"),
+            ("require_active_version", "require_active_version"),
+            ("max_port_share_level", "max_port_sharing_level"),
+            ("cors_behavior", "cors_behavior"),
+            ("use_classic_parameter_flow", "use_classic_parameter_flow"),
+            ("deprecation_message", "deprecated"),
+            ("group_acl", "group_acl"),
+            ("user_acl", "user_acl"),
         ],
     ),
     ("idp_sync_settings_role", &[("field", "field"), ("mapping", "mapping")]),
@@ -131,10 +157,13 @@ fn diff(resource_type: &str, fields: &[(&str, &str)], before: &Value, after: &Va
     Value::Object(diff)
 }
 
-/// A value as the log has it: roles by their names.
+/// A value as the log has it: roles by their names, durations in nanoseconds.
 fn logged(resource_type: &str, field: &str, value: &Value) -> Value {
     match (resource_type, field) {
         ("user", "roles") => value.as_array().into_iter().flatten().map(|it| it["name"].clone()).collect(),
+        ("template", _) if field.ends_with("_ms") => {
+            value.as_i64().map_or(Value::Null, |it| json!(it.saturating_mul(1_000_000)))
+        }
         _ => value.clone(),
     }
 }

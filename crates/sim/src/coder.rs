@@ -181,6 +181,7 @@ impl Coder {
         };
         if request.method() == Method::HEAD {
             answer.body = None;
+            answer.file = None;
         }
         respond(&answer, &self.0.settings.version, request_id, now, limit)
     }
@@ -290,10 +291,11 @@ fn respond(
         ("x-coder-build-version", version.to_owned()),
         ("x-coder-request-id", request_id.to_string()),
     ];
-    let kind = match &answer.body {
-        None => None,
-        Some(Value::String(_)) => Some("text/plain; charset=utf-8"),
-        Some(_) => Some("application/json; charset=utf-8"),
+    let kind = match (&answer.file, &answer.body) {
+        (Some((kind, _)), _) => Some(*kind),
+        (None, None) => None,
+        (None, Some(Value::String(_))) => Some("text/plain; charset=utf-8"),
+        (None, Some(_)) => Some("application/json; charset=utf-8"),
     };
     headers.extend(kind.map(|it| (header::CONTENT_TYPE.as_str(), it.to_owned())));
     if let Some(seconds) = answer.retry_after {
@@ -304,10 +306,11 @@ fn respond(
         headers.push(("x-ratelimit-remaining", remaining.to_string()));
         headers.push(("x-ratelimit-reset", reset.to_string()));
     }
-    let body = match &answer.body {
-        None => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
+    let body = match (&answer.file, &answer.body) {
+        (Some((_, bytes)), _) => bytes.clone(),
+        (None, None) => Vec::new(),
+        (None, Some(Value::String(text))) => text.clone().into_bytes(),
+        (None, Some(value)) => value.to_string().into_bytes(),
     };
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() =

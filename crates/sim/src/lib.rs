@@ -24,6 +24,7 @@ pub mod cluster;
 mod coder;
 mod entitlements;
 mod features;
+mod files;
 mod groups;
 mod ids;
 mod licenses;
@@ -50,6 +51,7 @@ mod templates;
 mod tokens;
 mod user_view;
 mod users;
+mod variables;
 mod versions;
 mod workspaces;
 

@@ -4,9 +4,9 @@ use client::routes::{ROUTES, Route};
 use http::Method;
 
 use crate::{
-    ai_providers, answer::Handled, appearance, audit, call::Call, entitlements, groups, licenses, members,
-    model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles, server_config,
-    sessions, sharing, sync, templates, tokens, users, versions, workspaces,
+    ai_providers, answer::Handled, appearance, audit, call::Call, entitlements, files, groups, licenses,
+    members, model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles,
+    server_config, sessions, sharing, sync, templates, tokens, users, versions, workspaces,
 };
 
 /// Serves a request of one route.
@@ -205,7 +205,8 @@ fn account_handler(method: &str, path: &str) -> Option<(Access, Handler)> {
 fn of_templates(method: &str, path: &str) -> Option<(Access, Handler)> {
     use Access::{Account, LicensedFirst};
     Some(match (method, path) {
-        ("POST", "/files") => (Account, versions::upload),
+        ("POST", "/files") => (Account, files::upload),
+        ("GET", "/files/{fileID}") => (Account, files::download),
         ("GET", "/organizations/{organization}/templates") => (Account, templates::list),
         ("POST", "/organizations/{organization}/templates") => (Account, templates::create),
         ("GET", "/templates/{template}") => (Account, templates::template),
@@ -218,6 +219,7 @@ fn of_templates(method: &str, path: &str) -> Option<(Access, Handler)> {
         ("POST", "/organizations/{organization}/templateversions") => (Account, versions::create),
         ("GET", "/templateversions/{templateversion}") => (Account, versions::version),
         ("GET", "/templateversions/{templateversion}/logs") => (Account, versions::logs),
+        ("GET", "/templateversions/{templateversion}/variables") => (Account, versions::variables),
         ("POST", "/templateversions/{templateversion}/archive") => (Account, versions::archive),
         ("POST", "/templateversions/{templateversion}/unarchive") => (Account, versions::unarchive),
         ("GET", "/organizations/{organization}/provisionerjobs") => (Account, versions::jobs),

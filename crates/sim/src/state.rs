@@ -195,6 +195,9 @@ pub struct File {
     pub hash: String,
     /// Whether a build of it fails.
     pub is_broken: bool,
+    /// The bytes, as base64; empty in states that were saved without them.
+    #[serde(default)]
+    pub content: String,
 }
 
 /// A version of a template.
@@ -212,6 +215,9 @@ pub struct Version {
     /// How long a daemon builds it.
     pub build_time: SignedDuration,
     pub tags: BTreeMap<String, String>,
+    /// The variables of its source, as answers show them.
+    #[serde(default)]
+    pub variables: Vec<Value>,
     pub archived: bool,
     pub created_by: Uuid,
     pub created_at: Timestamp,

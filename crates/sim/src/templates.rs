@@ -321,7 +321,9 @@ pub(crate) fn promote(call: &mut Call<'_>) -> Handled {
         found.active_version = id;
         found.updated_at = call.now;
     }
-    call.changed("template", (template.id, template.name()), before, json!({"active_version_id": id}));
+    let mut after = before.clone();
+    after["active_version_id"] = json!(id);
+    call.changed("template", (template.id, template.name()), before, after);
     Ok(Answer::message(200, "Updated the active template version!"))
 }
 
@@ -380,7 +382,7 @@ pub(crate) fn update_access(call: &mut Call<'_>) -> Handled {
             "execute transaction: update template ACL by ID: ",
         ));
     }
-    let mut changed = template;
+    let mut changed = template.clone();
     for (field, roles) in [("user_perms", &mut changed.user_roles), ("group_perms", &mut changed.group_roles)]
     {
         for (id, role) in fields.text_map(field)? {
@@ -393,7 +395,8 @@ pub(crate) fn update_access(call: &mut Call<'_>) -> Handled {
         }
     }
     call.state.templates.insert(changed.id, changed.clone());
-    call.changed("template", (changed.id, changed.name()), Value::Null, json!({"acl": true}));
+    let access = |it: &Template| json!({"organization_id": it.organization_id, "group_acl": it.group_roles, "user_acl": it.user_roles});
+    call.changed("template", (changed.id, changed.name()), access(&template), access(&changed));
     Ok(Answer::message(200, "Successfully updated template ACL list."))
 }
 

@@ -1,4 +1,4 @@
-//! Archives, and versions of templates with the jobs that build them.
+//! Versions of templates, with the jobs that build them.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,29 +11,9 @@ use crate::{
     call::Call,
     names,
     rights::Right,
-    state::{File, State, Version},
-    templates,
+    state::{State, Version},
+    templates, variables,
 };
-
-const TAR: &str = "application/x-tar";
-
-pub(crate) fn upload(call: &mut Call<'_>) -> Handled {
-    let kind = call.headers.get("content-type").and_then(|it| it.to_str().ok()).unwrap_or_default();
-    if kind != TAR {
-        return Err(Answer::message(400, format!("Unsupported content type header {kind:?}.")));
-    }
-    let hash = crate::ids::hash_of(call.body);
-    let known = call.state.files.values().find(|it| it.hash == hash && it.owner == call.caller);
-    if let Some(known) = known {
-        return Ok(Answer::ok(json!({"hash": known.id})));
-    }
-    let text = String::from_utf8_lossy(call.body);
-    let is_broken = text.matches('{').count() != text.matches('}').count();
-    let file = File { id: call.ids().uuid(), owner: call.caller, hash, is_broken };
-    let id = file.id;
-    call.state.files.insert(id, file);
-    Ok(Answer::created(json!({"hash": id})))
-}
 
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let home = call.organization()?.id;
@@ -81,6 +61,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     tags.retain(|_, value| !value.is_empty());
     tags.insert("scope".to_owned(), "organization".to_owned());
     tags.insert("owner".to_owned(), String::new());
+    let sent = fields.objects("user_variable_values", "codersdk.VariableValue")?;
+    let text = |it: &serde_json::Map<String, Value>, field: &str| it.get(field)?.as_str().map(str::to_owned);
+    let values = sent.iter().filter_map(|it| Some((text(it, "name")?, text(it, "value")?))).collect();
     let version = Version {
         id: call.ids().uuid(),
         job_id: call.ids().uuid(),
@@ -92,6 +75,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         is_broken: file.is_broken,
         build_time: call.settings.build_time,
         tags,
+        variables: variables::declared(&file.source(), &values),
         archived: false,
         created_by: call.caller,
         created_at: call.now,
@@ -140,6 +124,14 @@ pub(crate) fn logs(call: &mut Call<'_>) -> Handled {
         lines.push(line(2, "error", "Planning infrastructure", "Error: Unclosed configuration block"));
     }
     Ok(Answer::ok(lines.into()))
+}
+
+pub(crate) fn variables(call: &mut Call<'_>) -> Handled {
+    let version = found(call)?;
+    if !["succeeded", "failed"].contains(&status(call.state, &version, call.now)) {
+        return Err(Answer::message(403, "Template version job has not finished"));
+    }
+    Ok(Answer::ok(version.variables.into()))
 }
 
 /// The answer to a change between archived and not.

@@ -121,6 +121,11 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// Sends, and returns the body as it came.
+    pub(crate) async fn bytes(&self) -> Result<Vec<u8>, Error> {
+        self.send().await.map(|it| it.body.to_vec())
+    }
+
     /// Sends, and reads a list, for which coderd sometimes says `null`.
     pub(crate) async fn list<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
         self.read::<Option<Vec<T>>>().await.map(Option::unwrap_or_default)

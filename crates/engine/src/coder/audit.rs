@@ -22,13 +22,22 @@ pub(crate) struct AuditLog {
 impl Coder {
     /// Reads the last writes of the audit log. `None` without the licence, without the right, and while Coder does not answer.
     pub(crate) async fn audit_log(&self) -> Arc<Option<AuditLog>> {
+        self.audit_log_of(self.need_of_the_log()).await
+    }
+
+    /// The same, as recent as every other list.
+    pub(super) async fn recent_audit_log(&self) -> Arc<Option<AuditLog>> {
+        self.audit_log_of(self.need).await
+    }
+
+    async fn audit_log_of(&self, need: Freshness) -> Arc<Option<AuditLog>> {
         let is_kept = self.licensed().await.is_ok_and(|it| it.1.is_enabled(AUDIT_LOG));
         if !is_kept {
             return Arc::new(None);
         }
         // A refusal is cached too, so that no other object asks again.
         let read = async || Ok::<_, Infallible>(self.read_audit_log().await.ok());
-        let Ok(read) = self.reads.audit_log.get(self.need_of_the_log(), read).await;
+        let Ok(read) = self.reads.audit_log.get(need, read).await;
         read.value
     }
 

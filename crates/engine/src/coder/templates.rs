@@ -3,13 +3,35 @@
 use std::{
     collections::HashMap,
     sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use client::{Error, templates::Template};
+use client::{
+    Downloads, Error,
+    audit::{AuditEntry, ENTRIES},
+    templates::{Template, TemplateAccess},
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Coder, shared};
+
+/// How long the access to a template counts as known.
+const ACCESS_KEPT: Duration = Duration::from_hours(1);
+/// How many archives of other hosts are remembered.
+const MOST_ARCHIVES: usize = 4;
+/// How many versions are remembered with what they were compared with.
+const MOST_COMPARED: usize = 1000;
+
+/// The access to a template, with the last entry of the audit log before it was read.
+#[derive(Debug)]
+pub(super) struct KnownAccess {
+    access: Arc<TemplateAccess>,
+    updated_at: String,
+    /// `None` where the log was empty.
+    last: Option<AuditEntry>,
+    read: Instant,
+}
 
 impl Coder {
     /// Every template of an organization, deprecated ones included.
@@ -37,6 +59,53 @@ impl Coder {
         self.reads.templates.of(template.organization_id).note(answered, remove).await;
     }
 
+    /// Who may use and administer a template. Coder shows that only template by template, and the template itself does not show that
+    /// it was changed: `updated_at` stays. A controller remembers what it has read, and asks again where the template was changed,
+    /// where the audit log has a change of the access since, where the log does not reach back that far or cannot be read, and after
+    /// an hour. One read of the log serves all templates. The command line has no memory, and asks.
+    pub(crate) async fn template_access(&self, template: &Template) -> Result<Arc<TemplateAccess>, Error> {
+        let remembers = self.beside.as_ref().is_some_and(|it| it.writes_status);
+        let log = if remembers { self.recent_audit_log().await } else { Arc::new(None) };
+        let entries = Option::as_ref(&log).map(|it| it.entries.as_slice());
+        if let Some(known) = entries.and_then(|it| self.known_access(template, it)) {
+            return Ok(known);
+        }
+        let access = Arc::new(self.client.template_access(template.id).await?);
+        if let Some(entries) = entries {
+            let known = KnownAccess {
+                access: Arc::clone(&access),
+                updated_at: template.updated_at.clone(),
+                last: entries.first().cloned(),
+                read: Instant::now(),
+            };
+            let mut all = self.reads.access.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, it| it.read.elapsed() < ACCESS_KEPT);
+            all.insert(template.id, known);
+        }
+        Ok(access)
+    }
+
+    fn known_access(&self, template: &Template, entries: &[AuditEntry]) -> Option<Arc<TemplateAccess>> {
+        let all = self.reads.access.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.get(&template.id)?;
+        let is_kept = known.read.elapsed() < ACCESS_KEPT && known.updated_at == template.updated_at;
+        let later = match &known.last {
+            Some(last) => entries.iter().position(|it| it == last).and_then(|it| entries.get(..it))?,
+            None if entries.len() < ENTRIES => entries,
+            None => return None,
+        };
+        let is_change = |it: &AuditEntry| {
+            it.resource_id == template.id
+                && ["user_acl", "group_acl"].iter().any(|field| it.diff.contains_key(*field))
+        };
+        (is_kept && !later.iter().any(is_change)).then(|| Arc::clone(&known.access))
+    }
+
+    /// Drops what is known of the access to a template, after a write.
+    pub(crate) fn forget_template_access(&self, template: Uuid) {
+        self.reads.access.lock().unwrap_or_else(PoisonError::into_inner).remove(&template);
+    }
+
     /// The file with these bytes, where this process has uploaded it.
     pub(crate) fn uploaded(&self, digest: &str) -> Option<Uuid> {
         self.uploads().get(digest).copied()
@@ -57,6 +126,45 @@ impl Coder {
 
     pub(crate) fn note_published(&self, what: &str, version: Uuid) {
         self.reads.published.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned(), version);
+    }
+
+    /// Whether a version has this content, where this process has compared them.
+    pub(crate) fn compared(&self, version: Uuid, content: &str) -> Option<bool> {
+        let compared = self.reads.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        compared.get(&version)?.get(content).copied()
+    }
+
+    pub(crate) fn note_compared(&self, version: Uuid, content: &str, is_same: bool) {
+        let mut compared = self.reads.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        if compared.len() >= MOST_COMPARED {
+            compared.clear();
+        }
+        compared.entry(version).or_default().insert(content.to_owned(), is_same);
+    }
+
+    /// The same with a way to other hosts, for archives that manifests name.
+    #[must_use]
+    pub fn downloading(self, downloads: Downloads) -> Self {
+        Self { downloads: Some(downloads), ..self }
+    }
+
+    pub(crate) fn downloads(&self) -> Option<&Downloads> {
+        self.downloads.as_ref()
+    }
+
+    /// The files of an archive with this digest, packed, where this process has read it.
+    pub(crate) fn archive(&self, digest: &str) -> Option<Arc<Vec<u8>>> {
+        let archives = self.reads.archives.lock().unwrap_or_else(PoisonError::into_inner);
+        archives.iter().find(|(it, _)| it == digest).map(|(_, packed)| Arc::clone(packed))
+    }
+
+    pub(crate) fn note_archive(&self, digest: &str, packed: &[u8]) {
+        let mut archives = self.reads.archives.lock().unwrap_or_else(PoisonError::into_inner);
+        archives.retain(|(it, _)| it != digest);
+        if archives.len() >= MOST_ARCHIVES {
+            archives.remove(0);
+        }
+        archives.push((digest.to_owned(), Arc::new(packed.to_vec())));
     }
 
     fn uploads(&self) -> MutexGuard<'_, HashMap<String, Uuid>> {

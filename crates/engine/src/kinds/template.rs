@@ -6,7 +6,10 @@
 
 mod access;
 mod archive;
+mod export;
+mod fetch;
 mod look;
+mod published;
 mod recipe;
 mod rounds;
 mod settings;
@@ -18,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use api::{CoderTemplate, TemplateVersionState};
+use api::{CoderTemplate, TemplateSource, TemplateVersionState};
 use client::{
     Class,
     organizations::Organization,
@@ -29,12 +32,14 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use self::{access::Access, look::Version, source::Source, work::Material};
+use self::{access::Access, fetch::Archive, look::Version, source::Source, work::Material};
 use crate::{
     coder::Coder,
     kind::{Aside, Kind, Round},
     kinds::{mapping::TEMPLATE_RBAC, names},
     pipeline::{
+        attribution::{Audited, AuditedObject},
+        export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
@@ -49,6 +54,33 @@ const NAME: usize = 32;
 const SCHEDULING: Gate = Gate { feature: "advanced_template_scheduling", license: "Premium or Enterprise" };
 const ACCESS_CONTROL: Gate = Gate { feature: "access_control", license: "Premium or Enterprise" };
 const SHARED_PORTS: Gate = Gate { feature: "control_shared_ports", license: "Premium or Enterprise" };
+
+/// Fields as Coder's audit log names them. Of the days on which workspaces are stopped the log has the weeks apart.
+const AUDITED: &[(&str, &str)] = &[
+    ("name", "name"),
+    ("displayName", "display_name"),
+    ("description", "description"),
+    ("icon", "icon"),
+    ("activeVersion", "active_version_id"),
+    ("acl.groups", "group_acl"),
+    ("acl.users", "user_acl"),
+    ("requireActiveVersion", "require_active_version"),
+    ("allowUserCancelWorkspaceJobs", "allow_user_cancel_workspace_jobs"),
+    ("maxPortShareLevel", "max_port_sharing_level"),
+    ("corsBehavior", "cors_behavior"),
+    ("classicParameterFlow", "use_classic_parameter_flow"),
+    ("deprecated", "deprecated"),
+    ("schedule.defaultTTL", "default_ttl"),
+    ("schedule.activityBump", "activity_bump"),
+    ("schedule.failureTTL", "failure_ttl"),
+    ("schedule.dormantAfter", "time_til_dormant"),
+    ("schedule.deleteDormantAfter", "time_til_dormant_autodelete"),
+    ("schedule.notifyBeforeAutostop", "time_til_autostop_notify"),
+    ("schedule.autostop", "autostop_requirement_days_of_week"),
+    ("schedule.autostart", "autostart_block_days_of_week"),
+    ("schedule.allowUserAutostart", "allow_user_autostart"),
+    ("schedule.allowUserAutostop", "allow_user_autostop"),
+];
 
 #[derive(Debug)]
 pub struct Template;
@@ -189,16 +221,28 @@ impl Kind for Template {
     fn secret_refs(manifest: &CoderTemplate) -> Vec<SecretPlace> {
         let variables = manifest.spec.variables.iter().flatten();
         let refs = variables.filter_map(|it| it.value_from.as_ref()).map(|it| &it.secret_key_ref);
-        refs.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() }).collect()
+        let refs = refs.map(|it| SecretPlace { name: it.name.clone(), key: it.key.clone() });
+        let archive = manifest.spec.source.as_ref().and_then(|it| it.archive.as_ref());
+        refs.chain(archive.and_then(fetch::secret_ref)).collect()
     }
 
     fn with_secrets(mut desired: Desired, values: &SecretValues) -> Result<Desired, Invalid> {
+        if let Some(DesiredVersion { source: Source::Archive(archive), .. }) = &mut desired.version
+            && let Some((place, value)) = archive.credentials()
+        {
+            *value = values.exact(place);
+        }
         for variable in desired.version.iter_mut().flat_map(|it| &mut it.variables) {
             if let VariableValue::Secret(place, value) = &mut variable.value {
                 *value = values.exact(place);
             }
         }
         Ok(desired)
+    }
+
+    /// A missing value is not compared: only the names of variables with Secrets are a part of the content.
+    fn without_secrets(manifest: &CoderTemplate) -> Option<CoderTemplate> {
+        Some(manifest.clone())
     }
 
     fn refers_to_config_map(manifest: &CoderTemplate, name: &str) -> bool {
@@ -229,6 +273,11 @@ impl Kind for Template {
 
     fn id(observed: &Observed) -> Option<Uuid> {
         observed.template.as_ref().map(|it| it.id)
+    }
+
+    fn audited(observed: &Observed) -> Option<Audited> {
+        let object = AuditedObject::Id(observed.template.as_ref()?.id);
+        Some(Audited { resource_type: "template", object, fields: AUDITED })
     }
 
     fn aside(observed: &Observed) -> Aside {
@@ -263,6 +312,13 @@ impl Kind for Template {
         Some(work::in_use(template, workspaces))
     }
 
+    const LISTED: Listed = Listed::InOrganizations;
+
+    async fn export(place: &ExportPlace<'_>, coder: &Coder) -> Result<KindExport<CoderTemplate>, Trouble> {
+        let Some(home) = place.organization else { return Ok(KindExport::default()) };
+        export::templates(home, coder).await
+    }
+
     async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
         work::apply(effect, coder).await
     }
@@ -293,18 +349,20 @@ fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, I
         }
         return Ok(None);
     };
-    let source = match (&declared.files, &declared.config_map_ref, &declared.directory) {
-        (Some(files), None, None) => {
+    let TemplateSource { files, config_map_ref, directory, archive } = declared;
+    let source = match (files, config_map_ref, directory, archive) {
+        (Some(files), None, None, None) => {
             let files = files.iter().map(|(path, text)| (path.clone(), text.as_bytes().to_vec()));
             Source::Inline(files.collect())
         }
-        (None, Some(reference), None) => Source::ConfigMap {
+        (None, Some(reference), None, None) => Source::ConfigMap {
             namespace: manifest.namespace().unwrap_or_default(),
             name: reference.name.clone(),
         },
-        (None, None, Some(path)) => Source::Directory(path.into()),
+        (None, None, Some(path), None) => Source::Directory(path.into()),
+        (None, None, None, Some(archive)) => Source::Archive(Archive::declared(archive)?),
         _ => {
-            let message = "must have exactly one of files, configMapRef and directory";
+            let message = "must have exactly one of files, configMapRef, directory and archive";
             return Err(Invalid::new("spec.source", message));
         }
     };

@@ -129,9 +129,11 @@ pub fn since(entries: &[AuditEntry], time: Option<Timestamp>) -> &[AuditEntry] {
     entries.get(..count).unwrap_or_default()
 }
 
-/// Whether a value of the log may be the one that was found. Lists and maps have other forms there.
+/// Whether a value of the log may be the one that was found. Lists and maps have other forms there, and names are ids.
 fn may_be(logged: &Value, found: &Value) -> bool {
+    let is_id = |it: &Value| it.as_str().is_some_and(|it| it.parse::<Uuid>().is_ok());
     match (logged, found) {
+        (Value::String(_), Value::String(_)) if is_id(logged) && !is_id(found) => true,
         (Value::Number(_), Value::Number(_)) | (Value::String(_), Value::String(_)) => logged == found,
         _ => true,
     }
@@ -204,6 +206,13 @@ mod tests {
         // The same account by hand, and the same program for another account.
         assert_eq!(who(&[entry(OPERATOR, "curl/8", 3)]), ["by automation at 2026-11-17T12:04:33Z"]);
         assert_eq!(who(&[entry(ALICE, "coder-operator/1", 3)]), ["by alice at 2026-11-17T12:04:33Z"]);
+    }
+
+    #[test]
+    fn values_are_compared_where_the_log_has_them_in_the_same_form() {
+        let id = json!("0190a8f0-0000-4000-8000-000000000001");
+        assert!(may_be(&id, &json!("sha-0011")) && may_be(&id, &id) && may_be(&json!(28_800), &json!("8h")));
+        assert!(!may_be(&json!("one"), &json!("two")) && !may_be(&json!("one"), &id));
     }
 
     #[test]

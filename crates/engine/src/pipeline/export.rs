@@ -1,5 +1,7 @@
 //! What a kind answers to `export`: drafts of manifests, and what a person has to know of them. Values only.
 
+use std::collections::BTreeMap;
+
 use api::DEFAULT_ORGANIZATION;
 use client::organizations::Organization;
 
@@ -41,11 +43,13 @@ pub struct Draft<M> {
     pub notes: Vec<String>,
     /// The Secrets that the manifest refers to.
     pub secrets: Vec<NeededSecret>,
+    /// The files of `spec.source`, by their paths. `None` for a manifest without a source.
+    pub files: Option<BTreeMap<String, Vec<u8>>>,
 }
 
 impl<M> Draft<M> {
     pub fn new(title: impl Into<String>, manifest: M) -> Self {
-        Self { title: title.into(), manifest, notes: Vec::new(), secrets: Vec::new() }
+        Self { title: title.into(), manifest, notes: Vec::new(), secrets: Vec::new(), files: None }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Templates at a deployment in memory: publish, build, promote, and everything that may come between.
 
 mod access;
+mod archives;
+mod counts;
+mod exported;
 mod life;
 mod trouble;
 mod values;
@@ -48,16 +51,23 @@ impl Scene {
             "metadata": {"name": "main", "namespace": "platform", "uid": "u"}}));
         let clock = ManualClock::new(memory::start());
         let deployment = memory::coder(clock.clock(), state);
-        let client = memory::owner(deployment.transport());
-        let coder = Coder::new(client, Promises::default()).beside(Beside {
-            cluster: Arc::clone(&cluster) as _,
-            references: Arc::clone(&cluster) as _,
+        cluster.set(&secret("registry", &json!({"token": SECRET})));
+        let coder = Coder::new(memory::owner(deployment.transport()), Promises::default());
+        let mut scene = Self { deployment, cluster, clock, coder };
+        scene.coder = scene.controller();
+        scene
+    }
+
+    /// The deployment as a controller has it that was just started.
+    fn controller(&self) -> Coder {
+        let client = memory::owner(self.deployment.transport());
+        Coder::new(client, Promises::default()).beside(Beside {
+            cluster: Arc::clone(&self.cluster) as _,
+            references: Arc::clone(&self.cluster) as _,
             memory: Arc::default(),
             writes_status: true,
             fingerprints: Some(Arc::default()),
-        });
-        cluster.set(&secret("registry", &json!({"token": SECRET})));
-        Self { deployment, cluster, clock, coder }
+        })
     }
 
     /// The deployment as the command line has it for an account.

@@ -272,3 +272,42 @@ async fn twice_as_many_users_need_the_same_requests() {
     assert_eq!(costs[0], costs[1]);
     assert!(costs[0].len() <= 5, "{:?}", costs[0]);
 }
+
+#[tokio::test]
+async fn twice_as_many_roles_need_the_same_requests() {
+    let mut costs = Vec::new();
+    for count in [20_u128, 40] {
+        let mut state = memory::licensed();
+        let organization_id = state.default_organization;
+        let mut manifests = Vec::new();
+        for number in 1..=count {
+            let name = format!("role-{number}");
+            let permission = sim::state::Permission {
+                negate: false,
+                resource_type: "template".to_owned(),
+                action: "read".to_owned(),
+            };
+            state.custom_roles.push(sim::state::CustomRole {
+                id: Uuid::from_u128(number),
+                organization_id,
+                name: name.clone(),
+                display_name: String::new(),
+                permissions: vec![permission],
+            });
+            let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderRole",
+                "metadata": {"name": name, "namespace": "platform"},
+                "spec": {"controlPlaneRef": {"name": "main"}, "adoptionPolicy": "Adopt",
+                    "permissions": [{"resource": "template", "actions": ["read"]}]}});
+            manifests.push(manifest);
+        }
+        let scene = Scene::with(state);
+        let coder = scene.coder();
+        for manifest in &manifests {
+            let assessment = subject(manifest).assess(&coder, Door::Controller).await;
+            assert!(assessment.plan.steps.is_empty(), "{:?}", assessment.plan);
+        }
+        costs.push(scene.asked());
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0].len() <= 5, "{:?}", costs[0]);
+}

@@ -130,6 +130,13 @@ Everyone, sync settings that were never written. Members of groups are left out 
 provider manages them. Everything else that is left out, and everything that the account may not read,
 is named on standard error. Files of --output-dir whose object is gone are named and not deleted.
 
+A template comes with the files of its active version: in a folder beside its manifest, which
+`source.directory` names, or in the manifest itself, where there is one stream or with --inline-files.
+The controllers cannot read a folder: give them the files inline, or as a ConfigMap. Values of sensitive
+variables are references to Secrets. The active version is recognised by its content, so that no version
+is published because of an export. Hidden files, Terraform's state and files with values of variables
+are not exported, nor is a source with a secret value in it.
+
 Exit codes:
   0  done
   1  failure, or something could not be read; the manifests of everything else are written

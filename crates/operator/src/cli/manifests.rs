@@ -37,7 +37,7 @@ pub(crate) use read::{Place, Sources};
 use schema::Definitions;
 pub(crate) use skipped::{NOT_APPLIED, SkipReason, Skipped};
 pub(crate) use snippet::Severity;
-pub(crate) use validate::{Validated, unfit, validate};
+pub(crate) use validate::{Validated, secret_value, unfit, validate};
 pub(crate) use values::FileSecret;
 
 use crate::args::GivenUrl;
@@ -307,7 +307,11 @@ fn take(
         }
         return;
     }
-    let subject = match kinds::subject(kind, &source::located(document)).transpose() {
+    let located = match source::located(document) {
+        Ok(located) => located,
+        Err(why) => return complain(source::FIELD, format!("{}: {why}", source::FIELD)),
+    };
+    let subject = match kinds::subject(kind, &located).transpose() {
         Ok(subject) => subject,
         Err(error) => return complain("", error.to_string()),
     };

@@ -38,13 +38,16 @@ async fn plane(token: &'static str) -> Plane {
         made_from,
         &client,
         Uuid::nil(),
-        Beside {
-            cluster,
-            references: Arc::new(with_token(token)),
-            memory: Arc::default(),
-            writes_status: true,
-            fingerprints: None,
-        },
+        (
+            Beside {
+                cluster,
+                references: Arc::new(with_token(token)),
+                memory: Arc::default(),
+                writes_status: true,
+                fingerprints: None,
+            },
+            None,
+        ),
     )
 }
 

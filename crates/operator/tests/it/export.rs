@@ -1,5 +1,7 @@
 //! `export` against a sandbox: its files, its exit codes, and a second deployment made of them.
 
+mod templates;
+
 use std::{fs, path::Path, process::Output};
 
 use crate::{

@@ -4,9 +4,10 @@
 
 /// The routes that are covered by a refusal: the first succeeds only a minute after the last change of a licence, the others
 /// only with a version that a daemon has built.
-pub(crate) const BY_REFUSAL: [&str; 4] = [
+pub(crate) const BY_REFUSAL: [&str; 5] = [
     "POST /api/v2/licenses/refresh-entitlements",
     "PATCH /api/v2/templates/{template}/versions",
+    "GET /api/v2/templateversions/{templateversion}/variables",
     "POST /api/v2/templateversions/{templateversion}/archive",
     "POST /api/v2/templateversions/{templateversion}/unarchive",
 ];
@@ -62,6 +63,7 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("DELETE /api/experimental/chats/model-configs/{modelConfig}", "ai::models"),
     ("GET /api/v2/deployment/config", "ai::server_config"),
     ("POST /api/v2/files", "templates::versions"),
+    ("GET /api/v2/files/{fileID}", "templates::versions"),
     ("GET /api/v2/organizations/{organization}/templates", "templates::templates"),
     ("POST /api/v2/organizations/{organization}/templates", "templates::templates"),
     ("GET /api/v2/templates/{template}", "templates::templates"),
@@ -73,6 +75,7 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("POST /api/v2/organizations/{organization}/templateversions", "templates::versions"),
     ("GET /api/v2/templateversions/{templateversion}", "templates::versions"),
     ("GET /api/v2/templateversions/{templateversion}/logs", "templates::versions"),
+    ("GET /api/v2/templateversions/{templateversion}/variables", "templates::versions"),
     ("POST /api/v2/templateversions/{templateversion}/archive", "templates::templates"),
     ("POST /api/v2/templateversions/{templateversion}/unarchive", "templates::templates"),
     ("GET /api/v2/templates/{template}/versions/{templateversionname}", "templates::templates"),

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::{
     Desired, DesiredVersion, Observed, VariableValue,
     access::Access,
-    archive,
+    published,
     recipe::{Likeness, Recipe},
-    source::unusable,
+    source::Source,
     work::{Material, workspaces},
 };
 use crate::{
@@ -78,6 +78,22 @@ impl Version {
         self.material.recipe.likeness(&found.message, recorded)
     }
 
+    /// Whether a version is known to be built with other values of Secrets than the source has now. Coder does not show the values of
+    /// sensitive variables, but the status and the mark have fingerprints.
+    fn has_other_values(&self, found: &TemplateVersion) -> bool {
+        let is_it = |it: &&TemplateVersionState| it.id.as_deref() == Some(found.id.to_string().as_str());
+        let recorded = self.recorded.as_ref().filter(is_it).and_then(|it| it.content.as_deref());
+        self.material.recipe.has_other_values(&found.message, recorded)
+    }
+
+    /// Whether another tool published the same content, or this one another description of it, as with a variable at its default.
+    async fn is_same_content(&self, found: &TemplateVersion, coder: &Coder) -> Result<bool, Trouble> {
+        if self.has_other_values(found) {
+            return Ok(false);
+        }
+        published::is_same(&self.material, found, coder).await
+    }
+
     /// Whether the status tells of a later version with these values, where the mark of this one does not tell its own.
     fn has_successor(&self, found: &TemplateVersion) -> bool {
         let recipe = &self.material.recipe;
@@ -103,6 +119,8 @@ impl Version {
 }
 
 pub(crate) const SUCCEEDED: &str = "succeeded";
+const OTHER_VALUES: &str = "was published with other values of the Secrets in spec.variables, or with another key for their \
+    fingerprints: the key is in the token Secret of the control plane, and a new one is made when that Secret is lost";
 const FAILED: [&str; 2] = ["failed", "canceled"];
 
 pub(super) async fn observe(
@@ -152,7 +170,7 @@ async fn access(
     let declared = desired.access.resolved(home, coder).await?;
     let found = match template {
         Some(template) => {
-            let found = coder.client().template_access(template.id).await?;
+            let found = coder.template_access(template).await?;
             Access::found(&found, home.id, &coder.organizations().await?)
         }
         None => declared.of_new_template(),
@@ -187,6 +205,10 @@ async fn version(
     if let Some(found) = found {
         version.found = judged(&material, found, coder).await?;
     }
+    if matches!(version.found, Found::Nothing) {
+        // A plan that publishes rests on a source that was read and checked.
+        material.packed(coder).await?;
+    }
     Ok(version)
 }
 
@@ -197,8 +219,14 @@ async fn material(
     template: Option<&Remote>,
     coder: &Coder,
 ) -> Result<Material, Trouble> {
-    let files = wanted.source.read(coder).await?;
-    let archive = archive::pack(&files).map_err(|why| unusable(format!("spec.source: {why}")))?;
+    let (archive, digest) = match &wanted.source {
+        Source::Archive(it) => (None, it.recipe_digest()),
+        source => {
+            let packed = source.packed(coder).await?;
+            let digest = Recipe::digest(&packed);
+            (Some(packed), digest)
+        }
+    };
     let mut plain = BTreeMap::new();
     // In the order of names: the order of the list means nothing.
     let mut secrets = BTreeMap::new();
@@ -218,7 +246,7 @@ async fn material(
         let Desired { namespace, control_plane, .. } = desired;
         fingerprint::of_values(namespace, control_plane, secrets.into_values(), coder).await?
     };
-    let recipe = Recipe::new(&archive, &wanted.tags, &plain, values);
+    let recipe = Recipe::of_digest(digest, &wanted.tags, &plain, values);
     Ok(Material::new(desired, wanted, template.map(|it| it.id), archive, recipe))
 }
 
@@ -249,21 +277,32 @@ async fn of_template(
         version.name.clone_from(&found.name);
         return Ok(Some(found));
     }
-    version.active = Some(found.name);
     match coder.client().version_by_name(template.id, &version.name).await {
-        Ok(found) => match version.likeness(&found) {
-            Likeness::Same => Ok(Some(found)),
-            Likeness::OtherValues => {
-                version.found =
-                    Found::Taken("was published with other values of the Secrets in spec.variables");
-                Ok(None)
+        Ok(it) => {
+            let likeness = version.likeness(&it);
+            let is_same = likeness == Likeness::Same
+                || (likeness == Likeness::Other && version.is_same_content(&it, coder).await?);
+            if it.id != active {
+                version.active = Some(found.name);
             }
-            Likeness::Other => {
-                version.found = Found::Taken("has other content");
-                Ok(None)
+            if is_same {
+                return Ok(Some(it));
             }
-        },
-        Err(error) if error.class() == Class::Missing => Ok(None),
+            version.found = Found::Taken(match likeness {
+                Likeness::OtherValues => OTHER_VALUES,
+                Likeness::Same | Likeness::Other => "has other content",
+            });
+            Ok(None)
+        }
+        Err(error) if error.class() == Class::Missing => {
+            let may_be = named.is_none() && !version.has_successor(&found);
+            if may_be && version.is_same_content(&found, coder).await? {
+                version.name.clone_from(&found.name);
+                return Ok(Some(found));
+            }
+            version.active = Some(found.name);
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -30,14 +30,29 @@ pub(crate) enum Likeness {
 }
 
 impl Recipe {
+    #[cfg(test)]
     pub(crate) fn new(
         archive: &[u8],
         tags: &BTreeMap<String, String>,
         variables: &BTreeMap<String, Option<String>>,
         values: Option<String>,
     ) -> Self {
+        Self::of_digest(Self::digest(archive), tags, variables, values)
+    }
+
+    pub(crate) fn digest(archive: &[u8]) -> [u8; 32] {
+        Sha256::digest(archive).into()
+    }
+
+    /// The same with the digest of the archive.
+    pub(crate) fn of_digest(
+        archive: [u8; 32],
+        tags: &BTreeMap<String, String>,
+        variables: &BTreeMap<String, Option<String>>,
+        values: Option<String>,
+    ) -> Self {
         let mut hash = Sha256::new();
-        hash.update(Sha256::digest(archive));
+        hash.update(archive);
         hash.update(serde_json::to_vec(&(tags, variables)).unwrap_or_default());
         let values = values.map(|it| it.chars().take(16).collect());
         Self { content: base16ct::lower::encode_string(&hash.finalize()), values }
@@ -80,6 +95,16 @@ impl Recipe {
         }
     }
 
+    /// Whether the version that has this message, and this key of its recipe in the status, is known to be built with other values of
+    /// Secrets.
+    pub(crate) fn has_other_values(&self, message: &str, recorded: Option<&str>) -> bool {
+        let recorded = recorded.and_then(|it| it.split_once(' ')).map(|(_, it)| it);
+        let marked = mark(message).map(|(_, it)| it);
+        // The status knows better: it is of the version itself.
+        let known = [recorded, marked].into_iter().flatten().find(|it| *it != UNKNOWN);
+        self.values.as_deref().is_some_and(|values| known.is_some_and(|it| it != values))
+    }
+
     /// Whether a key is of a recipe with the same content, whatever its values.
     pub(crate) fn has_content(&self, key: &str) -> bool {
         key.split_once(' ').is_some_and(|(it, _)| it == self.content)
@@ -92,8 +117,16 @@ impl Recipe {
     }
 }
 
+/// A message without its mark, as a person gave it.
+pub(crate) fn words(message: &str) -> &str {
+    match (mark(message), message.rfind(MARK)) {
+        (Some(_), Some(at)) => message.get(..at).unwrap_or_default().trim_end(),
+        _ => message,
+    }
+}
+
 /// The content and the values in the mark of a message.
-fn mark(message: &str) -> Option<(&str, &str)> {
+pub(crate) fn mark(message: &str) -> Option<(&str, &str)> {
     let mark = message.get(message.rfind(MARK)? + MARK.len()..)?;
     mark.split_once(']')?.0.split_once(' ')
 }
@@ -138,6 +171,25 @@ mod tests {
         assert!(one.has_values_of(&one.message(None)));
         assert!(!one.has_values_of(&message) && !one.has_values_of(&two.message(None)));
         assert!(!unknown.has_values_of(&message), "neither of them is known");
+    }
+
+    #[test]
+    fn words_are_the_message_without_the_mark() {
+        for text in ["", "Faster start", "two\n\nlines", "not [coder-operator x y] this one"] {
+            assert_eq!(words(&recipe("a", None).message(Some(text))), text);
+        }
+        assert_eq!(words("[coder-operator"), "[coder-operator");
+    }
+
+    #[test]
+    fn values_are_other_ones_only_where_both_are_known() {
+        let (one, two) = (recipe("a", Some("0011223344556677")), recipe("b", Some("ff11223344556677")));
+        let unknown = recipe("a", None);
+        assert!(one.has_other_values(&two.message(None), None));
+        assert!(one.has_other_values("by hand", Some(&two.key())));
+        assert!(!one.has_other_values("by hand", None) && !one.has_other_values("", Some(&unknown.key())));
+        assert!(!one.has_other_values(&one.message(None), Some(&one.key())));
+        assert!(!unknown.has_other_values(&two.message(None), Some(&two.key())));
     }
 
     #[test]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::pipeline::{diff::Diff, outcome::Invalid, plan::Impact};
 
 /// The longest description that Coder takes when a template is created.
-const DESCRIPTION: usize = 127;
+pub(super) const DESCRIPTION: usize = 127;
 /// The shortest duration that is not zero, where Coder has one.
-const MINUTE: i64 = 60_000;
+pub(super) const MINUTE: i64 = 60_000;
 
 /// A duration in milliseconds, which plans show as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +20,17 @@ struct Span(i64);
 
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let seconds = self.0 / 1000;
-        let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
-        let parts = parts.iter().filter(|(count, _)| *count != 0);
-        let parts: Vec<String> = parts.map(|(count, unit)| format!("{count}{unit}")).collect();
-        serializer.serialize_str(if parts.is_empty() { "0s".to_owned() } else { parts.concat() }.as_str())
+        serializer.serialize_str(&span_words(self.0))
     }
+}
+
+/// Milliseconds as people write a duration.
+pub(super) fn span_words(milliseconds: i64) -> String {
+    let seconds = milliseconds / 1000;
+    let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let parts = parts.iter().filter(|(count, _)| *count != 0);
+    let parts: Vec<String> = parts.map(|(count, unit)| format!("{count}{unit}")).collect();
+    if parts.is_empty() { "0s".to_owned() } else { parts.concat() }
 }
 
 /// What a manifest says of the settings, as a change of everything that it declares.

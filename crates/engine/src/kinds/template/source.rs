@@ -5,39 +5,51 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use api::Reason;
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::archive::{Files, LARGEST};
+use super::{
+    archive::{self, Files, LARGEST, MOST_FILES, is_left_out},
+    fetch::{Archive, unusable},
+};
 use crate::{
     coder::{Coder, missing},
-    pipeline::outcome::{Blocked, Trouble},
+    pipeline::outcome::Trouble,
     ports::Reading,
 };
 
-/// The one hidden file that belongs to a template.
-const LOCK: &str = ".terraform.lock.hcl";
-/// The most files of a directory.
-const MOST_FILES: usize = 5000;
 /// What stands for `/` in a key of a ConfigMap.
 const SLASH: &str = "__";
 
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Inline(Files),
-    ConfigMap { namespace: String, name: String },
+    ConfigMap {
+        namespace: String,
+        name: String,
+    },
     Directory(PathBuf),
+    /// Read only when a version of it is published or compared.
+    Archive(Archive),
 }
 
 impl Source {
-    /// Reads the files.
-    pub(crate) async fn read(&self, coder: &Coder) -> Result<Files, Trouble> {
+    /// Reads the files, and packs them.
+    pub(crate) async fn packed(&self, coder: &Coder) -> Result<Vec<u8>, Trouble> {
+        if let Self::Archive(archive) = self {
+            return archive.packed(coder).await;
+        }
+        let files = self.read(coder).await?;
+        Ok(archive::pack(&files).map_err(|why| unusable(format!("spec.source: {why}")))?)
+    }
+
+    async fn read(&self, coder: &Coder) -> Result<Files, Trouble> {
         match self {
+            Self::Archive(_) => Ok(Files::new()),
             Self::Inline(files) => Ok(files.clone()),
             Self::ConfigMap { namespace, name } => config_map(namespace, name, coder).await,
             Self::Directory(path) if !coder.reads_directories() || path.is_relative() => {
                 let message = "spec.source.directory is for the command line, which reads it beside the manifest: \
-                    use files or configMapRef instead";
+                    use files, configMapRef or archive instead";
                 Err(unusable(message).into())
             }
             Self::Directory(path) => {
@@ -48,11 +60,6 @@ impl Source {
             }
         }
     }
-}
-
-/// The source cannot be published as it is.
-pub(crate) fn unusable(message: impl Into<String>) -> Blocked {
-    Blocked { reason: Reason::SourceNotUsable, message: message.into() }
 }
 
 async fn config_map(namespace: &str, name: &str, coder: &Coder) -> Result<Files, Trouble> {
@@ -66,16 +73,6 @@ async fn config_map(namespace: &str, name: &str, coder: &Coder) -> Result<Files,
     let text = found.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
     let bytes = found.binary_data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
     Ok(text.chain(bytes).map(|(key, content)| (key.replace(SLASH, "/"), content)).collect())
-}
-
-/// Whether Coder's own command line leaves an entry of a directory out: hidden ones, and Terraform's state and values of variables, which
-/// hold secrets.
-fn is_left_out(name: &str) -> bool {
-    let is_hidden = name.starts_with('.') && name != LOCK;
-    let is_values = ["terraform.tfvars", "terraform.tfvars.json"].contains(&name)
-        || name.ends_with(".auto.tfvars")
-        || name.ends_with(".auto.tfvars.json");
-    is_hidden || is_values || name.contains(".tfstate")
 }
 
 /// Reads a directory with everything in it. Links are refused: what they lead to may be another file elsewhere.
@@ -111,27 +108,4 @@ fn directory(root: &Path) -> Result<Files, String> {
         }
     }
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hidden_entries_state_and_values_are_left_out() {
-        for name in [
-            ".git",
-            ".env",
-            ".terraform",
-            "prod.tfstate",
-            "terraform.tfstate.backup",
-            "terraform.tfvars",
-            "a.auto.tfvars.json",
-        ] {
-            assert!(is_left_out(name), "{name}");
-        }
-        for name in ["main.tf", LOCK, "example.tfvars", "README.md", "build"] {
-            assert!(!is_left_out(name), "{name}");
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! The writes of a template, one by one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use api::{Reason, TemplateVersionState};
 use client::{
@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Desired, DesiredVersion, Effect, Variable, VariableValue, recipe::Recipe};
+use super::{Desired, DesiredVersion, Effect, Variable, VariableValue, recipe::Recipe, source::Source};
 use crate::{
     coder::{Coder, missing},
     pipeline::outcome::{Blocked, Trouble},
@@ -30,14 +30,16 @@ pub struct Material {
     template: Option<Uuid>,
     pub(crate) name: String,
     message: String,
-    archive: Vec<u8>,
+    /// Unset for an archive on another host that was not read.
+    archive: OnceLock<Vec<u8>>,
+    source: Source,
     /// Of the archive alone.
     pub(crate) digest: String,
     pub(crate) recipe: Recipe,
     /// The recipe with the names of the organization, the template and the version.
     pub(crate) identity: String,
     pub(crate) tags: BTreeMap<String, String>,
-    variables: Vec<Variable>,
+    pub(super) variables: Vec<Variable>,
 }
 
 /// Shows neither files nor values.
@@ -52,7 +54,7 @@ impl Material {
         desired: &Desired,
         wanted: &DesiredVersion,
         template: Option<Uuid>,
-        archive: Vec<u8>,
+        archive: Option<Vec<u8>>,
         recipe: Recipe,
     ) -> Self {
         let name = wanted.name.clone().unwrap_or_else(|| recipe.name());
@@ -62,12 +64,27 @@ impl Material {
             template,
             name,
             message: recipe.message(wanted.message.as_deref()),
-            digest: base16ct::lower::encode_string(&Sha256::digest(&archive)),
-            archive,
+            digest: match (&wanted.source, &archive) {
+                (Source::Archive(it), _) => it.digest().to_owned(),
+                (_, archive) => {
+                    base16ct::lower::encode_string(&Sha256::digest(archive.as_deref().unwrap_or_default()))
+                }
+            },
+            archive: archive.map(OnceLock::from).unwrap_or_default(),
+            source: wanted.source.clone(),
             recipe,
             tags: wanted.tags.clone(),
             variables: wanted.variables.clone(),
         }
+    }
+
+    /// The bytes that are uploaded. An archive on another host is read for that.
+    pub(super) async fn packed(&self, coder: &Coder) -> Result<&[u8], Trouble> {
+        if let Some(known) = self.archive.get() {
+            return Ok(known);
+        }
+        let packed = self.source.packed(coder).await?;
+        Ok(self.archive.get_or_init(|| packed))
     }
 
     /// The values of Secrets. No message repeats one.
@@ -166,7 +183,9 @@ pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>
             let template = by_name(organization, name, coder).await?;
             let found = client.template_access(template.id).await?;
             let change = access.change(&found, template.organization_id, coder).await?;
-            client.update_template_access(template.id, &change).await?;
+            let granted = client.update_template_access(template.id, &change).await;
+            coder.forget_template_access(template.id);
+            granted?;
             Ok(None)
         }
         Effect::Delete(template) => delete(template, coder).await.map(|()| None),
@@ -191,7 +210,7 @@ async fn upload(material: &Material, coder: &Coder) -> Result<Uuid, Trouble> {
     if let Some(file) = coder.uploaded(&material.digest) {
         return Ok(file);
     }
-    let file = match coder.client().upload_tar(material.archive.clone()).await {
+    let file = match coder.client().upload_tar(material.packed(coder).await?.to_vec()).await {
         Ok(file) => file,
         Err(error) if error.class() == Class::RateLimited => {
             let message = format!(

@@ -15,6 +15,9 @@ use super::{
     lines::{Lines, Position},
 };
 
+/// The directory that a template has as its source.
+pub(super) const DIRECTORY: &str = "/spec/source/directory";
+
 /// A text and what to call it.
 pub(super) struct Source {
     name: String,
@@ -117,19 +120,32 @@ fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
         }
         let mut files = Vec::new();
         collect(path, &mut files)?;
+        let is_folder = path.is_dir();
         if files.is_empty() {
             bail!(
                 "{} holds no manifest: only files that end in .yaml, .yml or .json are read",
                 path.display()
             );
         }
+        let mut found = Vec::new();
         for file in files {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
             let folder = file.parent().map(Path::to_owned);
-            sources.push(Source { name: file.display().to_string(), text, folder });
+            found.push(Source { name: file.display().to_string(), text, folder });
         }
+        sources.extend(if is_folder { without_templates(found) } else { found });
     }
     Ok(sources)
+}
+
+/// Leaves out the files of templates: YAML and JSON in the directory that a manifest beside it names as its source are no manifests.
+fn without_templates(sources: Vec<Source>) -> Vec<Source> {
+    let named: Vec<PathBuf> = sources.iter().flat_map(Source::template_folders).collect();
+    let is_inside = |it: &Source| {
+        let folder = it.folder.as_ref().and_then(|it| it.canonicalize().ok());
+        folder.is_some_and(|folder| named.iter().any(|it| folder.starts_with(it)))
+    };
+    sources.into_iter().filter(|it| !is_inside(it)).collect()
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -155,6 +171,18 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 impl Source {
+    /// The directories that templates of this file have as their sources, unless the file is in them itself.
+    fn template_folders(&self) -> Vec<PathBuf> {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.text.contains("CoderTemplate")) else {
+            return Vec::new();
+        };
+        let documents = self.documents().unwrap_or_default();
+        let directories = documents.iter().filter_map(|it| it.value.pointer(DIRECTORY)?.as_str());
+        let directories = directories.filter_map(|it| folder.join(it).canonicalize().ok());
+        let own = folder.canonicalize().unwrap_or_default();
+        directories.filter(|it| !own.starts_with(it)).collect()
+    }
+
     /// The documents that are not empty; a list, as `kubectl get` prints it, stands for its items.
     pub(super) fn documents(&self) -> Result<Vec<Document>, Mistake> {
         let mut documents = Vec::new();

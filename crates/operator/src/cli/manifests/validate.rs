@@ -121,7 +121,7 @@ fn collect<'a>(value: &'a Value, path: &str, texts: &mut Vec<(String, &'a str)>)
                 collect(item, &format!("{path}[{index}]"), texts);
             }
         }
-        Value::Object(fields) if path != "spec.source.files" => {
+        Value::Object(fields) if path.trim_start_matches('.') != "spec.source.files" => {
             for (key, field) in fields {
                 collect(field, &format!("{path}.{key}"), texts);
             }
@@ -160,7 +160,7 @@ fn bracketed(text: &str) -> Option<&str> {
 }
 
 /// What a text that is a secret value is.
-fn secret_value(text: &str) -> Option<&'static str> {
+pub(crate) fn secret_value(text: &str) -> Option<&'static str> {
     let is_alphanumeric = |it: &str| it.bytes().all(|it| it.is_ascii_alphanumeric());
     let words = || text.split(|it: char| it.is_whitespace() || "\"'`,;=()".contains(it));
     let has = |test: &dyn Fn(&str) -> bool| words().any(test);

@@ -13,6 +13,8 @@ use engine::{
     pipeline::export::LeftOut,
 };
 
+use serde_json::Value;
+
 use super::targets::RATE_LIMIT_WAIT;
 use crate::{
     args::{self, ExportMode},
@@ -20,7 +22,7 @@ use crate::{
         address::shown,
         deployment::{self, DeploymentRef},
         exit::{Exit, Failure},
-        manifests::{Sources, unfit},
+        manifests::{Sources, secret_value, unfit},
         terminal::{WARNING, print, say, say_as},
     },
 };
@@ -76,6 +78,7 @@ fn scope(args: &args::Export) -> Result<ExportScope, Failure> {
         kinds,
         organization: args.organization.clone(),
         mode,
+        inlines_files: args.inline_files || args.output_dir.is_none(),
     })
 }
 
@@ -94,6 +97,7 @@ fn failure(trouble: Trouble) -> Failure {
 /// Moves manifests that `plan` would refuse among those that are left out: a name that only Coder takes, a text that looks like a
 /// secret value.
 fn leave_out_invalid(export: &mut Export) -> Result<(), Failure> {
+    leave_out_secret_files(export);
     let what = |it: &Exported| format!("{} {}", it.kind, it.name);
     let texts = export.manifests.iter().map(|it| (what(it), text::manifest(&it.manifest)));
     let texts: Vec<(String, String)> = texts.collect();
@@ -110,6 +114,24 @@ fn leave_out_invalid(export: &mut Export) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Removes the sources of templates in whose files a secret value stands.
+fn leave_out_secret_files(export: &mut Export) {
+    for exported in &mut export.manifests {
+        let inline = exported.manifest.pointer("/spec/source/files").and_then(Value::as_object);
+        let inline =
+            inline.into_iter().flatten().filter_map(|(path, it)| Some((path, it.as_str()?.as_bytes())));
+        let beside = exported.files.iter().map(|(path, it)| (path, it.as_slice()));
+        let found = inline.chain(beside).find_map(|(path, content)| {
+            let what = secret_value(&String::from_utf8_lossy(content))?;
+            Some(format!("{path} holds {what} in the open: move it to a variable that is sensitive"))
+        });
+        if let Some(why) = found {
+            let left_out = exported.leave_out_source(&why);
+            export.left_out.push(left_out);
+        }
+    }
 }
 
 /// Reports what is not in the manifests.

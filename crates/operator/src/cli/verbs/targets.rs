@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CoderControlPlane, Reason, annotation};
-use client::{AddressPolicy, Class, Client};
+use client::{AddressPolicy, Class, Client, Downloads};
 use engine::{
     Blocked, Cluster, Coder, Credentials, Endpoint, Reference,
     coder::{
@@ -87,6 +87,9 @@ impl Target {
     /// then from the files, then from the cluster.
     pub(super) async fn settle(&mut self, files: &Arc<FileCluster>) -> Result<Option<String>, Failure> {
         self.coder = self.coder.clone().reading(Arc::clone(files) as _).reading_directories();
+        if let Ok(downloads) = Downloads::new(AddressPolicy::Any) {
+            self.coder = self.coder.clone().downloading(downloads);
+        }
         if !self.subjects.iter().any(|it| it.subject.needs_cluster()) {
             return Ok(None);
         }

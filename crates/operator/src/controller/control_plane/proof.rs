@@ -83,7 +83,7 @@ impl Proved {
     pub(in crate::controller) fn into_plane(self, shared: &Shared) -> Plane {
         let Self { declared, versions, place, origin, client, build, .. } = self;
         let made_from = Sources { declared, place, origin };
-        let plane = Plane::new(made_from, &client, build.deployment_id, shared.beside());
+        let plane = Plane::new(made_from, &client, build.deployment_id, shared.around());
         if let Some(versions) = versions {
             plane.set_compared_with(versions);
         }

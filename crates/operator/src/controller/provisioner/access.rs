@@ -155,7 +155,7 @@ async fn bootstrap(
     let user = client.current_user().await?;
     let client = client.with_rate_limiter(shared.planes.rate_limiter(build.deployment_id, user.id));
     let made_from = Sources { declared: origin_now, place, origin };
-    let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, shared.beside()));
+    let made = Arc::new(Plane::new(made_from, &client, build.deployment_id, shared.around()));
     driver.kind.bootstraps.put(&name, secret, &made);
     Ok(made)
 }

@@ -31,7 +31,7 @@ async fn alice(owner: &Session) -> Session {
     session
 }
 
-async fn drift_notes(stage: &Stage, name: &str) -> Vec<String> {
+pub(super) async fn drift_notes(stage: &Stage, name: &str) -> Vec<String> {
     let events = stage.api::<Event>().list(&ListParams::default()).await.unwrap().items;
     let is_it = |it: &Event| {
         it.reason.as_deref() == Some("DriftFound")

@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
+    attribution::drift_notes,
     get, licensed,
     provisioner::provisioner,
     run, secrecy,
@@ -120,6 +121,13 @@ async fn template_lives_from_its_first_version_to_its_deletion() {
     request(owner, Method::PATCH, &format!("{}/acl", path(&first)), Some(&access)).await;
     let healed = stage.look_again("CoderTemplate", "kubernetes").await;
     assert!(is_ready(&healed) && says(&healed, "Drifted", "False", "NoDrift"), "{healed:#}");
+    let is_told = |it: &Vec<String>| it.iter().any(|it| it.contains("By hand"));
+    let told = eventually("told", || drift_notes(&stage, "kubernetes"), is_told).await;
+    let note = told.iter().find(|it| it.contains("By hand")).unwrap();
+    for field in ["activeVersion ", "displayName ", "acl.groups "] {
+        let is_attributed = |it: &str| it.starts_with(field) && it.contains(" by admin at 20");
+        assert!(note.split(", ").any(is_attributed), "{field}: {note}");
+    }
     let found = remote(&stage, &healed).await;
     assert_eq!(found["active_version_id"], healed["status"]["version"]["id"]);
     assert_eq!((&found["display_name"], &found["description"]), (&json!("Kubernetes"), &json!("kept")));

@@ -46,6 +46,17 @@ pub(super) async fn writes(side: &mut Side) {
     entries(side, "user", &id).await;
     side.delete(OWNER, &format!("/api/v2/users/{id}")).await;
 
+    let id = super::templates::created(side, "audited").await;
+    let template = format!("/api/v2/templates/{id}");
+    for change in [
+        json!({"display_name": "Audited", "default_ttl_ms": 28_800_000, "max_port_share_level": "public"}),
+        json!({"deprecation_message": "Use another one", "allow_user_cancel_workspace_jobs": true}),
+    ] {
+        side.patch(OWNER, &template, change).await;
+    }
+    entries(side, "template", &id).await;
+    side.delete(OWNER, &template).await;
+
     let sharing = format!("/api/v2/organizations/{organization}/settings/workspace-sharing");
     for owners in ["none", "everyone"] {
         side.patch(OWNER, &sharing, json!({"shareable_workspace_owners": owners})).await;

@@ -33,8 +33,18 @@ pub(super) async fn versions(side: &mut Side) {
     }
     let file = upload(side, OWNER, TAR, &source).await;
     assert_eq!(file.status, 200, "the same bytes are the same file");
-    upload(side, MEMBER, TAR, &source).await;
+    let other = upload(side, MEMBER, TAR, &source).await.text("hash");
     let file = file.text("hash");
+    for (who, id) in [
+        (OWNER, file.as_str()),
+        (OWNER, &other),
+        (MEMBER, &other),
+        (MEMBER, &file),
+        (OWNER, STRANGER),
+        (OWNER, "one"),
+    ] {
+        side.get(who, &format!("{FILES}/{id}")).await;
+    }
     let body = |more: Value| {
         let mut body = json!({"name": "v1", "message": "first", "storage_method": "file", "file_id": file,
             "provisioner": "terraform", "tags": {"site": "a", "empty": ""}, "user_variable_values": []});
@@ -58,6 +68,7 @@ pub(super) async fn versions(side: &mut Side) {
     for who in [OWNER, MEMBER] {
         side.get(who, &format!("/api/v2/templateversions/{first}")).await;
         side.get(who, &format!("/api/v2/templateversions/{first}/logs")).await;
+        side.get(who, &format!("/api/v2/templateversions/{first}/variables")).await;
         side.get(who, &format!("/api/v2/organizations/{organization}/provisionerjobs")).await;
     }
     side.get(OWNER, &format!("/api/v2/templateversions/{STRANGER}")).await;
@@ -68,7 +79,7 @@ pub(super) async fn versions(side: &mut Side) {
 }
 
 /// A template from a version that no daemon has built: coderd does not wait for builds.
-async fn created(side: &mut Side, name: &str) -> String {
+pub(super) async fn created(side: &mut Side, name: &str) -> String {
     let organization = side.default_organization().await;
     let source = archive("locals {}");
     let file = upload(side, OWNER, TAR, &source).await.text("hash");
