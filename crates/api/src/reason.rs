@@ -168,8 +168,12 @@ reasons! {
     VersionBuilding,
     /// A version of a template waits for a provisioner daemon, and none with its tags is connected.
     NoProvisioner,
-    /// A version of a template could not be built; the message has the first error of its log.
+    /// A version of a template is tested by a throwaway workspace.
+    VersionTesting,
+    /// A version of a template could not be built, or failed its test; the message has the first error of the log.
     VersionFailed,
+    /// The owner that is declared for test workspaces is not an account that Terraform may get a token of.
+    TestOwnerRefused,
     /// The template has a version of that name with other content.
     VersionNameTaken,
     /// The source of a template cannot be read, or has something in it that a template cannot have.
@@ -282,7 +286,7 @@ impl Reason {
     /// How often to look whether what an object waits for has come to its end. `None` for what a watch reports.
     pub const fn polled_every(self) -> Option<Duration> {
         match self {
-            Self::VersionBuilding => Some(Duration::from_secs(3)),
+            Self::VersionBuilding | Self::VersionTesting => Some(Duration::from_secs(3)),
             Self::NoProvisioner => Some(Duration::from_secs(15)),
             Self::RateLimited => Some(Duration::from_secs(30)),
             _ => None,
@@ -291,7 +295,7 @@ impl Reason {
 
     /// Whether an object that waits for this reason goes on only after a person has changed something.
     pub const fn ends_waiting(self) -> bool {
-        matches!(self, Self::VersionFailed | Self::VersionNameTaken)
+        matches!(self, Self::VersionFailed | Self::VersionNameTaken | Self::TestOwnerRefused)
     }
 
     /// What remains usable of the client of a control plane that is blocked for this reason, while its whole origin is

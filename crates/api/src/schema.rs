@@ -75,6 +75,12 @@ pub(crate) fn template_roles(_: &mut SchemaGenerator) -> Schema {
         "additionalProperties": {"type": "string", "enum": ["use", "admin"]}})
 }
 
+/// Values of a workspace's parameters: all of them, so with one owner.
+pub(crate) fn parameters(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-map-type": "atomic", "maxProperties": 256,
+        "additionalProperties": {"type": "string"}})
+}
+
 /// A duration that may be zero.
 pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 18, "pattern": DURATION})

@@ -176,6 +176,28 @@ pub struct TemplateVersionSpec {
     /// Whether the version is promoted once it was built. Defaults to true. The first version of a template always is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activate: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TemplateVersionTest>,
+}
+
+/// A throwaway workspace of a version that was built. The version is promoted once the workspace came up, with every agent
+/// connected and ready, and was deleted again. Absent means that a version that was built is promoted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateVersionTest {
+    /// The owner of the workspace, by user name: an active service account of the organization without roles. Terraform gets
+    /// a token of the owner, so that an account with more rights, the account of a person and a dormant account are refused.
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = rules::name())]
+    pub owner: String,
+    /// The values of the workspace's parameters. A parameter that is absent has its default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::parameters")]
+    pub parameters: Option<BTreeMap<String, String>>,
+    /// How long the workspace may take until every agent is ready, from its creation on. Defaults to `15m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
+    pub timeout: Option<String>,
 }
 
 /// The value of a Terraform variable. Exactly one of `value` and `valueFrom` is set.
@@ -340,6 +362,37 @@ pub struct CoderTemplateStatus {
     /// The version that the source makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<TemplateVersionState>,
+    /// The last test of a version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TemplateTestState>,
+}
+
+/// The test of a version by a throwaway workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateTestState {
+    /// The name of the workspace.
+    pub workspace: String,
+    /// The user name of its owner.
+    pub owner: String,
+    /// The id of the version.
+    pub version: String,
+    /// `passed` or `failed`. Absent while the test goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Why the test failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Whether Coder has deleted the workspace. Absent from before its creation until its deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<bool>,
+}
+
+impl TemplateTestState {
+    /// Whether there may be a workspace to delete.
+    pub fn is_open(&self) -> bool {
+        self.deleted != Some(true)
+    }
 }
 
 /// A version that was published.

@@ -79,7 +79,8 @@ pub struct CoderUserSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::organizations")]
     pub organizations: Option<Vec<String>>,
-    /// Whether the user is suspended: signed out, and not able to sign in.
+    /// Whether the user is suspended: signed out, and not able to sign in. A service account, which never signs in, becomes dormant
+    /// in Coder after a while; `false` keeps it active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
 }

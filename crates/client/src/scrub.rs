@@ -178,7 +178,14 @@ fn is_lookalike(run: &str) -> bool {
         let has = |what: fn(&char) -> bool| piece.chars().any(|it| what(&it));
         piece.len() >= 20 && has(char::is_ascii_digit) && has(char::is_ascii_alphabetic)
     });
-    known || random
+    known || random || is_coder_token(run)
+}
+
+/// Whether a run has the shape of a session of Coder: an id of 10 characters and a secret of 22.
+fn is_coder_token(run: &str) -> bool {
+    let is_plain = |piece: &str| piece.chars().all(|it| it.is_ascii_alphanumeric());
+    run.split_once('-')
+        .is_some_and(|(id, secret)| (id.len(), secret.len()) == (10, 22) && is_plain(id) && is_plain(secret))
 }
 
 /// Puts the mark in place of the ranges, which are in order; one that begins inside another is part of it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
@@ -11,7 +12,7 @@ use crate::{
     client::Client,
     error::Error,
     null::null_as_default,
-    route::{get, post, routes},
+    route::{get, patch, post, routes},
 };
 
 /// A version of a template. One that belongs to no template yet has the nil id there.
@@ -46,6 +47,9 @@ pub struct ProvisionerJob {
     pub id: Uuid,
     /// `pending`, `running`, `succeeded`, `canceling`, `canceled`, `failed` or `unknown`.
     pub status: String,
+    /// `None` until a daemon takes the job.
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub error: String,
     #[serde(default)]
@@ -133,6 +137,12 @@ pub struct CreateTemplateVersion {
     pub user_variable_values: Vec<VariableValue>,
 }
 
+/// A change of a version. Its source cannot be changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UpdateTemplateVersion<'a> {
+    message: &'a str,
+}
+
 /// Where the source of a version is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -168,6 +178,10 @@ routes! {
         .sends::<CreateTemplateVersion>()
         .reads::<TemplateVersion>();
     VERSION = get("/api/v2/templateversions/{templateversion}").reads::<TemplateVersion>();
+    // The same message twice is the same message.
+    UPDATE_VERSION = patch("/api/v2/templateversions/{templateversion}")
+        .may_be_repeated()
+        .sends::<UpdateTemplateVersion<'static>>();
     VERSION_LOGS = get("/api/v2/templateversions/{templateversion}/logs").reads::<Vec<ProvisionerJobLog>>();
     VERSION_VARIABLES =
         get("/api/v2/templateversions/{templateversion}/variables").reads::<Vec<TemplateVersionVariable>>();
@@ -198,6 +212,12 @@ impl Client {
     pub async fn version_by_name(&self, template: Uuid, name: &str) -> Result<TemplateVersion, Error> {
         let call = self.call(&VERSION_BY_NAME).parameter("template", &template);
         call.parameter("templateversionname", &name).read().await
+    }
+
+    /// Replaces the message of a version.
+    pub async fn set_version_message(&self, version: Uuid, message: &str) -> Result<(), Error> {
+        let body = UpdateTemplateVersion { message };
+        self.call(&UPDATE_VERSION).parameter("templateversion", &version).body(&body).done().await
     }
 
     pub async fn version_logs(&self, version: Uuid) -> Result<Vec<ProvisionerJobLog>, Error> {

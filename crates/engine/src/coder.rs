@@ -141,6 +141,8 @@ struct Reads {
     compared: Mutex<HashMap<Uuid, HashMap<String, bool>>>,
     /// The versions that this process has published, by what they are made of and for.
     published: Mutex<HashMap<String, Uuid>>,
+    /// Why tests of versions failed, by the names of their workspaces.
+    failed_tests: Mutex<HashMap<String, String>>,
 }
 
 /// What manifests that come earlier will have made: a plan may count on it before it is there.

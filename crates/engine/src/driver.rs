@@ -24,7 +24,7 @@ use crate::{
         field_gate::Unsupported,
         ledger::{Entry, Leaves, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
-        plan::{Plan, PlanView},
+        plan::{Plan, PlanView, Step},
         remote_name::RemoteName,
     },
     ports::object::Live,
@@ -397,6 +397,17 @@ impl<K: Kind> Object<K> {
         }
     }
 
+    /// The steps of the plan that can be done now.
+    fn steps_now(&self) -> &[Step<K::Effect>] {
+        let steps = self.plan.as_ref().map_or(&[][..], |it| &it.steps);
+        &steps[..self.round.steps.unwrap_or(steps.len()).min(steps.len())]
+    }
+
+    /// The fields of the status that are to be written before the first step.
+    pub fn intents(&self) -> Map<String, Value> {
+        self.steps_now().iter().flat_map(|it| K::intends(&it.effect)).collect()
+    }
+
     /// What a deletion has to take back once what was assessed has begun.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = K::ledger(&self.manifest);
@@ -434,8 +445,9 @@ impl<K: Kind> Object<K> {
         // What was not held is ours once a step on it is done, and not before.
         let mut report = Report::of(Outcome::Applied, assessment.held());
         let steps = self.plan.as_ref().map_or(&[][..], |it| &it.steps);
-        let round = self.round.steps.unwrap_or(steps.len()).min(steps.len());
-        for step in &steps[..round] {
+        let round = self.steps_now().len();
+        for step in self.steps_now() {
+            report.recorded.extend(K::intends(&step.effect));
             match K::apply(&step.effect, coder).await {
                 Ok(made) => report.id = made.or(report.id).or(assessment.id),
                 Err(trouble) => {

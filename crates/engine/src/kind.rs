@@ -43,6 +43,24 @@ pub struct Round {
     pub waits: Option<Blocked>,
 }
 
+/// The ledger of the one remote object that a manifest declares.
+pub(crate) fn object_ledger<K: Kind + ?Sized>(manifest: &K::Manifest) -> Ledger {
+    let (target, status) = (K::target(manifest), manifest.status());
+    let mut ledger = Ledger::default();
+    if manifest.policy().mode() == Mode::Enforce {
+        ledger.add(Entry::Declared(target.clone()));
+    }
+    match status.map(|it| (&it.id, &it.creating)) {
+        Some((Some(id), _)) => {
+            let id = if K::SHOWS_ID { id.clone() } else { String::new() };
+            ledger.add(Entry::Remote { target, id });
+        }
+        Some((None, Some(_))) => ledger.add(Entry::Creating(target)),
+        Some((None, None)) | None => {}
+    }
+    ledger
+}
+
 /// An app-state kind. The stages are called in the order in which they stand here.
 pub trait Kind: Debug + Send + Sync + 'static {
     type Manifest: AppState;
@@ -111,20 +129,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
 
     /// Pure: what a deletion has to take back, as far as the status names it.
     fn ledger(manifest: &Self::Manifest) -> Ledger {
-        let (target, status) = (Self::target(manifest), manifest.status());
-        let mut ledger = Ledger::default();
-        if manifest.policy().mode() == Mode::Enforce {
-            ledger.add(Entry::Declared(target.clone()));
-        }
-        match status.map(|it| (&it.id, &it.creating)) {
-            Some((Some(id), _)) => {
-                let id = if Self::SHOWS_ID { id.clone() } else { String::new() };
-                ledger.add(Entry::Remote { target, id });
-            }
-            Some((None, Some(_))) => ledger.add(Entry::Creating(target)),
-            Some((None, None)) | None => {}
-        }
-        ledger
+        object_ledger::<Self>(manifest)
     }
 
     /// The ledger with what only a record beside the status names.
@@ -141,6 +146,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// The entries that attempts of this step have taken back, also where the step failed.
     fn taken_back(_effect: &Self::Effect) -> Vec<Entry> {
         Vec::new()
+    }
+
+    /// Pure: fields of the status that only this kind has, to be written before this step begins: the record by which what the
+    /// step makes is found again, should the answer be lost.
+    fn intends(_effect: &Self::Effect) -> Map<String, Value> {
+        Map::new()
     }
 
     /// Finds the organization that an object of ours is in by now, for a deletion: names may have changed since. Nothing

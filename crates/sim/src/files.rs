@@ -11,6 +11,7 @@ use crate::{
     call::Call,
     rights::Right,
     state::File,
+    workspaces,
 };
 
 pub(crate) const TAR: &str = "application/x-tar";
@@ -28,7 +29,8 @@ pub(crate) fn upload(call: &mut Call<'_>) -> Handled {
     let text = String::from_utf8_lossy(call.body);
     let is_broken = text.matches('{').count() != text.matches('}').count();
     let content = STANDARD.encode(call.body);
-    let file = File { id: call.ids().uuid(), owner: call.caller, hash, is_broken, content };
+    let start = workspaces::start_of(&text);
+    let file = File { id: call.ids().uuid(), owner: call.caller, hash, is_broken, content, start };
     let id = file.id;
     call.state.files.insert(id, file);
     Ok(Answer::created(json!({"hash": id})))
@@ -86,8 +88,14 @@ mod tests {
             archive.append_data(&mut header, path, text.as_bytes()).unwrap();
         }
         let content = STANDARD.encode(archive.into_inner().unwrap());
-        let file =
-            File { id: Uuid::nil(), owner: Uuid::nil(), hash: String::new(), is_broken: false, content };
+        let file = File {
+            id: Uuid::nil(),
+            owner: Uuid::nil(),
+            hash: String::new(),
+            is_broken: false,
+            content,
+            start: crate::state::Start::NoAgent,
+        };
         assert_eq!(file.source(), "a\nb\n");
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Right {
     ManageProvisionerKeys,
     ManageSync,
     ManageTemplates,
+    /// To make workspaces for others, and to delete them.
+    ManageWorkspaces,
     /// Site-wide administrators of templates do not have it; those of an organization do.
     ReadJobs,
     ManageLicenses,
@@ -63,6 +65,7 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         | Right::ManageDeployment
         | Right::ManageTokens
         | Right::AssignRoles
+        | Right::ManageWorkspaces
         | Right::ManageRoles => &[OWNER],
     };
     user.roles.iter().any(|it| holders.contains(&it.as_str()))

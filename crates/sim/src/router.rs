@@ -223,7 +223,12 @@ fn of_templates(method: &str, path: &str) -> Option<(Access, Handler)> {
         ("POST", "/templateversions/{templateversion}/archive") => (Account, versions::archive),
         ("POST", "/templateversions/{templateversion}/unarchive") => (Account, versions::unarchive),
         ("GET", "/organizations/{organization}/provisionerjobs") => (Account, versions::jobs),
+        ("PATCH", "/templateversions/{templateversion}") => (Account, versions::update),
         ("GET", "/workspaces") => (Account, workspaces::list),
+        ("POST", "/organizations/{organization}/members/{user}/workspaces") => (Account, workspaces::create),
+        ("POST", "/workspaces/{workspace}/builds") => (Account, workspaces::build),
+        ("GET", "/workspacebuilds/{workspacebuild}/logs") => (Account, workspaces::logs),
+        ("PATCH", "/workspacebuilds/{workspacebuild}/cancel") => (Account, workspaces::cancel),
         _ => return None,
     })
 }

@@ -129,13 +129,52 @@ pub struct Group {
     pub members: BTreeSet<Uuid>,
 }
 
-/// A workspace, as far as it keeps its owner and its template from being deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A workspace, also a deleted one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workspace {
     pub name: String,
     pub owner_id: Uuid,
     #[serde(default)]
     pub template_id: Uuid,
+    #[serde(default)]
+    pub version_id: Uuid,
+    #[serde(default)]
+    pub created_at: Timestamp,
+    /// The values of its parameters.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// The latest one is the last. Empty for a workspace that somebody has, whatever became of it.
+    #[serde(default)]
+    pub builds: Vec<WorkspaceBuild>,
+}
+
+/// A build of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceBuild {
+    pub id: Uuid,
+    pub job_id: Uuid,
+    /// `start` or `delete`.
+    pub transition: String,
+    pub created_at: Timestamp,
+    /// Whether the build was canceled before a daemon took it, or forgets what is provisioned.
+    pub is_canceled: bool,
+    pub is_orphan: bool,
+}
+
+/// What becomes of the workspaces of a version, by the words in its source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Start {
+    /// They have no agent.
+    #[default]
+    NoAgent,
+    /// Their agent becomes ready.
+    Ready,
+    /// Their agent never connects.
+    Silent,
+    /// The startup script of their agent fails.
+    ScriptFails,
+    /// Their start build fails.
+    BuildFails,
 }
 
 /// A custom role of an organization.
@@ -198,6 +237,8 @@ pub struct File {
     /// The bytes, as base64; empty in states that were saved without them.
     #[serde(default)]
     pub content: String,
+    #[serde(default)]
+    pub start: Start,
 }
 
 /// A version of a template.
@@ -212,6 +253,11 @@ pub struct Version {
     pub message: String,
     pub file_id: Uuid,
     pub is_broken: bool,
+    #[serde(default)]
+    pub start: Start,
+    /// Whether it was built by a daemon that is gone by now.
+    #[serde(default)]
+    pub is_built: bool,
     /// How long a daemon builds it.
     pub build_time: SignedDuration,
     pub tags: BTreeMap<String, String>,

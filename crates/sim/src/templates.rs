@@ -13,7 +13,7 @@ use crate::{
     features, names,
     rights::Right,
     state::Template,
-    users,
+    users, workspaces,
 };
 
 const WEEK: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
@@ -285,7 +285,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
     if !call.may(Right::ManageTemplates) {
         return Err(forbidden());
     }
-    if call.state.workspaces.values().any(|it| it.template_id == template.id) {
+    if workspaces::of(call).any(|it| it.template_id == template.id) {
         return Err(Answer::message(400, "All workspaces must be deleted before a template can be removed."));
     }
     let before = shown(call, &template);

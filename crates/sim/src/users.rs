@@ -12,6 +12,7 @@ use crate::{
     sessions::hashed_password,
     state::{State, User},
     user_view::{shown_briefly, shown_roles},
+    workspaces,
 };
 
 const STATUSES: [&str; 3] = ["active", "dormant", "suspended"];
@@ -255,7 +256,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Handled {
 
 /// Refuses to delete an account that owns workspaces.
 fn check_deletable(call: &Call<'_>, id: Uuid) -> Result<(), Answer> {
-    if call.state.workspaces.values().any(|it| it.owner_id == id) {
+    if workspaces::of(call).any(|it| it.owner_id == id) {
         let message = "You cannot delete a user that has workspaces. Delete their workspaces and try again!";
         return Err(Answer::message(417, message));
     }

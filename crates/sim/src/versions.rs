@@ -12,7 +12,7 @@ use crate::{
     names,
     rights::Right,
     state::{State, Version},
-    templates, variables,
+    templates, variables, workspaces,
 };
 
 pub(crate) fn create(call: &mut Call<'_>) -> Handled {
@@ -73,6 +73,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
         message: fields.plain("message")?,
         file_id,
         is_broken: file.is_broken,
+        start: file.start,
+        is_built: false,
         build_time: call.settings.build_time,
         tags,
         variables: variables::declared(&file.source(), &values),
@@ -97,6 +99,27 @@ fn found(call: &Call<'_>) -> Result<Version, Answer> {
 
 pub(crate) fn version(call: &mut Call<'_>) -> Handled {
     let version = found(call)?;
+    Ok(Answer::ok(shown(call, &version)))
+}
+
+pub(crate) fn update(call: &mut Call<'_>) -> Handled {
+    let version = found(call)?;
+    let fields = call.fields("PatchTemplateVersionRequest")?;
+    let (name, message) = (fields.plain("name")?, fields.text("message")?);
+    let mut validations = Validations::default();
+    validations.check(
+        "name",
+        &name,
+        "template_version_name",
+        name.is_empty() || names::is_version_name(&name),
+    );
+    validations.done()?;
+    let now = call.now;
+    let Some(found) = call.state.versions.get_mut(&version.id) else { return Err(not_found()) };
+    found.message = message.unwrap_or(version.message);
+    found.updated_at = now;
+    let version = found.clone();
+    // coderd does not log this.
     Ok(Answer::ok(shown(call, &version)))
 }
 
@@ -149,7 +172,7 @@ pub(crate) fn archive(call: &mut Call<'_>) -> Handled {
     };
     let is_active = call.state.templates.get(&template).is_some_and(|it| it.active_version == version.id);
     let is_in_progress = ["pending", "running"].contains(&status(call.state, &version, call.now));
-    if is_active || is_in_progress {
+    if is_active || is_in_progress || workspaces::uses(call, version.id) {
         let why = "Unable to archive specified version, the version is likely in use by a workspace or currently set to \
             the active version";
         return Err(Answer::message(500, "Internal error fetching template version.").detail(why));

@@ -15,13 +15,23 @@ pub(super) const TEMPLATES: ReasonGroup = ReasonGroup {
         ),
         row(
             Reason::NoProvisioner,
-            "The build of the version is queued, and no provisioner daemon that Coder lists has its tags. The build goes on waiting.",
+            "The build of the version or of its test workspace is queued, and no provisioner daemon that Coder lists has its tags. The build goes on waiting.",
             "Start a daemon with the tags in the message, or correct `provisionerTags`.",
         ),
         row(
+            Reason::VersionTesting,
+            "A throwaway workspace of the version is started or deleted. The version is promoted after that.",
+            "Wait. The message has the state of the workspace and of its agents.",
+        ),
+        row(
             Reason::VersionFailed,
-            "The build of the version failed. The version was not promoted, and is archived.",
-            "Correct the source or the variables. To build the same source again, set another `version.name`.",
+            "The build of the version failed, or its test workspace did not come up. The version was not promoted, and is archived.",
+            "Correct the source, the variables or the test. To build the same source again, set another `version.name`.",
+        ),
+        row(
+            Reason::TestOwnerRefused,
+            "The owner in `version.test` has roles, is the account of a person, or is dormant or suspended. Terraform gets a token of the owner.",
+            "Set an active service account without roles. The message has what is wrong with the account.",
         ),
         row(
             Reason::VersionNameTaken,

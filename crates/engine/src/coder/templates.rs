@@ -11,10 +11,12 @@ use client::{
     audit::{AuditEntry, ENTRIES},
     templates::{Template, TemplateAccess},
 };
+use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Coder, shared};
+use crate::ports::Cluster;
 
 /// How long the access to a template counts as known.
 const ACCESS_KEPT: Duration = Duration::from_hours(1);
@@ -34,6 +36,11 @@ pub(super) struct KnownAccess {
 }
 
 impl Coder {
+    /// The time, by the clock of the cluster or of the files. The beginning of time where there are neither: nothing is late then.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.references().map_or(Timestamp::UNIX_EPOCH, Cluster::now)
+    }
+
     /// Every template of an organization, deprecated ones included.
     pub async fn templates(&self, organization: Uuid) -> Result<Arc<Vec<Template>>, Error> {
         let read = || self.client.list_templates(organization);
@@ -165,6 +172,16 @@ impl Coder {
             archives.remove(0);
         }
         archives.push((digest.to_owned(), Arc::new(packed.to_vec())));
+    }
+
+    /// Why the version that was tested in this workspace failed, where this process knows it.
+    pub(crate) fn failed_test(&self, workspace: &str) -> Option<String> {
+        self.reads.failed_tests.lock().unwrap_or_else(PoisonError::into_inner).get(workspace).cloned()
+    }
+
+    pub(crate) fn note_failed_test(&self, workspace: &str, why: &str) {
+        let mut known = self.reads.failed_tests.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(workspace.to_owned(), why.to_owned());
     }
 
     fn uploads(&self) -> MutexGuard<'_, HashMap<String, Uuid>> {

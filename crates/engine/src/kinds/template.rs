@@ -5,6 +5,7 @@
 //! rounds repeats nothing.
 
 mod access;
+mod archival;
 mod archive;
 mod export;
 mod fetch;
@@ -14,6 +15,11 @@ mod recipe;
 mod rounds;
 mod settings;
 mod source;
+mod test_look;
+mod test_rounds;
+mod test_work;
+mod test_workspace;
+mod version;
 mod work;
 
 use std::{
@@ -21,27 +27,33 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use api::{CoderTemplate, TemplateSource, TemplateVersionState};
+use api::{CoderTemplate, DeletionPolicy, TemplateSource, TemplateTestState, TemplateVersionState};
 use client::{
     Class,
     organizations::Organization,
     templates::{CreateTemplate, Template as Remote, UpdateTemplate},
+    workspaces::{CreateWorkspace, Workspace},
 };
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use self::{access::Access, fetch::Archive, look::Version, source::Source, work::Material};
+use self::{
+    access::Access, fetch::Archive, source::Source, test_workspace::DesiredTest, test_workspace::Removal,
+    version::Version, work::Material,
+};
 use crate::{
     coder::Coder,
-    kind::{Aside, Kind, Round},
+    kind::{Aside, Kind, Round, object_ledger},
     kinds::{mapping::TEMPLATE_RBAC, names},
     pipeline::{
         attribution::{Audited, AuditedObject},
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
         gate::Gate,
+        ledger::{Entry, Ledger},
         outcome::{Blocked, Invalid, Trouble},
         plan::{Impact, Plan},
         remote_name::RemoteName,
@@ -97,7 +109,13 @@ pub struct Desired {
     version: Option<DesiredVersion>,
     /// What the status says of the version.
     recorded: Option<TemplateVersionState>,
+    /// What the status says of the last test.
+    recorded_test: Option<TemplateTestState>,
+    /// What the names of the manifest's test workspaces begin with.
+    test_prefix: String,
     is_leaving: bool,
+    /// Whether the deletion of the manifest leaves the template.
+    is_retained: bool,
     /// Whether nothing is written, not even what follows from a change of before.
     is_observed: bool,
 }
@@ -111,6 +129,7 @@ struct DesiredVersion {
     activates: bool,
     tags: BTreeMap<String, String>,
     variables: Vec<Variable>,
+    test: Option<DesiredTest>,
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +153,14 @@ pub struct Observed {
     version: Option<Version>,
     /// The workspaces of the template, in words. `None` where there are none, and where the template is not deleted.
     workspaces: Option<String>,
+    /// The test workspaces of earlier versions and tests; of all of them for a deletion.
+    former: Vec<Workspace>,
+    recorded_test: Option<TemplateTestState>,
+    test_prefix: String,
+    is_retained: bool,
+    /// Whether a test that is not over goes on.
+    may_write: bool,
+    now: Timestamp,
 }
 
 /// What is written.
@@ -169,6 +196,25 @@ pub enum Effect {
         organization: String,
         name: String,
         access: Access,
+    },
+    /// Makes the workspace in which a version is tested, with the record of that for the status. `None` until the version is
+    /// published.
+    Test {
+        organization: String,
+        owner: String,
+        workspace: Option<(Box<CreateWorkspace>, TemplateTestState)>,
+    },
+    /// Enters the result into the mark of the version, and begins to delete the workspace of a test.
+    EndTest {
+        workspace: Option<Box<Workspace>>,
+        /// The version, and its message with the result.
+        mark: Option<(Uuid, String)>,
+        state: Option<TemplateTestState>,
+    },
+    /// Deletes a test workspace before the template.
+    DeleteWorkspace {
+        workspace: Box<Workspace>,
+        is_due: bool,
     },
     Delete(Box<Remote>),
 }
@@ -213,7 +259,10 @@ impl Kind for Template {
             access: Access::declared(spec.acl.as_ref()),
             version: desired_version(manifest)?,
             recorded: manifest.status.as_ref().and_then(|it| it.version.clone()),
+            recorded_test: manifest.status.as_ref().and_then(|it| it.test.clone()),
+            test_prefix: test_workspace::prefix(&Self::target(manifest)),
             is_leaving: false,
+            is_retained: spec.policy.deletion_policy() == DeletionPolicy::Retain,
             is_observed: spec.policy.mode() == api::Mode::Observe,
         })
     }
@@ -250,6 +299,23 @@ impl Kind for Template {
         source.and_then(|it| it.config_map_ref.as_ref()).is_some_and(|it| it.name == name)
     }
 
+    fn ledger(manifest: &CoderTemplate) -> Ledger {
+        let mut ledger = object_ledger::<Self>(manifest);
+        let test = manifest.status.as_ref().and_then(|it| it.test.as_ref());
+        test.filter(|it| it.is_open()).map(entry).into_iter().for_each(|it| ledger.add(it));
+        ledger
+    }
+
+    fn begins(effect: &Effect) -> Option<Entry> {
+        let Effect::Test { workspace: Some((_, state)), .. } = effect else { return None };
+        Some(entry(state))
+    }
+
+    fn intends(effect: &Effect) -> Map<String, Value> {
+        let Effect::Test { workspace: Some((_, state)), .. } = effect else { return Map::new() };
+        Map::from_iter([("test".to_owned(), json!(state))])
+    }
+
     async fn home(held: Uuid, coder: &Coder) -> Result<Option<Organization>, Trouble> {
         match coder.client().template(held).await {
             Ok(template) => Ok(coder.organization_by_id(template.organization_id).await?),
@@ -281,7 +347,11 @@ impl Kind for Template {
     }
 
     fn aside(observed: &Observed) -> Aside {
-        let Some(version) = &observed.version else { return Aside::default() };
+        let mut aside = Aside::default();
+        if let Some(test) = test_rounds::record(observed) {
+            aside.status.insert("test".to_owned(), json!(test));
+        }
+        let Some(version) = &observed.version else { return aside };
         let state = TemplateVersionState {
             name: version.name.clone(),
             id: version.id().map(|it| it.to_string()),
@@ -289,9 +359,10 @@ impl Kind for Template {
             content: Some(version.material.recipe.key()),
         };
         if version.recorded.as_ref() == Some(&state) || version.leaves_record() {
-            return Aside::default();
+            return aside;
         }
-        Aside { status: Map::from_iter([("version".to_owned(), json!(state))]), again_at: None }
+        aside.status.insert("version".to_owned(), json!(state));
+        aside
     }
 
     fn plan(desired: &Desired, observed: &Observed) -> Plan<Effect> {
@@ -304,10 +375,23 @@ impl Kind for Template {
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
         let Some(found) = &observed.template else { return Plan::empty() };
-        Plan::deletion(Impact::Destructive, Effect::Delete(Box::new(found.clone())))
+        let mut plan = if observed.is_retained {
+            Plan::empty()
+        } else {
+            Plan::deletion(Impact::Destructive, Effect::Delete(Box::new(found.clone())))
+        };
+        for workspace in &observed.former {
+            let is_due = test_workspace::removal(workspace, observed.now) == Removal::Due;
+            let effect = Effect::DeleteWorkspace { workspace: Box::new(workspace.clone()), is_due };
+            plan.steps.splice(..0, Plan::deletion(Impact::Upkeep, effect).steps);
+        }
+        plan
     }
 
     fn keeps(observed: &Observed, _is_allowed: bool, _hash: &str) -> Option<Blocked> {
+        if observed.is_retained {
+            return None;
+        }
         let (template, workspaces) = (observed.template.as_ref()?, observed.workspaces.as_ref()?);
         Some(work::in_use(template, workspaces))
     }
@@ -324,8 +408,13 @@ impl Kind for Template {
     }
 
     fn recorded(effect: &Effect) -> Map<String, Value> {
-        let Effect::Publish { published, .. } = effect else { return Map::new() };
-        published.get().map(|it| ("version".to_owned(), json!(it))).into_iter().collect()
+        match effect {
+            Effect::Publish { published, .. } => {
+                published.get().map(|it| ("version".to_owned(), json!(it))).into_iter().collect()
+            }
+            Effect::EndTest { state: Some(state), .. } => Map::from_iter([("test".to_owned(), json!(state))]),
+            _ => Map::new(),
+        }
     }
 
     fn refs(manifest: &CoderTemplate) -> Vec<RemoteName> {
@@ -334,8 +423,15 @@ impl Kind for Template {
         let groups =
             groups.map(|name| RemoteName::Group { organization: organization.clone(), name: name.clone() });
         let home = RemoteName::Organization(organization.clone());
-        std::iter::once(home).chain(groups.collect::<Vec<_>>()).collect()
+        let test = manifest.spec.version.as_ref().and_then(|it| it.test.as_ref());
+        let owner = test.map(|it| RemoteName::User { name: it.owner.clone(), email: None });
+        std::iter::once(home).chain(groups.collect::<Vec<_>>()).chain(owner).collect()
     }
+}
+
+/// A test workspace that the deletion of the manifest takes back.
+fn entry(test: &TemplateTestState) -> Entry {
+    Entry::TestWorkspace { owner: test.owner.clone(), name: test.workspace.clone() }
 }
 
 fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, Invalid> {
@@ -377,6 +473,7 @@ fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, I
         activates: version.activate.unwrap_or(true),
         tags: spec.provisioner_tags.clone().unwrap_or_default(),
         variables: variables(manifest)?,
+        test: version.test.as_ref().map(DesiredTest::declared).transpose()?,
     }))
 }
 

@@ -36,6 +36,8 @@ use crate::{
 /// The key of a Secret that holds a password, where the manifest names none.
 const PASSWORD: &str = "password";
 const SUSPENDED: &str = "suspended";
+const ACTIVE: &str = "active";
+const DORMANT: &str = "dormant";
 /// The feature that new service accounts need.
 const SERVICE_ACCOUNTS: Gate = Gate { feature: "service_accounts", license: "Premium" };
 /// The name that stands for the default organization.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::pipeline::{
     outcome::Blocked,
-    plan::{Change, PlanView},
+    plan::{Change, Impact, PlanView},
 };
 
 /// How often a field is mended within the time below before we step back.
@@ -33,7 +33,7 @@ impl Mended {
         for times in self.fields.values_mut() {
             times.retain(|it| is_recent(*it, now));
         }
-        for change in plan.changes() {
+        for change in contested(plan) {
             self.fields.entry(key(change)).or_default().push(now);
         }
         self.fields.retain(|_, times| !times.is_empty());
@@ -44,7 +44,7 @@ impl Mended {
         if self.generation != generation {
             return None;
         }
-        let quarrel = plan.changes().find_map(|change| {
+        let quarrel = contested(plan).find_map(|change| {
             let recent = self.fields.get(&key(change))?.iter().filter(|it| is_recent(**it, now));
             let times: Vec<Timestamp> = recent.copied().collect();
             let first = times.first().filter(|_| times.len() >= MOST)?;
@@ -62,6 +62,11 @@ impl Mended {
     }
 }
 
+/// The changes that another writer may take back. Upkeep follows from a change of ours.
+fn contested(plan: &PlanView) -> impl Iterator<Item = &Change> {
+    plan.steps.iter().filter(|it| it.impact != Impact::Upkeep).flat_map(|it| &it.changes)
+}
+
 fn key(change: &Change) -> (String, String) {
     (change.field.clone(), change.after.to_string())
 }
@@ -73,7 +78,7 @@ fn is_recent(it: Timestamp, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::plan::{Action, Impact, Plan, Step};
+    use crate::pipeline::plan::{Action, Plan, Step};
 
     fn plan(field: &str) -> PlanView {
         let changes = vec![Change::new(field, 1, 2)];
@@ -118,5 +123,14 @@ mod tests {
         let mut edited = mended(3);
         edited.record(Some(2), &plan("quotaAllowance"), at(20));
         assert_eq!(edited.contended(Some(2), &plan("quotaAllowance"), at(21)), None);
+    }
+
+    #[test]
+    fn upkeep_is_no_quarrel_however_often_it_is_done() {
+        let mut upkeep = plan("version.test.workspace");
+        upkeep.steps[0].impact = Impact::Upkeep;
+        let mut mended = Mended::default();
+        (0..9).for_each(|time| mended.record(Some(1), &upkeep, at(time)));
+        assert_eq!(mended.contended(Some(1), &upkeep, at(9)), None);
     }
 }

@@ -25,6 +25,8 @@ pub enum Entry {
     UnnamedKeys,
     /// A Secret with the value of a key.
     KeySecret(String),
+    /// A throwaway workspace in which a version is tested, or is about to be.
+    TestWorkspace { owner: String, name: String },
     /// The remote object that is held by its id.
     Remote { target: String, id: String },
     /// A remote object whose creation was requested, and the answer was lost.
@@ -76,6 +78,7 @@ impl Leaves {
             | Entry::Dependents
             | Entry::Roles(_)
             | Entry::JobAccount
+            | Entry::TestWorkspace { .. }
             | Entry::Token { .. }
             | Entry::SecretFinalizer { .. } => false,
         }
@@ -114,6 +117,7 @@ impl Entry {
             Self::Key { name, .. } => format!("provisioner key {name}"),
             Self::UnnamedKeys => "its provisioner keys".to_owned(),
             Self::KeySecret(name) => format!("Secret {name}"),
+            Self::TestWorkspace { owner, name } => format!("test workspace {owner}/{name}"),
             Self::Remote { target, id } if id.is_empty() => target.clone(),
             Self::Remote { target, id } => format!("{target} (id {id})"),
             Self::Licenses(ids) => format!("licence {}", ids.join(", ")),

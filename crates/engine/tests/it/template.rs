@@ -5,6 +5,7 @@ mod archives;
 mod counts;
 mod exported;
 mod life;
+mod testing;
 mod trouble;
 mod values;
 
@@ -21,7 +22,7 @@ use sim::{ManualClock, MemoryCluster};
 
 use crate::{
     memory,
-    support::{self, secret, subject},
+    support::{secret, subject},
 };
 
 /// The value of a variable, which nothing may repeat.
@@ -45,11 +46,11 @@ impl Scene {
     }
 
     fn with(state: sim::state::State) -> Self {
-        let cluster = Arc::new(support::cluster());
+        let clock = ManualClock::new(memory::start());
+        let cluster = Arc::new(MemoryCluster::new(clock.clock(), 1));
         cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "spec": {"external": {"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}}},
             "metadata": {"name": "main", "namespace": "platform", "uid": "u"}}));
-        let clock = ManualClock::new(memory::start());
         let deployment = memory::coder(clock.clock(), state);
         cluster.set(&secret("registry", &json!({"token": SECRET})));
         let coder = Coder::new(memory::owner(deployment.transport()), Promises::default());

@@ -229,8 +229,12 @@ async fn deleted_person_is_created_again_with_the_password_of_the_secret() {
 #[tokio::test]
 async fn person_with_workspaces_is_not_deleted() {
     let (mut state, manifest) = one_person("password", &json!({"deletionPolicy": "Delete"}));
-    let workspace =
-        Workspace { name: "big-build".to_owned(), owner_id: Uuid::from_u128(7), template_id: Uuid::nil() };
+    let workspace = Workspace {
+        name: "big-build".to_owned(),
+        owner_id: Uuid::from_u128(7),
+        template_id: Uuid::nil(),
+        ..Workspace::default()
+    };
     state.workspaces.insert(Uuid::from_u128(8), workspace);
     let scene = Scene::with(state.clone());
     let waiting = blocked(scene.delete(&manifest).await);

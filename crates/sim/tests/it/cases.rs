@@ -77,6 +77,7 @@ pub(crate) const CASES: &[Case] = cases! {
     templates::versions;
     templates::templates;
     templates::access;
+    templates::workspaces;
     accounts::accounts;
     accounts::deletion;
     accounts::service_accounts;

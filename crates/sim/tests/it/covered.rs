@@ -4,12 +4,16 @@
 
 /// The routes that are covered by a refusal: the first succeeds only a minute after the last change of a licence, the others
 /// only with a version that a daemon has built.
-pub(crate) const BY_REFUSAL: [&str; 5] = [
+pub(crate) const BY_REFUSAL: [&str; 9] = [
     "POST /api/v2/licenses/refresh-entitlements",
     "PATCH /api/v2/templates/{template}/versions",
     "GET /api/v2/templateversions/{templateversion}/variables",
     "POST /api/v2/templateversions/{templateversion}/archive",
     "POST /api/v2/templateversions/{templateversion}/unarchive",
+    "POST /api/v2/organizations/{organization}/members/{user}/workspaces",
+    "POST /api/v2/workspaces/{workspace}/builds",
+    "GET /api/v2/workspacebuilds/{workspacebuild}/logs",
+    "PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel",
 ];
 
 /// The routes, each with its case.
@@ -81,6 +85,11 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("GET /api/v2/templates/{template}/versions/{templateversionname}", "templates::templates"),
     ("GET /api/v2/organizations/{organization}/provisionerjobs", "templates::versions"),
     ("GET /api/v2/workspaces", "templates::templates"),
+    ("PATCH /api/v2/templateversions/{templateversion}", "templates::workspaces"),
+    ("POST /api/v2/organizations/{organization}/members/{user}/workspaces", "templates::workspaces"),
+    ("POST /api/v2/workspaces/{workspace}/builds", "templates::workspaces"),
+    ("GET /api/v2/workspacebuilds/{workspacebuild}/logs", "templates::workspaces"),
+    ("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", "templates::workspaces"),
     ("GET /api/v2/users/first", "first_user::first_user"),
     ("POST /api/v2/users/first", "first_user::first_user"),
     ("GET /api/v2/users/authmethods", "first_user::deployment_without_users"),

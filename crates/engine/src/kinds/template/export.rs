@@ -107,6 +107,8 @@ fn add_version(
         name: (!is_derived).then(|| version.name.clone()),
         message: (!words.is_empty()).then(|| words.to_owned()),
         activate: None,
+        // Coder does not know of tests.
+        test: None,
     };
     if exported.name.is_some() {
         let note = "version.name is that of the active version: change or remove it when the files change";

@@ -2,13 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::TemplateVersionState;
+use api::TemplateTestState;
 use client::{
-    Class,
-    organizations::Organization,
-    scrub::clean,
-    template_versions::{ProvisionerJobLog, TemplateVersion},
-    templates::Template as Remote,
+    Class, organizations::Organization, template_versions::TemplateVersion, templates::Template as Remote,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
@@ -19,6 +15,9 @@ use super::{
     published,
     recipe::{Likeness, Recipe},
     source::Source,
+    test_look,
+    test_workspace::Test,
+    version::{Found, SUCCEEDED, Version, failure},
     work::{Material, workspaces},
 };
 use crate::{
@@ -27,98 +26,6 @@ use crate::{
     pipeline::outcome::Trouble,
 };
 
-/// The version that the source makes.
-#[derive(Debug)]
-pub(crate) struct Version {
-    pub(crate) name: String,
-    pub(crate) material: Arc<Material>,
-    pub(crate) activates: bool,
-    pub(crate) found: Found,
-    /// The name of the active version, where that is another one.
-    pub(crate) active: Option<String>,
-    pub(crate) recorded: Option<TemplateVersionState>,
-}
-
-/// What there is of the version in Coder.
-#[derive(Debug)]
-pub(crate) enum Found {
-    Nothing,
-    /// The status says so, and nothing was read.
-    Recorded(Uuid),
-    Ours(Box<TemplateVersion>),
-    /// A build that failed, and why.
-    Failed(Box<TemplateVersion>, String),
-    /// Another version has the name; why it is another one.
-    Taken(&'static str),
-}
-
-impl Version {
-    pub(crate) fn id(&self) -> Option<Uuid> {
-        match &self.found {
-            Found::Recorded(id) => Some(*id),
-            Found::Ours(version) | Found::Failed(version, _) => Some(version.id),
-            Found::Nothing | Found::Taken(_) => None,
-        }
-    }
-
-    /// The state of the build, in Coder's words.
-    pub(crate) fn build(&self) -> Option<&str> {
-        match &self.found {
-            Found::Recorded(_) => Some(SUCCEEDED),
-            Found::Ours(version) | Found::Failed(version, _) => Some(&version.job.status),
-            Found::Nothing | Found::Taken(_) => None,
-        }
-    }
-
-    /// How a version in Coder compares with the source and the values. The status knows the values of a version whose mark
-    /// does not.
-    fn likeness(&self, found: &TemplateVersion) -> Likeness {
-        let is_it = |it: &&TemplateVersionState| it.id.as_deref() == Some(found.id.to_string().as_str());
-        let recorded = self.recorded.as_ref().filter(is_it).and_then(|it| it.content.as_deref());
-        self.material.recipe.likeness(&found.message, recorded)
-    }
-
-    /// Whether a version is known to be built with other values of Secrets than the source has now. Coder does not show the values of
-    /// sensitive variables, but the status and the mark have fingerprints.
-    fn has_other_values(&self, found: &TemplateVersion) -> bool {
-        let is_it = |it: &&TemplateVersionState| it.id.as_deref() == Some(found.id.to_string().as_str());
-        let recorded = self.recorded.as_ref().filter(is_it).and_then(|it| it.content.as_deref());
-        self.material.recipe.has_other_values(&found.message, recorded)
-    }
-
-    /// Whether another tool published the same content, or this one another description of it, as with a variable at its default.
-    async fn is_same_content(&self, found: &TemplateVersion, coder: &Coder) -> Result<bool, Trouble> {
-        if self.has_other_values(found) {
-            return Ok(false);
-        }
-        published::is_same(&self.material, found, coder).await
-    }
-
-    /// Whether the status tells of a later version with these values, where the mark of this one does not tell its own.
-    fn has_successor(&self, found: &TemplateVersion) -> bool {
-        let recipe = &self.material.recipe;
-        let is_later = |it: &TemplateVersionState| {
-            it.content.as_deref() == Some(recipe.key().as_str())
-                && it.id.as_ref().is_some_and(|id| *id != found.id.to_string())
-        };
-        let is_marked = recipe.values.is_none() || recipe.has_values_of(&found.message);
-        !is_marked && self.recorded.as_ref().is_some_and(is_later)
-    }
-
-    /// Whether the status tells of a version with the same content, and this one is not there yet. Such a record stays: it
-    /// alone may know with which values that version was published.
-    pub(crate) fn leaves_record(&self) -> bool {
-        let content = |it: &TemplateVersionState| it.id.as_ref().and_then(|_| it.content.clone());
-        let recorded = self.recorded.as_ref().and_then(content);
-        self.id().is_none() && recorded.is_some_and(|it| self.material.recipe.has_content(&it))
-    }
-
-    pub(crate) fn is_built(&self) -> bool {
-        self.build() == Some(SUCCEEDED)
-    }
-}
-
-pub(crate) const SUCCEEDED: &str = "succeeded";
 const OTHER_VALUES: &str = "was published with other values of the Secrets in spec.variables, or with another key for their \
     fingerprints: the key is in the token Secret of the control plane, and a new one is made when that Secret is lost";
 const FAILED: [&str; 2] = ["failed", "canceled"];
@@ -133,7 +40,7 @@ pub(super) async fn observe(
             Some(wanted) => Some(version(desired, wanted, None, None, coder).await?),
             None => None,
         };
-        return Ok(Observed { template: None, access: None, version, workspaces: None });
+        return Ok(observed(desired, version, coder));
     };
     let templates = coder.templates(home.id).await?;
     let ours = templates.iter().find(|it| Some(it.id) == held);
@@ -147,15 +54,32 @@ pub(super) async fn observe(
         return Err(missing(message).into());
     }
     let access = access(desired, &home, template.as_ref(), coder).await?;
-    let version = match &desired.version {
+    let mut version = match &desired.version {
         Some(wanted) => Some(version(desired, wanted, Some(&home), template.as_ref(), coder).await?),
         None => None,
     };
+    let former = test_look::observe(desired, version.as_mut(), template.as_ref(), &home, coder).await?;
     let workspaces = match template.as_ref().filter(|_| desired.is_leaving) {
-        Some(template) => workspaces(template, coder).await?,
+        Some(template) => workspaces(template, &desired.test_prefix, coder).await?,
         None => None,
     };
-    Ok(Observed { template, access, version, workspaces })
+    Ok(Observed { template, access, workspaces, former, ..observed(desired, version, coder) })
+}
+
+/// What there is of a template that does not exist.
+fn observed(desired: &Desired, version: Option<Version>, coder: &Coder) -> Observed {
+    Observed {
+        template: None,
+        access: None,
+        version,
+        workspaces: None,
+        former: Vec::new(),
+        recorded_test: desired.recorded_test.clone(),
+        test_prefix: desired.test_prefix.clone(),
+        is_retained: desired.is_retained,
+        may_write: !desired.is_observed,
+        now: coder.now(),
+    }
 }
 
 async fn access(
@@ -195,14 +119,21 @@ async fn version(
         found: Found::Nothing,
         active: None,
         recorded,
+        test: wanted.test.clone().map(|it| Test::new(it, false)),
     };
     let Some(home) = home else { return Ok(version) };
     let named = wanted.name.as_deref();
     let found = match template {
-        Some(template) => of_template(&mut version, template, named, coder).await?,
+        Some(template) => {
+            let recorded_test = desired.recorded_test.as_ref();
+            of_template(&mut version, template, named, recorded_test, coder).await?
+        }
         None => without_template(&version, home.id, coder).await?,
     };
     if let Some(found) = found {
+        if let Some(test) = &mut version.test {
+            test.result = test_look::result(&found.message, &test.declared.key());
+        }
         version.found = judged(&material, found, coder).await?;
     }
     if matches!(version.found, Found::Nothing) {
@@ -255,6 +186,7 @@ async fn of_template(
     version: &mut Version,
     template: &Remote,
     named: Option<&str>,
+    recorded_test: Option<&TemplateTestState>,
     coder: &Coder,
 ) -> Result<Option<TemplateVersion>, Trouble> {
     let key = version.material.recipe.key();
@@ -265,7 +197,11 @@ async fn of_template(
             && it.build.as_deref() == Some(SUCCEEDED)
             && named.is_none_or(|name| it.name == name)
     });
-    if is_recorded {
+    let is_tested = recorded_test.is_some_and(|it| {
+        it.version == active.to_string() && it.result.as_deref() == Some("passed") && !it.is_open()
+    });
+    if is_recorded && (is_tested || version.test.is_none()) {
+        version.test = version.test.take().map(|it| Test::new(it.declared, true));
         version.found = Found::Recorded(active);
         version.name = version.recorded.as_ref().map_or_else(String::new, |it| it.name.clone());
         return Ok(None);
@@ -281,7 +217,7 @@ async fn of_template(
         Ok(it) => {
             let likeness = version.likeness(&it);
             let is_same = likeness == Likeness::Same
-                || (likeness == Likeness::Other && version.is_same_content(&it, coder).await?);
+                || (likeness == Likeness::Other && is_same_content(version, &it, coder).await?);
             if it.id != active {
                 version.active = Some(found.name);
             }
@@ -296,7 +232,7 @@ async fn of_template(
         }
         Err(error) if error.class() == Class::Missing => {
             let may_be = named.is_none() && !version.has_successor(&found);
-            if may_be && version.is_same_content(&found, coder).await? {
+            if may_be && is_same_content(version, &found, coder).await? {
                 version.name.clone_from(&found.name);
                 return Ok(Some(found));
             }
@@ -305,6 +241,14 @@ async fn of_template(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether another tool published the same content, or this one another description of it, as with a variable at its default.
+async fn is_same_content(version: &Version, found: &TemplateVersion, coder: &Coder) -> Result<bool, Trouble> {
+    if version.has_other_values(found) {
+        return Ok(false);
+    }
+    published::is_same(&version.material, found, coder).await
 }
 
 /// Finds a version that belongs to no template yet: this process has published it, the status has its id, or, after a crash, its
@@ -361,50 +305,4 @@ async fn judged(material: &Material, version: TemplateVersion, coder: &Coder) ->
     let logs = if is_known { coder.client().version_logs(version.id).await? } else { Vec::new() };
     let words = failure(&logs, &version.job.error, &secrets);
     Ok(Found::Failed(Box::new(version), words))
-}
-
-/// Why a build failed, without the values of Secrets: the first error of its log, or the error of the job.
-fn failure(logs: &[ProvisionerJobLog], error: &str, secrets: &[&str]) -> String {
-    // Terraform prints a value of several lines line by line.
-    let lines = secrets.iter().flat_map(|it| it.lines()).map(str::trim);
-    let secrets: Vec<&str> = secrets.iter().copied().chain(lines).collect();
-    clean(first_error(logs).unwrap_or(error), &secrets)
-}
-
-/// The first line of a log that is an error.
-fn first_error(logs: &[ProvisionerJobLog]) -> Option<&str> {
-    let is_error = |it: &&ProvisionerJobLog| it.log_level == "error" && !it.output.trim().is_empty();
-    // Terraform draws a frame around its errors, and the text begins after the bare top of it.
-    let has_text = |it: &&ProvisionerJobLog| it.output.chars().any(char::is_alphanumeric);
-    let line = logs.iter().filter(is_error).find(has_text)?;
-    Some(line.output.trim_start_matches(|it: char| !it.is_alphanumeric()).trim_end())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn logs(lines: &[(&str, &str)]) -> Vec<ProvisionerJobLog> {
-        let line =
-            |(level, output): &(&str, &str)| json!({"log_level": level, "stage": "Plan", "output": output});
-        lines.iter().map(|it| serde_json::from_value(line(it)).unwrap()).collect()
-    }
-
-    #[test]
-    fn first_error_of_a_log_is_shown_without_values_of_secrets() {
-        let log = logs(&[
-            ("info", "Error: not this one"),
-            ("error", "\u{2577}"),
-            ("error", "\u{2502} Error: first-line is wrong"),
-            ("error", "Error: another"),
-        ]);
-        assert_eq!(failure(&log, "job", &[]), "Error: first-line is wrong");
-        assert_eq!(failure(&log, "job", &["first-line\nsecond-line\n"]), "Error: [redacted] is wrong");
-        assert_eq!(
-            failure(&logs(&[("info", "fine")]), "exit status 1: hunter-2", &["hunter-2"]),
-            "exit status 1: [redacted]"
-        );
-    }
 }

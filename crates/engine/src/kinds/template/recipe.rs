@@ -29,6 +29,45 @@ pub(crate) enum Likeness {
     Other,
 }
 
+/// The result of a test, in the mark of the version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TestResult {
+    Passed,
+    /// The key of the test that the version failed.
+    Failed(String),
+}
+
+impl TestResult {
+    /// The result in the mark of a message. `None` until there is one.
+    pub(crate) fn of(message: &str) -> Option<Self> {
+        let mut words = mark(message)?.rest.split(' ');
+        match (words.next()?, words.next()) {
+            ("passed", None) => Some(Self::Passed),
+            ("failed", Some(key)) => Some(Self::Failed(key.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// A message with this result in its mark. `None` for a message without a mark.
+    pub(crate) fn entered(&self, message: &str) -> Option<String> {
+        let Mark { content, values, .. } = mark(message)?;
+        let words = message.get(..message.rfind(MARK)?)?;
+        let result = match self {
+            Self::Passed => "passed".to_owned(),
+            Self::Failed(key) => format!("failed {key}"),
+        };
+        Some(format!("{words}{MARK}{content} {values} {result}]"))
+    }
+
+    /// The result in one word, for the status.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
 impl Recipe {
     #[cfg(test)]
     pub(crate) fn new(
@@ -83,7 +122,7 @@ impl Recipe {
 
     /// Compares with the version that has this message, and this key of its recipe in the status.
     pub(crate) fn likeness(&self, message: &str, recorded: Option<&str>) -> Likeness {
-        let Some((content, values)) = mark(message) else { return Likeness::Other };
+        let Some(Mark { content, values, .. }) = mark(message) else { return Likeness::Other };
         if content != self.content {
             return Likeness::Other;
         }
@@ -99,7 +138,7 @@ impl Recipe {
     /// Secrets.
     pub(crate) fn has_other_values(&self, message: &str, recorded: Option<&str>) -> bool {
         let recorded = recorded.and_then(|it| it.split_once(' ')).map(|(_, it)| it);
-        let marked = mark(message).map(|(_, it)| it);
+        let marked = mark(message).map(|it| it.values);
         // The status knows better: it is of the version itself.
         let known = [recorded, marked].into_iter().flatten().find(|it| *it != UNKNOWN);
         self.values.as_deref().is_some_and(|values| known.is_some_and(|it| it != values))
@@ -112,7 +151,7 @@ impl Recipe {
 
     /// Whether the version that has this message was surely published with the same values of Secrets.
     pub(crate) fn has_values_of(&self, message: &str) -> bool {
-        let values = mark(message).map(|(_, it)| it);
+        let values = mark(message).map(|it| it.values);
         self.values.is_some() && values == self.values.as_deref()
     }
 }
@@ -125,10 +164,19 @@ pub(crate) fn words(message: &str) -> &str {
     }
 }
 
-/// The content and the values in the mark of a message.
-pub(crate) fn mark(message: &str) -> Option<(&str, &str)> {
+/// What the mark of a message has.
+pub(crate) struct Mark<'a> {
+    pub(crate) content: &'a str,
+    pub(crate) values: &'a str,
+    /// Empty until the version was tested.
+    rest: &'a str,
+}
+
+pub(crate) fn mark(message: &str) -> Option<Mark<'_>> {
     let mark = message.get(message.rfind(MARK)? + MARK.len()..)?;
-    mark.split_once(']')?.0.split_once(' ')
+    let (content, values) = mark.split_once(']')?.0.split_once(' ')?;
+    let (values, rest) = values.split_once(' ').unwrap_or((values, ""));
+    Some(Mark { content, values, rest })
 }
 
 #[cfg(test)]
@@ -190,6 +238,24 @@ mod tests {
         assert!(!one.has_other_values("by hand", None) && !one.has_other_values("", Some(&unknown.key())));
         assert!(!one.has_other_values(&one.message(None), Some(&one.key())));
         assert!(!unknown.has_other_values(&two.message(None), Some(&two.key())));
+    }
+
+    #[test]
+    fn result_of_a_test_is_entered_into_the_mark_and_the_rest_stays() {
+        let recipe = self::recipe("a", Some("0011223344556677889900"));
+        let message = recipe.message(Some("Faster [start]"));
+        assert_eq!(TestResult::of(&message), None);
+        let failed = TestResult::Failed("0123abcd".to_owned());
+        let once = failed.entered(&message).unwrap();
+        assert_eq!(TestResult::of(&once), Some(failed));
+        let twice = TestResult::Passed.entered(&once).unwrap();
+        assert_eq!(TestResult::of(&twice), Some(TestResult::Passed));
+        for message in [once, twice] {
+            assert!(message.starts_with("Faster [start]\n\n[coder-operator "), "{message}");
+            assert_eq!(recipe.likeness(&message, None), Likeness::Same);
+            assert!(recipe.has_values_of(&message));
+        }
+        assert_eq!(TestResult::Passed.entered("by hand"), None);
     }
 
     #[test]

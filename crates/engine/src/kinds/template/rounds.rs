@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use super::{
     Desired, Effect, Observed,
-    look::{Found, Version},
+    archival::{archive, unarchive},
+    recipe::TestResult,
     settings,
+    test_rounds::{self, Testing},
+    version::{Found, Version},
 };
 use crate::{
     kind::Round,
@@ -20,18 +23,39 @@ use crate::{
 };
 
 pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
-    let mut steps = Vec::new();
-    if observed.template.is_some() {
-        steps.extend(update(desired, observed));
-        steps.extend(grant(desired, observed));
+    let Some(clean_up) = test_rounds::clean_up(observed) else { return all(desired, observed) };
+    let mut steps = clean_up.steps;
+    let round = Round { steps: Some(clean_up.now), waits: clean_up.waits };
+    // What is left of a test is deleted also where nothing else is written.
+    if !desired.is_observed {
+        steps.extend(all(desired, observed).0.steps);
     }
-    let Some(version) = &observed.version else { return (Plan { steps }, Round::default()) };
+    (Plan { steps }, round)
+}
+
+/// The plan where no workspace of an earlier test is left.
+fn all(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
+    let settings = Settings::of(desired, observed);
+    let mut steps = settings.before;
+    let Some(version) = &observed.version else {
+        steps.extend(settings.after);
+        return (Plan { steps }, Round::default());
+    };
     if let Found::Failed(failed, _) = &version.found
         && observed.template.is_some()
         && !failed.archived
         && !desired.is_observed
     {
-        steps.push(archive(version, failed.id));
+        steps.push(archive(failed.id, format!("the build of version {} failed", version.name)));
+    }
+    let testing = test_rounds::testing(desired, observed, version);
+    if let Some(refused) = version.test.as_ref().filter(|_| testing.is_some()).and_then(|it| it.owner.clone())
+    {
+        // Nothing is published that cannot be tested.
+        let now = steps.len();
+        let all = Rest { testing, settings: settings.after }.with(desired, observed, version);
+        steps.extend(all.0);
+        return (Plan { steps }, Round { steps: Some(now), waits: Some(refused) });
     }
     let waits = waits(version);
     if waits.as_ref().is_some_and(|it| it.reason.ends_waiting()) {
@@ -41,11 +65,72 @@ pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Rou
         steps.push(publish(version));
     }
     let now = steps.len();
-    steps.extend(activate(desired, observed, version));
+    let (rest, round) = Rest { testing, settings: settings.after }.with(desired, observed, version);
+    steps.extend(rest);
     if version.is_built() {
-        return (Plan { steps }, Round::default());
+        return (Plan { steps }, Round { steps: round.steps.map(|it| now + it), waits: round.waits });
     }
     (Plan { steps }, Round { steps: Some(now), waits })
+}
+
+/// The changes of a template that exists.
+#[derive(Default)]
+struct Settings {
+    before: Vec<Step<Effect>>,
+    /// What comes after the test of a version that is active already.
+    after: Vec<Step<Effect>>,
+}
+
+impl Settings {
+    fn of(desired: &Desired, observed: &Observed) -> Self {
+        let Some(template) = &observed.template else { return Self::default() };
+        let (update, grant) = (update(desired, observed), grant(desired, observed));
+        let is_untested = |it: &Version| {
+            let test = it.test.as_ref().map(|it| &it.result);
+            it.id() == Some(template.active_version_id)
+                && test.is_some_and(|it| *it != Some(TestResult::Passed))
+        };
+        if !observed.version.as_ref().is_some_and(is_untested) {
+            return Self { before: update.into_iter().chain(grant).collect(), after: Vec::new() };
+        }
+        // Who may use the template is widened once its version passed, and of a deprecated one no workspace can be made.
+        let is_last = desired.settings.deprecation_message.as_ref().is_some_and(|it| !it.is_empty());
+        let (before, after) = if is_last { (None, update) } else { (update, None) };
+        Self { before: before.into_iter().collect(), after: after.into_iter().chain(grant).collect() }
+    }
+}
+
+/// The steps after the build.
+struct Rest {
+    testing: Option<Testing>,
+    settings: Vec<Step<Effect>>,
+}
+
+impl Rest {
+    /// The steps, and how far they can be carried out once the version is built.
+    fn with(self, desired: &Desired, observed: &Observed, version: &Version) -> (Vec<Step<Effect>>, Round) {
+        let mut steps = Vec::new();
+        let mut later = activate(desired, observed, version);
+        if observed.template.is_none() {
+            // Coder makes a workspace of a version only once that belongs to a template.
+            steps.extend(later.drain(..1));
+        }
+        let Some(Testing { steps: test, now, waits }) = self.testing else {
+            steps.extend(later);
+            steps.extend(self.settings);
+            return (steps, Round::default());
+        };
+        let now = steps.len() + now;
+        let has_failed = waits.as_ref().is_some_and(|it| it.reason.ends_waiting());
+        let unarchives = test.iter().any(|it| matches!(it.effect, Effect::Unarchive(_)));
+        steps.extend(test);
+        if !has_failed {
+            later.retain(|it| !(unarchives && matches!(it.effect, Effect::Unarchive(_))));
+            steps.extend(later);
+            steps.extend(self.settings);
+        }
+        (steps, Round { steps: Some(now), waits })
+    }
 }
 
 /// Why a version is not promoted yet. `None` once it was built.
@@ -124,16 +209,6 @@ fn grant(desired: &Desired, observed: &Observed) -> Option<Step<Effect>> {
     })
 }
 
-fn archive(version: &Version, id: uuid::Uuid) -> Step<Effect> {
-    Step {
-        action: Action::Update,
-        impact: Impact::Upkeep,
-        reason: format!("the build of version {} failed", version.name),
-        changes: vec![Change::new("version.archived", false, true)],
-        effect: Effect::Archive(id),
-    }
-}
-
 fn publish(version: &Version) -> Step<Effect> {
     let digest = format!("sha256:{}", version.material.digest);
     Step {
@@ -145,17 +220,6 @@ fn publish(version: &Version) -> Step<Effect> {
             Change::new("version", Value::Null, version.name.as_str()),
         ],
         effect: Effect::Publish { material: Arc::clone(&version.material), published: OnceLock::new() },
-    }
-}
-
-/// Coder promotes no archived version.
-fn unarchive(version: &Version, id: uuid::Uuid) -> Step<Effect> {
-    Step {
-        action: Action::Update,
-        impact: Impact::Safe,
-        reason: format!("version {} is archived", version.name),
-        changes: vec![Change::new("version.archived", true, false)],
-        effect: Effect::Unarchive(id),
     }
 }
 

@@ -15,7 +15,9 @@ use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Desired, DesiredVersion, Effect, Variable, VariableValue, recipe::Recipe, source::Source};
+use super::{
+    Desired, DesiredVersion, Effect, Variable, VariableValue, recipe::Recipe, source::Source, test_work,
+};
 use crate::{
     coder::{Coder, missing},
     pipeline::outcome::{Blocked, Trouble},
@@ -23,6 +25,8 @@ use crate::{
 
 /// How many workspaces a message names.
 const NAMED: u32 = 5;
+/// What no name of a workspace begins with.
+const NO_PREFIX: &str = " ";
 
 /// What a version is made of.
 pub struct Material {
@@ -188,6 +192,9 @@ pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>
             granted?;
             Ok(None)
         }
+        Effect::Test { .. } | Effect::EndTest { .. } | Effect::DeleteWorkspace { .. } => {
+            test_work::apply(effect, coder).await.map(|()| None)
+        }
         Effect::Delete(template) => delete(template, coder).await.map(|()| None),
     }
 }
@@ -288,10 +295,14 @@ fn not_built() -> Blocked {
     Blocked { reason: Reason::VersionBuilding, message }
 }
 
-/// The workspaces of a template, in words. `None` where there are none.
-pub(super) async fn workspaces(template: &Remote, coder: &Coder) -> Result<Option<String>, Trouble> {
+/// The workspaces of a template, in words, without those of tests. `None` where there are none.
+pub(super) async fn workspaces(
+    template: &Remote,
+    test_prefix: &str,
+    coder: &Coder,
+) -> Result<Option<String>, Trouble> {
     let used = coder.client().workspaces_of(template.organization_id, &template.name, NAMED).await?;
-    let is_its = |it: &&Workspace| it.template_id == template.id;
+    let is_its = |it: &&Workspace| it.template_id == template.id && !it.name.starts_with(test_prefix);
     let name = |it: &Workspace| format!("{}/{}", it.owner_name, it.name);
     let names: Vec<String> = used.workspaces.iter().filter(is_its).map(name).collect();
     if names.is_empty() {
@@ -306,7 +317,8 @@ pub(super) async fn workspaces(template: &Remote, coder: &Coder) -> Result<Optio
 async fn delete(template: &Remote, coder: &Coder) -> Result<(), Trouble> {
     let client = coder.client();
     // Only workspaces that the account may read are listed.
-    if let Some(used) = workspaces(template, coder).await? {
+    // What is left of a test keeps the template, too.
+    if let Some(used) = workspaces(template, NO_PREFIX, coder).await? {
         return Err(in_use(template, &used).into());
     }
     match client.delete_template(template.id).await {

@@ -12,7 +12,8 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{
-    DEFAULT, Desired, Observed, SUSPENDED, is_suspended, owns_workspaces, protection, provider, roles_of,
+    ACTIVE, DEFAULT, DORMANT, Desired, Observed, SUSPENDED, is_suspended, owns_workspaces, protection,
+    provider, roles_of,
 };
 use crate::{
     coder::Coder,
@@ -33,7 +34,8 @@ pub enum Effect {
         service_account: bool,
         password: Option<SecretString>,
         organizations: BTreeSet<String>,
-        suspended: bool,
+        /// `None` for the one that Coder gives.
+        status: Option<&'static str>,
     },
     /// The roles of an account that this plan creates.
     Give {
@@ -81,7 +83,7 @@ pub(super) fn creation(desired: &Desired, observed: &Observed) -> Plan<Effect> {
             service_account: desired.service_account == Some(true),
             password: observed.password.clone(),
             organizations,
-            suspended: desired.suspended == Some(true),
+            status: first_status(desired),
         },
     };
     let give = desired.roles.clone().filter(|it| !it.is_empty()).map(|roles| Step {
@@ -92,6 +94,20 @@ pub(super) fn creation(desired: &Desired, observed: &Observed) -> Plan<Effect> {
         effect: Effect::Give { username: desired.username.clone(), roles },
     });
     Plan { steps: [create].into_iter().chain(give).collect() }
+}
+
+/// The status of a new account. `None` for one that becomes active when it first signs in, which a service account never does.
+fn first_status(desired: &Desired) -> Option<&'static str> {
+    match (desired.suspended, desired.service_account) {
+        (Some(true), _) => Some(SUSPENDED),
+        (Some(false), Some(true)) => Some(ACTIVE),
+        _ => None,
+    }
+}
+
+/// Whether Coder has set a service account to dormant, because it does not sign in.
+fn is_dormant_service(user: &Remote) -> bool {
+    user.is_service_account && user.status == DORMANT
 }
 
 /// The steps that change an account. An owner loses the role before the suspension, which Coder refuses for owners.
@@ -131,6 +147,10 @@ pub(super) fn changes(desired: &Desired, observed: &Observed, found: &Remote) ->
             step(diff, Impact::Disruptive, "the user is not suspended", Effect::Suspend(found.clone()));
         }
         Some(false) => step(diff, Impact::Safe, "the user is suspended", Effect::Activate(found.clone())),
+        None if desired.suspended == Some(false) && is_dormant_service(found) => {
+            let diff = Diff { changes: vec![Change::new("suspended", DORMANT, false)] };
+            step(diff, Impact::Safe, "the service account is dormant", Effect::Activate(found.clone()));
+        }
         None => {}
     }
     Plan { steps }
@@ -175,7 +195,7 @@ pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>
             noted(client.suspend_user(user.id).await.map_err(Trouble::from), coder).await?;
         }
         Effect::Activate(user) => {
-            check(user, is_suspended, coder).await?;
+            check(user, |it| it.status.clone(), coder).await?;
             noted(client.activate_user(user.id).await.map_err(Trouble::from), coder).await?;
         }
         Effect::Delete(user) => {
@@ -213,7 +233,7 @@ async fn protect(user: &Remote, ends_ownership: bool, coder: &Coder) -> Result<(
 }
 
 async fn create(effect: &Effect, coder: &Coder) -> Result<Uuid, Trouble> {
-    let Effect::Create { username, email, login_type, service_account, password, organizations, suspended } =
+    let Effect::Create { username, email, login_type, service_account, password, organizations, status } =
         effect
     else {
         return Err(Trouble::Stale);
@@ -229,7 +249,7 @@ async fn create(effect: &Effect, coder: &Coder) -> Result<Uuid, Trouble> {
         password: password.clone(),
         login_type: login_type.filter(|_| !service_account).map(|it| it.as_str().to_owned()),
         service_account: *service_account,
-        user_status: suspended.then(|| SUSPENDED.to_owned()),
+        user_status: status.map(str::to_owned),
         organization_ids,
         roles: Vec::new(),
     };

@@ -184,7 +184,12 @@ async fn template_that_workspaces_use_is_not_deleted() {
     let owner = scene.deployment.read(|it| *it.users.keys().next().unwrap());
     let template_id: Uuid = manifest["status"]["id"].as_str().unwrap().parse().unwrap();
     scene.deployment.edit(|it| {
-        let workspace = sim::state::Workspace { name: "dev".to_owned(), owner_id: owner, template_id };
+        let workspace = sim::state::Workspace {
+            name: "dev".to_owned(),
+            owner_id: owner,
+            template_id,
+            ..Default::default()
+        };
         it.workspaces.insert(Uuid::from_u128(5), workspace);
     });
     let coder = scene.coder.anew();

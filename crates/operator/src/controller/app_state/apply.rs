@@ -10,7 +10,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::{
@@ -168,17 +168,19 @@ async fn begin<K: Kind>(
 ) -> Result<(), ClusterError> {
     let known = object.manifest.status().and_then(|it| it.approved.clone());
     let approved = object.approval(assessment);
-    let is_recorded = (assessment.rest.is_none() || assessment.rest.as_ref() == intent(&object.manifest))
+    let intents = object.intents();
+    let is_recorded = intents.is_empty()
+        && (assessment.rest.is_none() || assessment.rest.as_ref() == intent(&object.manifest))
         && (approved.is_none() || approved == known);
     let written = match first_status(&object.manifest) {
         Some(first) => {
             let creating = assessment.rest.clone().or_else(|| first.creating.clone());
             let first = Status { creating, approved: approved.or(known), ..first };
-            write_status(&object.manifest, first, &Map::new(), shared).await?
+            write_status(&object.manifest, first, &intents, shared).await?
         }
         None if is_recorded => return Ok(()),
         None => {
-            let mut fields = json!({});
+            let mut fields = Value::Object(intents);
             if let Some(rest) = &assessment.rest {
                 fields["creating"] = json!(rest);
             }

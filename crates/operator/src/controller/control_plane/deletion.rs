@@ -156,6 +156,7 @@ async fn clean_up(plane: &CoderControlPlane, cleanup: &mut Cleanup, is_last: boo
             | Entry::Key { .. }
             | Entry::UnnamedKeys
             | Entry::KeySecret(_)
+            | Entry::TestWorkspace { .. }
             | Entry::Remote { .. }
             | Entry::Creating(_) => {}
         }

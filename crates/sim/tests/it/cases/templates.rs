@@ -174,3 +174,41 @@ pub(super) async fn access(side: &mut Side) {
     side.get(MEMBER, &format!("/api/v2/templates/{template}")).await;
     side.delete(OWNER, &format!("/api/v2/templates/{template}")).await;
 }
+
+/// Workspaces of a version that no daemon has built cannot be made: these are refusals.
+pub(super) async fn workspaces(side: &mut Side) {
+    let organization = side.default_organization().await;
+    let template = created(side, "tested").await;
+    let version = side.get(OWNER, &format!("/api/v2/templates/{template}")).await.text("active_version_id");
+    let path = format!("/api/v2/templateversions/{version}");
+    for change in [
+        json!({"message": "tested"}),
+        json!({}),
+        json!({"message": ""}),
+        json!({"name": "a b"}),
+        json!({"message": 1}),
+    ] {
+        side.patch(OWNER, &path, change).await;
+    }
+    side.patch(OWNER, &format!("/api/v2/templateversions/{STRANGER}"), json!({"message": "tested"})).await;
+    side.get(OWNER, &path).await;
+    let workspaces = format!("/api/v2/organizations/{organization}/members/me/workspaces");
+    for body in [
+        json!({}),
+        json!({"name": "a b", "template_version_id": version}),
+        json!({"name": "one", "template_version_id": STRANGER}),
+        json!({"name": "one", "template_version_id": version}),
+    ] {
+        side.post(OWNER, &workspaces, body).await;
+    }
+    let of_stranger = format!("/api/v2/organizations/{organization}/members/{STRANGER}/workspaces");
+    side.post(OWNER, &of_stranger, json!({"name": "one", "template_version_id": version})).await;
+    for id in [STRANGER, "one"] {
+        side.post(OWNER, &format!("/api/v2/workspaces/{id}/builds"), json!({"transition": "delete"})).await;
+        side.get(OWNER, &format!("/api/v2/workspacebuilds/{id}/logs")).await;
+        side.patch(OWNER, &format!("/api/v2/workspacebuilds/{id}/cancel"), Value::Null).await;
+    }
+    side.get(OWNER, &format!("/api/v2/workspaces?q=name%3Atest-%20organization%3A{organization}&limit=20"))
+        .await;
+    side.delete(OWNER, &format!("/api/v2/templates/{template}")).await;
+}

@@ -44,7 +44,7 @@ pub(super) fn declare(
     (title, what): (&str, &str),
 ) -> Declared {
     let forms = match mark(&version.message) {
-        Some((content, _)) => by_mark(found, content, made_of).unwrap_or_else(|| {
+        Some(mark) => by_mark(found, mark.content, made_of).unwrap_or_else(|| {
             // The mark is of other variables than Coder shows: each of them may be one from a Secret.
             let form = |it: &Found| if is_set(it) { Form::Secret } else { Form::Absent };
             found.iter().map(form).collect()
