@@ -69,6 +69,8 @@ pub(crate) struct AgentOptions {
     pub(crate) images: Images,
     /// The PATH of containers.
     pub(crate) path: String,
+    /// The settings of Terraform in containers.
+    pub(crate) terraform_settings: PathBuf,
     /// How long a container that crashed twice stays down; doubled from crash to crash.
     pub(crate) restart_delay: Duration,
 }
@@ -150,6 +152,8 @@ impl AgentOptions {
     pub(crate) async fn of_bed(run: &Run, parts: &Parts, kubernetes: &Kubernetes) -> Result<Self> {
         let machine = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let terraform = parts.terraform.parent().unwrap_or_else(|| Path::new("/usr/bin")).display();
+        // Templates start agents with the image's own program.
+        let coder = parts.coder.parent().unwrap_or_else(|| Path::new("/usr/bin")).display();
         Ok(Self {
             name: "bed".to_owned(),
             client: crate::kubernetes::client(&kubernetes.kubeconfig).await?,
@@ -159,7 +163,8 @@ impl AgentOptions {
             addresses: run.addresses(),
             run: run.id().to_owned(),
             images: images(run, parts)?,
-            path: format!("{terraform}:{machine}"),
+            path: format!("{terraform}:{coder}:{machine}"),
+            terraform_settings: parts.terraform_settings.clone(),
             restart_delay: Duration::from_secs(2),
         })
     }
@@ -183,6 +188,7 @@ impl Node {
     fn variables(&self, pod: &Pod, home: &Path) -> BTreeMap<String, String> {
         let mut variables: BTreeMap<String, String> =
             proxy_variables(&format!("http://{}", self.proxy)).into_iter().collect();
+        let sockets = self.options.folder.parent().unwrap_or(&self.options.folder);
         let more = [
             ("PATH", self.options.path.clone()),
             ("HOME", home.display().to_string()),
@@ -191,8 +197,10 @@ impl Node {
             ("KUBERNETES_SERVICE_HOST", self.options.api_server.ip().to_string()),
             ("KUBERNETES_SERVICE_PORT", self.options.api_server.port().to_string()),
             // Terraform must not read the settings of whoever runs the bed, nor ask for updates.
-            ("TF_CLI_CONFIG_FILE", "/dev/null".to_owned()),
+            ("TF_CLI_CONFIG_FILE", self.options.terraform_settings.display().to_string()),
             ("CHECKPOINT_DISABLE", "1".to_owned()),
+            // Providers answer on sockets, whose paths must be short.
+            ("PLUGIN_UNIX_SOCKET_DIR", sockets.display().to_string()),
         ];
         variables.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
         variables

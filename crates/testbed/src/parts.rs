@@ -9,6 +9,7 @@ mod crds;
 mod derived;
 mod go;
 mod postgres;
+mod provider;
 mod terraform;
 
 use std::path::{Path, PathBuf};
@@ -80,6 +81,8 @@ pub struct Parts {
     pub coder: PathBuf,
     pub coder_licensed: PathBuf,
     pub terraform: PathBuf,
+    /// The settings of a Terraform that installs Coder's provider, and asks no registry.
+    pub terraform_settings: PathBuf,
     pub postgres: PostgresTools,
     /// The version of Coder that the parts are.
     pub coder_version: String,
@@ -99,6 +102,7 @@ impl Parts {
         let [kube_apiserver, kube_controller_manager, kubectl, etcd, coder, coder_licensed, helm] =
             GO_PARTS.try_map_parts(|part| part.ensure(&modules, &toolchain, say))?;
         let terraform = terraform::ensure(&modules, &toolchain, say)?;
+        let terraform_settings = provider::ensure(&modules, &toolchain, say)?;
         Ok(Self {
             etcd,
             kube_apiserver,
@@ -108,6 +112,7 @@ impl Parts {
             coder,
             coder_licensed,
             terraform,
+            terraform_settings,
             postgres,
             coder_version: pinned(&modules.folder("coder"), CODER)?,
         })

@@ -42,6 +42,7 @@ mod stage;
 mod strangers;
 mod takeover;
 mod template;
+mod template_test;
 mod tls;
 mod undecodable;
 mod upgrade;

@@ -23,7 +23,7 @@ const SECRET: &str = "eks-provisioner-key";
 
 /// A Job's account in a namespace of its own: it has the rights that are shipped for the command line, and no others.
 pub(super) struct Job {
-    client: Client,
+    pub(super) client: Client,
     pub(super) namespace: String,
     kubeconfig: PathBuf,
     folder: Folder,

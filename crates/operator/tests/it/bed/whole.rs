@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, io::Write as _, path::Path};
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::PostParams};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testbed::{Coderd, Flavour, coderd::sign_license};
@@ -12,7 +14,8 @@ use super::{
     get,
     job::Job,
     proxy::Proxy,
-    stage::{Stage, is_ready},
+    stage::{Stage, image, is_ready},
+    template_test::ask_database,
 };
 use crate::examples::request;
 
@@ -38,6 +41,39 @@ async fn secrets(coderd: &Coderd) -> [(&'static str, Value); 3] {
     ]
 }
 
+/// A pod with the provisioner daemon that the example leaves to others. It starts once its key is in the Secret.
+async fn daemon(client: &kube::Client, namespace: &str, url: &str) {
+    let key = json!({"secretKeyRef": {"name": "alpha-eks-provisioner-key", "key": "key"}});
+    let container = json!({"name": "daemon", "image": image("bed/coder"), "command": ["/opt/coder", "provisioner", "start"],
+        "env": [{"name": "CODER_URL", "value": url}, {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": key}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "daemon"},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}});
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+/// The templates of an organization, each with the name of its active version, and nothing of the moment.
+async fn templates(coderd: &Coderd) -> Value {
+    let mut templates = get(coderd, "/api/v2/organizations/alpha/templates").await;
+    for template in templates.as_array_mut().unwrap() {
+        let path = format!("/api/v2/templateversions/{}", template["active_version_id"].as_str().unwrap());
+        let version = get(coderd, &path).await;
+        template["active_version_id"] = json!([version["name"], version["message"]]);
+        for field in ["build_time_stats", "active_user_count"] {
+            template[field].take();
+        }
+    }
+    templates
+}
+
+/// The workspaces that are left, and the keys that the owner of test workspaces has.
+async fn left_of_tests(coderd: &Coderd) -> (Value, String) {
+    let workspaces = get(coderd, "/api/v2/workspaces").await["count"].take();
+    let question =
+        "SELECT count(*) FROM api_keys JOIN users ON users.id = user_id WHERE username = 'template-tests'";
+    (workspaces, ask_database(&coderd.database, question).await)
+}
+
 /// What the deployment has, with names in the place of ids, and without times.
 async fn state(coderd: &Coderd) -> Value {
     let mut paths: Vec<String> =
@@ -60,6 +96,7 @@ async fn state(coderd: &Coderd) -> Value {
         let found = get(coderd, &path).await;
         state.insert(path, found);
     }
+    state.insert("templates".to_owned(), templates(coderd).await);
     let mut state = serde_json::to_value(state).unwrap();
     let mut names = BTreeMap::new();
     name_ids(&state, &mut names);
@@ -113,6 +150,7 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
     for (name, values) in secrets(&coderd).await {
         job.write_secret(name, &values).await;
     }
+    daemon(&job.client, &job.namespace, &coderd.owner.url).await;
     let file = job.write(&manifests(&proxy.url));
     let apply = ["apply", "--wait", "--yes", "-f", file.as_str()];
     let began = Instant::now();
@@ -126,11 +164,14 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
     assert!(again.contains(&format!("{count} equal in ")), "{again}");
     assert_eq!(proxy.writes(), writes, "the second run writes nothing");
     expect(job.command(&["verify", "-f", &file]), 0).await;
+    let nothing = (json!(0), "0".to_owned());
+    assert_eq!(left_of_tests(&coderd).await, nothing);
 
     let stage = Stage::bare(bed.coderd(Flavour::Licensed).await.unwrap()).await;
     for (name, values) in secrets(&stage.coderd).await {
         stage.write_secret(name, &values).await;
     }
+    daemon(&stage.client, &stage.namespace, &stage.coderd.owner.url).await;
     let set = manifests(&stage.coderd.owner.url);
     for manifest in &set {
         stage.apply(manifest).await;
@@ -138,10 +179,11 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
     for manifest in &set {
         let (kind, name) =
             (manifest["kind"].as_str().unwrap(), manifest["metadata"]["name"].as_str().unwrap());
-        stage.is_noticed(kind, name, "ready", is_ready).await;
+        stage.wait_for(kind, name, "ready", is_ready).await;
     }
     let made = state(&stage.coderd).await;
     assert_eq!(made, state(&coderd).await);
+    assert_eq!(left_of_tests(&stage.coderd).await, nothing);
 
     for (kind, name) in drift(&stage.coderd).await {
         let healed = stage.look_again(kind, name).await;
@@ -161,6 +203,8 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
     let groups = get(coderd, "/api/v2/organizations/alpha/groups").await;
     let group = format!("/api/v2/groups/{}", of(&groups, "name", "developers"));
     let model = format!("/api/experimental/chats/model-configs/{}", of(&models, "model", "gpt-5"));
+    let templates = get(coderd, "/api/v2/organizations/alpha/templates").await;
+    let template = format!("/api/v2/templates/{}", of(&templates, "name", "agents"));
     let sync = json!({"field": "other", "mapping": {}});
     let alpha = "/api/v2/organizations/alpha";
     for (method, path, body) in [
@@ -185,6 +229,8 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
             json!({"base_url": "https://changed.example.com"}),
         ),
         (Method::PATCH, model, json!({"context_limit": 1})),
+        (Method::PATCH, template, json!({"display_name": "Changed"})),
+        (Method::PUT, "/api/v2/users/template-tests/status/suspend".to_owned(), json!(null)),
         (Method::PUT, "/api/v2/users/reports/roles".to_owned(), json!({"roles": []})),
     ] {
         request(owner, method, &path, Some(&body)).await;
@@ -200,5 +246,7 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
         ("CoderAIProvider", "openai"),
         ("CoderAIModel", "gpt"),
         ("CoderUser", "reports"),
+        ("CoderUser", "template-tests"),
+        ("CoderTemplate", "agents"),
     ]
 }
