@@ -1,6 +1,6 @@
 //! The Kubernetes objects that belong to manifests: one watch per resource, for all controllers.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use api::label;
 use engine::{
@@ -44,10 +44,28 @@ pub(crate) struct Owner {
     name: String,
 }
 
+/// An object as text. As values it takes many times the memory, most of it for `managedFields`.
+#[derive(Debug)]
+struct Packed {
+    labels: BTreeMap<String, String>,
+    text: Box<str>,
+}
+
+impl Packed {
+    fn of(object: &Live) -> Self {
+        let labels = object.metadata().labels.clone().unwrap_or_default();
+        Self { labels, text: object.object.to_string().into() }
+    }
+
+    fn unpack(&self) -> Option<Live> {
+        Live::new(serde_json::from_str(&self.text).ok()?)
+    }
+}
+
 /// The objects that belong to manifests.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    objects: Vec<(ApiResource, Cache<Live>)>,
+    objects: Vec<(ApiResource, Cache<Packed>)>,
     replica_sets: Cache<ReplicaSet>,
     pods: Cache<Pod>,
     changes: broadcast::Sender<Owner>,
@@ -75,16 +93,14 @@ impl Owned {
         let cache = self.objects.iter().find(|(resource, _)| resource.kind == written.key.kind);
         // The watch does not show an object without the label, and would never remove it.
         if let Some((_, cache)) = cache.filter(|_| is_watched) {
-            let metadata = written.metadata().clone();
-            cache.note(&metadata, written);
+            cache.note(written.metadata(), Packed::of(&written));
         }
     }
 
     /// An object that the watch has shown. `None` where it has not, and where its kind is not watched.
     pub(crate) async fn get(&self, key: &Key) -> Option<Live> {
         let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == key.kind)?;
-        let found = cache.is_reliable().await.then(|| cache.get(&key.namespace, &key.name)).flatten();
-        found.map(|it| (*it).clone())
+        cache.is_reliable().await.then(|| cache.get(&key.namespace, &key.name)).flatten()?.unpack()
     }
 
     /// The objects of a namespace that the watch has shown, those that are being deleted included. `None` where nothing watches their
@@ -102,8 +118,8 @@ impl Owned {
         }
         let (_, cache) = self.objects.iter().find(|(resource, _)| resource.kind == kind)?;
         cache.is_reliable().await.then_some(())?;
-        let found = cache.find(namespace, |it| has(it.metadata(), labels));
-        Some(found.iter().map(|it| (**it).clone()).collect())
+        let found = cache.find(namespace, |it| labels.matches(&it.labels));
+        Some(found.iter().filter_map(|it| it.unpack()).collect())
     }
 
     fn announce(&self, metadata: &ObjectMeta) {
@@ -161,12 +177,14 @@ pub(crate) fn watches(
 async fn watch_objects(owned: Arc<Owned>, events: WatchEvents, index: usize, metrics: Arc<Metrics>) {
     let (resource, cache) = &owned.objects[index];
     let failed = Complaints::reported(resource.kind.clone().into(), &metrics);
-    cache.follow(events, Some, |it| owned.announce(it), failed).await;
+    cache.follow(events, |it| Some(Packed::of(&it)), |it| owned.announce(it), failed).await;
 }
 
 async fn watch_replica_sets(owned: Arc<Owned>, events: WatchEvents, metrics: Arc<Metrics>) {
-    let read =
-        |object: Live| Some(ReplicaSet { metadata: object.metadata().clone(), ..ReplicaSet::default() });
+    let read = |object: Live| {
+        let metadata = ObjectMeta { managed_fields: None, ..object.metadata().clone() };
+        Some(ReplicaSet { metadata, ..ReplicaSet::default() })
+    };
     let failed = Complaints::reported(ReplicaSet::kind(&()), &metrics);
     owned.replica_sets.follow(events, read, |_| {}, failed).await;
 }
