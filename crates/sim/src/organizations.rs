@@ -12,7 +12,7 @@ use crate::{
     call::{Call, organization_named},
     groups, names,
     rights::Right,
-    state::{Membership, Organization, State},
+    state::{Membership, Organization, State, Template},
 };
 
 /// The roles of every member, which only an experiment can change.
@@ -199,7 +199,12 @@ fn remaining(state: &State, organization: &Organization) -> Vec<String> {
     let id = organization.id;
     let groups = state.groups.values().filter(|it| it.organization_id == id).count();
     let keys = state.provisioner_keys.values().filter(|it| it.organization_id == id).count();
+    let is_here = |it: &&Template| it.organization_id == id && !it.deleted;
+    let templates = || state.templates.values().filter(is_here);
+    let workspaces = state.workspaces.values().filter(|it| templates().any(|one| one.id == it.template_id));
     let counts = [
+        ("workspace", workspaces.count()),
+        ("template", templates().count()),
         ("member", organization.members.len().saturating_sub(1)),
         ("group", groups.saturating_sub(1)),
         ("provisioner key", keys),

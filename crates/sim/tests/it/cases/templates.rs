@@ -81,6 +81,10 @@ pub(super) async fn versions(side: &mut Side) {
 /// A template from a version that no daemon has built: coderd does not wait for builds.
 pub(super) async fn created(side: &mut Side, name: &str) -> String {
     let organization = side.default_organization().await;
+    created_in(side, &organization, name).await
+}
+
+async fn created_in(side: &mut Side, organization: &str, name: &str) -> String {
     let source = archive("locals {}");
     let file = upload(side, OWNER, TAR, &source).await.text("hash");
     let body = json!({"name": "v1", "storage_method": "file", "file_id": file, "provisioner": "terraform", "tags": {}});
@@ -147,6 +151,11 @@ pub(super) async fn templates(side: &mut Side) {
     side.delete(OWNER, &path).await;
     side.get(OWNER, &path).await;
     side.get(OWNER, &templates).await;
+    let other = side.post(OWNER, "/api/v2/organizations", json!({"name": "templated"})).await.text("id");
+    let template = created_in(side, &other, "only").await;
+    side.delete(OWNER, &format!("/api/v2/organizations/{other}")).await;
+    side.delete(OWNER, &format!("/api/v2/templates/{template}")).await;
+    side.delete(OWNER, &format!("/api/v2/organizations/{other}")).await;
 }
 
 pub(super) async fn access(side: &mut Side) {
