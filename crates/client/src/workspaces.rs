@@ -40,6 +40,9 @@ pub struct WorkspaceBuild {
     /// `start`, `stop` or `delete`.
     #[serde(default)]
     pub transition: String,
+    /// `None` where Coder does not say.
+    #[serde(default)]
+    pub template_version_id: Option<Uuid>,
     pub job: ProvisionerJob,
     #[serde(default, deserialize_with = "null_as_default")]
     pub resources: Vec<WorkspaceResource>,

@@ -389,7 +389,8 @@ impl Kind for Template {
     }
 
     fn keeps(observed: &Observed, _is_allowed: bool, _hash: &str) -> Option<Blocked> {
-        if observed.is_retained {
+        // A test workspace goes whatever else there is; the template is looked at again after it.
+        if observed.is_retained || !observed.former.is_empty() {
             return None;
         }
         let (template, workspaces) = (observed.template.as_ref()?, observed.workspaces.as_ref()?);

@@ -87,13 +87,13 @@ impl Default for Owned {
 
 impl Owned {
     /// Enters the answer to a write of ours, so that the next reconcile does not wait for the watch.
-    pub(crate) fn note(&self, written: Live) {
+    pub(crate) fn note(&self, written: &Live) {
         let is_watched =
             written.metadata().labels.iter().flatten().any(|it| it == (&label(), &MANAGED_BY.to_owned()));
         let cache = self.objects.iter().find(|(resource, _)| resource.kind == written.key.kind);
         // The watch does not show an object without the label, and would never remove it.
         if let Some((_, cache)) = cache.filter(|_| is_watched) {
-            cache.note(written.metadata(), Packed::of(&written));
+            cache.note(written.metadata(), Packed::of(written));
         }
     }
 

@@ -54,7 +54,7 @@ impl WatchedCluster {
         } else if written.key.api_version.starts_with(api::GROUP) {
             self.own_writes.note(written.metadata());
         } else {
-            self.owned.note(written.clone());
+            self.owned.note(written);
         }
     }
 }

@@ -24,13 +24,9 @@ use crate::{
 
 pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     let Some(clean_up) = test_rounds::clean_up(observed) else { return all(desired, observed) };
-    let mut steps = clean_up.steps;
+    // What is left of a test goes first and alone: it waits for no approval of other steps, and for nothing that they lack.
     let round = Round { steps: Some(clean_up.now), waits: clean_up.waits };
-    // What is left of a test is deleted also where nothing else is written.
-    if !desired.is_observed {
-        steps.extend(all(desired, observed).0.steps);
-    }
-    (Plan { steps }, round)
+    (Plan { steps: clean_up.steps }, round)
 }
 
 /// The plan where no workspace of an earlier test is left.
@@ -120,7 +116,8 @@ impl Rest {
             steps.extend(self.settings);
             return (steps, Round::default());
         };
-        let now = steps.len() + now;
+        // The id of a new template is on record before a workspace of it is made.
+        let created = steps.len();
         let has_failed = waits.as_ref().is_some_and(|it| it.reason.ends_waiting());
         let unarchives = test.iter().any(|it| matches!(it.effect, Effect::Unarchive(_)));
         steps.extend(test);
@@ -129,7 +126,16 @@ impl Rest {
             steps.extend(later);
             steps.extend(self.settings);
         }
-        (steps, Round { steps: Some(now), waits })
+        let round = match created {
+            0 => Round { steps: Some(now), waits },
+            created => {
+                let message =
+                    format!("the template is made, and then its version {} is tested", version.name);
+                let waits = Some(Blocked { reason: Reason::VersionTesting, message });
+                Round { steps: Some(created), waits }
+            }
+        };
+        (steps, round)
     }
 }
 

@@ -30,13 +30,21 @@ pub(super) async fn observe(
     if !may_have_some {
         return Ok(Vec::new());
     }
+    let is_ours = |it: &Workspace| {
+        let number = it.name.strip_prefix(&desired.test_prefix);
+        number.is_some_and(|it| it.len() == 8 && it.bytes().all(|it| it.is_ascii_hexdigit()))
+    };
     let mut found = named(&desired.test_prefix, home, coder).await?;
+    found.retain(is_ours);
     // The template had another name when its last test began.
     if let Some(before) =
         recorded.filter(|it| it.is_open() && !it.workspace.starts_with(&desired.test_prefix))
     {
-        found.extend(named(&before.workspace, home, coder).await?);
+        let former = named(&before.workspace, home, coder).await?;
+        found.extend(former.into_iter().filter(|it| it.name == before.workspace));
     }
+    // Nor is a workspace of another template ours, whatever its name.
+    found.retain(|it| template.is_none_or(|template| it.template_id == template.id));
     let Some(version) = version else { return Ok(found) };
     let Some(mut test) = version.test.take() else { return Ok(found) };
     let name = version.id().map(|it| test.declared.workspace_name(&desired.test_prefix, it));
@@ -81,6 +89,11 @@ async fn progress(
     version: &Version,
     coder: &Coder,
 ) -> Result<Progress, Trouble> {
+    let built = workspace.latest_build.as_ref().and_then(|it| it.template_version_id);
+    if built.is_some() && version.id().is_some() && built != version.id() {
+        let message = "another client has moved the workspace to another version".to_owned();
+        return Ok(Progress::Failed(message));
+    }
     let material = &version.material;
     let progress = test.declared.progress(workspace, &version.name, &material.tags, coder.now());
     let (Progress::Failed(_), Some(build)) = (&progress, &workspace.latest_build) else {

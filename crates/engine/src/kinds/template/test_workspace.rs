@@ -136,8 +136,13 @@ impl DesiredTest {
         let Some(build) = &workspace.latest_build else {
             return waits(Reason::VersionTesting, "it has no build yet");
         };
-        if build.transition == "delete" {
-            return Progress::Leaves;
+        match build.transition.as_str() {
+            "delete" => return Progress::Leaves,
+            "start" => {}
+            // A workspace that does not run has no agents that could be missed.
+            other => {
+                return Progress::Failed(format!("another client began a {other} build of the workspace"));
+            }
         }
         let is_late = workspace.created_at.is_some_and(|it| now.duration_since(it) >= self.timeout);
         let late = |what: &str| {

@@ -65,6 +65,8 @@ fn workspace_passes_once_every_agent_is_connected_and_ready() {
 #[test]
 fn workspace_fails_with_its_build_its_script_or_its_time() {
     assert_eq!(progress(1, &job("failed")), Progress::Failed("exit status 1".to_owned()));
+    // A stopped workspace has no agents: it has not come up.
+    assert!(matches!(progress(1, &json!({"transition": "stop"})), Progress::Failed(_)));
     for lost in LOST {
         let Progress::Failed(why) = progress(1, &agents(&[("connected", lost)])) else { panic!("{lost}") };
         assert!(why.contains(lost), "{why}");
