@@ -41,7 +41,7 @@ pub(super) const fn exits(exit: i32, line: &'static str, checks: &'static [Check
 }
 
 /// Waits a minute for the old key to be revoked. A kubectl that fails ends the wait with its exit code.
-pub(super) const UNTIL_REVOKED: &str = "for second in $(seq 60); do retiring=$(kubectl get coderprovisioner alpha --output jsonpath='{.status.retiringKeys}'); test -n \"$retiring\" || break; sleep 1; done; test -z \"$retiring\"";
+pub(super) const UNTIL_REVOKED: &str = "for second in $(seq 60); do retiring=$(kubectl get coderprovisioner alpha --output jsonpath='{.status.retiringKeys[?(@.checksum)].name}'); test -n \"$retiring\" || break; sleep 1; done; test -z \"$retiring\"";
 
 const INSTALL: Step = Step {
     title: "Install the operator with its chart",
