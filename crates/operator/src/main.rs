@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use cli::{exit, terminal, verbs};
 use tikv_jemallocator::Jemalloc;
 
-/// What the first list of a restart needs goes back to the system, which glibc's allocator keeps. `.cargo/config.toml` has its
+/// Returns memory to the system after the first lists of a restart; glibc's allocator keeps it. `.cargo/config.toml` has the
 /// settings.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;

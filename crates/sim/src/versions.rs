@@ -21,12 +21,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Handled {
     let name = fields.plain("name")?;
     let (storage, provisioner) = (fields.plain("storage_method")?, fields.plain("provisioner")?);
     let mut validations = Validations::default();
-    validations.check(
-        "name",
-        &name,
-        "template_version_name",
-        name.is_empty() || names::is_version_name(&name),
-    );
+    check_name(&mut validations, &name);
     validations.check("storage_method", &storage, "oneof", storage == "file");
     let (file, example) = (fields.plain("file_id")?, fields.plain("example_id")?);
     let has_neither = file.is_empty() && example.is_empty();
@@ -97,6 +92,11 @@ fn found(call: &Call<'_>) -> Result<Version, Answer> {
     if call.may(Right::ManageTemplates) { Ok(version.clone()) } else { Err(not_found()) }
 }
 
+fn check_name(validations: &mut Validations, name: &str) {
+    let is_valid = name.is_empty() || names::is_version_name(name);
+    validations.check("name", name, "template_version_name", is_valid);
+}
+
 pub(crate) fn version(call: &mut Call<'_>) -> Handled {
     let version = found(call)?;
     Ok(Answer::ok(shown(call, &version)))
@@ -107,12 +107,7 @@ pub(crate) fn update(call: &mut Call<'_>) -> Handled {
     let fields = call.fields("PatchTemplateVersionRequest")?;
     let (name, message) = (fields.plain("name")?, fields.text("message")?);
     let mut validations = Validations::default();
-    validations.check(
-        "name",
-        &name,
-        "template_version_name",
-        name.is_empty() || names::is_version_name(&name),
-    );
+    check_name(&mut validations, &name);
     validations.done()?;
     let now = call.now;
     let Some(found) = call.state.versions.get_mut(&version.id) else { return Err(not_found()) };

@@ -9,7 +9,7 @@ use crate::{
 /// What became of keys that were to be revoked.
 #[derive(Debug, Default)]
 pub struct Revocations {
-    /// Keys that are gone, that are another object's, or that were named because nobody reaches them any more.
+    /// Keys that no longer exist, that belong to another object, or that were reported because their deployment cannot be reached.
     pub done: Vec<Retiring>,
     /// Keys that may still be there, by name, and why.
     pub failed: Vec<(String, Trouble)>,

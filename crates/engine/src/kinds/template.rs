@@ -389,7 +389,7 @@ impl Kind for Template {
     }
 
     fn keeps(observed: &Observed, _is_allowed: bool, _hash: &str) -> Option<Blocked> {
-        // A test workspace goes whatever else there is; the template is looked at again after it.
+        // A test workspace is deleted although the template is in use; the template is checked again after that.
         if observed.is_retained || !observed.former.is_empty() {
             return None;
         }

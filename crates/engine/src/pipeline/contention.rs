@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn upkeep_is_no_quarrel_however_often_it_is_done() {
+    fn upkeep_never_counts_as_contention() {
         let mut upkeep = plan("version.test.workspace");
         upkeep.steps[0].impact = Impact::Upkeep;
         let mut mended = Mended::default();

@@ -24,7 +24,7 @@ use crate::{
 
 pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     let Some(clean_up) = test_rounds::clean_up(observed) else { return all(desired, observed) };
-    // What is left of a test goes first and alone: it waits for no approval of other steps, and for nothing that they lack.
+    // Workspaces of earlier tests are deleted by a plan of their own, so that no approval or dependency of other steps delays it.
     let round = Round { steps: Some(clean_up.now), waits: clean_up.waits };
     (Plan { steps: clean_up.steps }, round)
 }
@@ -47,7 +47,7 @@ fn all(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     let testing = test_rounds::testing(desired, observed, version);
     if let Some(refused) = version.test.as_ref().filter(|_| testing.is_some()).and_then(|it| it.owner.clone())
     {
-        // Nothing is published that cannot be tested.
+        // A version that cannot be tested is not published.
         let now = steps.len();
         let all = Rest { testing, settings: settings.after }.with(desired, observed, version);
         steps.extend(all.0);

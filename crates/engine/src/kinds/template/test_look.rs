@@ -43,7 +43,7 @@ pub(super) async fn observe(
         let former = named(&before.workspace, home, coder).await?;
         found.extend(former.into_iter().filter(|it| it.name == before.workspace));
     }
-    // Nor is a workspace of another template ours, whatever its name.
+    // A workspace of another template is never a test of this one, even with a matching name.
     found.retain(|it| template.is_none_or(|template| it.template_id == template.id));
     let Some(version) = version else { return Ok(found) };
     let Some(mut test) = version.test.take() else { return Ok(found) };

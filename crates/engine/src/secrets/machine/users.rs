@@ -42,9 +42,9 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     if !leaves.is_empty() || (!is_mirrored(&record) && !is_mirrored(&cleared)) {
         return mirror(wanted, seen, cleared, leaves);
     }
-    // A key whose value was never in a Secret goes in any case; one that pods may have stays until another one works.
-    let goes = |it: &&Retiring| it.lost || judged.is_ok();
-    if let Some(due) = due(wanted, seen, &cleared, now).find(goes) {
+    // A key whose value was never in a Secret is revoked in any case; one that pods may have, once another one works.
+    let is_revoked = |it: &&Retiring| it.lost || judged.is_ok();
+    if let Some(due) = due(wanted, seen, &cleared, now).find(is_revoked) {
         return Next::Revoke(Box::new(due.clone()));
     }
     if is_mirrored(&cleared) {

@@ -421,7 +421,7 @@ async fn workspaces_of_people_are_never_taken_for_tests() {
     let mut manifest = tested(AGENT, &json!({}));
     scene.passes(&mut manifest).await;
     let tested = scene.deployment.read(|it| it.workspaces.values().next().unwrap().name.clone());
-    // As somebody names a workspace who looks into a test that failed.
+    // The name that a person may give a workspace to examine a failed test.
     let copied = format!("{}debug", &tested[..tested.len() - 8]);
     let version = scene.remote(&manifest).await["active_version_id"].clone();
     for name in [&copied, "test-mine"] {

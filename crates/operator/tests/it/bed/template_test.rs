@@ -144,5 +144,5 @@ async fn version_is_promoted_only_after_a_workspace_with_a_real_agent_came_up() 
     assert_eq!(stage.coderd.owner.request(Method::GET, &path, None).await.unwrap().0, 404);
     assert_eq!(stage.left_behind().await, Vec::<String>::new());
     let told = secrecy::told(&stage).await;
-    assert!(!has_token(&told), "no session of the owner is told");
+    assert!(!has_token(&told), "no session token of the owner is shown");
 }
