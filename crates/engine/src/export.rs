@@ -17,7 +17,10 @@ use crate::{
     coder::Coder,
     kind::Kind,
     pipeline::{
-        export::{Draft, ExportPlace, KindExport, LeftOut, Listed, NeededSecret, organization_word, slug},
+        export::{
+            Draft, ExportPlace, KindExport, LeftOut, Listed, NeededSecret, SourceFile, organization_word,
+            slug,
+        },
         outcome::{Blocked, Trouble},
     },
 };
@@ -43,6 +46,8 @@ pub struct ExportScope {
     pub namespace: Option<String>,
     /// The kinds, by name; empty for all.
     pub kinds: BTreeSet<String>,
+    /// Whether objects that are exported only on request are exported, too: provisioner keys, people of an identity provider.
+    pub has_requested: bool,
     /// The only organization, by name; `None` for all, and for what is in none.
     pub organization: Option<String>,
     /// The mode of the manifests. `None` for manifests without one.
@@ -75,7 +80,7 @@ pub struct Exported {
     pub notes: Vec<String>,
     pub secrets: Vec<NeededSecret>,
     /// The files of a template, for the folder that has the manifest's name and is beside it; empty where there are none.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub files: BTreeMap<String, SourceFile>,
 }
 
 impl Exported {
@@ -96,7 +101,7 @@ impl Exported {
 
     /// Puts the files into the manifest, unless they are too many, too large or no text.
     fn inline_files(&mut self) -> Result<(), String> {
-        let size: usize = self.files.values().map(Vec::len).sum();
+        let size: usize = self.files.values().map(|it| it.content.len()).sum();
         if size > LARGEST_INLINE || self.files.len() > MOST_INLINE {
             return Err(format!(
                 "they are {size} bytes in {} files, and a manifest has at most {LARGEST_INLINE} in {MOST_INLINE}: export to files with \
@@ -105,13 +110,23 @@ impl Exported {
             ));
         }
         let mut texts = BTreeMap::new();
-        for (path, content) in std::mem::take(&mut self.files) {
+        let mut executables = Vec::new();
+        for (path, SourceFile { content, is_executable }) in std::mem::take(&mut self.files) {
+            if is_executable {
+                executables.push(path.clone());
+            }
             match String::from_utf8(content) {
                 Ok(text) => texts.insert(path, text),
                 Err(_) => return Err(format!("{path} is no text: export to files with --output-dir")),
             };
         }
         self.manifest["spec"]["source"] = json!({"files": texts});
+        if !executables.is_empty() {
+            self.notes.push(format!(
+                "files in a manifest are not executable, and these are: {}. Export to files with --output-dir if the template runs them",
+                executables.join(", ")
+            ));
+        }
         Ok(())
     }
 }
@@ -169,11 +184,12 @@ impl<'a> Exporter<'a> {
         if !self.scope.takes(&kind) {
             return;
         }
-        let is_asked_for = self.scope.names(&kind);
+        let is_named = self.scope.names(&kind);
+        let is_asked_for = is_named || self.scope.has_requested;
         let places: Vec<Option<Organization>> = match K::LISTED {
             Listed::Nowhere(why) => return self.leave_out(&kind, why),
             Listed::InDeployment if self.scope.organization.is_some() => {
-                if is_asked_for {
+                if is_named {
                     self.leave_out(&kind, "its objects are in no organization: leave --organization out");
                 }
                 return;

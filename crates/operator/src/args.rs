@@ -326,6 +326,9 @@ pub(crate) struct Export {
     /// Only this kind, as `CoderGroup`; may be given several times
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,
+    /// Also provisioner keys and people of an identity provider, which are otherwise exported only where their kind is named
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Only this organization and what is in it; `default` is the default one
     #[arg(long, value_name = "NAME")]
     pub(crate) organization: Option<String>,

@@ -449,7 +449,7 @@ fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, I
     let TemplateSource { files, config_map_ref, directory, archive } = declared;
     let source = match (files, config_map_ref, directory, archive) {
         (Some(files), None, None, None) => {
-            let files = files.iter().map(|(path, text)| (path.clone(), text.as_bytes().to_vec()));
+            let files = files.iter().map(|(path, text)| (path.clone(), text.as_bytes().to_vec().into()));
             Source::Inline(files.collect())
         }
         (None, Some(reference), None, None) => Source::ConfigMap {

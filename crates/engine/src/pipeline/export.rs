@@ -24,7 +24,7 @@ pub enum Listed {
 pub struct ExportPlace<'a> {
     /// The organization, for [`Listed::InOrganizations`].
     pub organization: Option<&'a Organization>,
-    /// Whether a person named the kind, and so wants also what is left out of an export of everything.
+    /// Whether a person named the kind or wants all of it, and so also what is left out of an export of everything.
     pub is_asked_for: bool,
 }
 
@@ -44,7 +44,21 @@ pub struct Draft<M> {
     /// The Secrets that the manifest refers to.
     pub secrets: Vec<NeededSecret>,
     /// The files of `spec.source`, by their paths. `None` for a manifest without a source.
-    pub files: Option<BTreeMap<String, Vec<u8>>>,
+    pub files: Option<BTreeMap<String, SourceFile>>,
+}
+
+/// A file of the source of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFile {
+    pub content: Vec<u8>,
+    /// Whether programs may run it: a template may have scripts.
+    pub is_executable: bool,
+}
+
+impl From<Vec<u8>> for SourceFile {
+    fn from(content: Vec<u8>) -> Self {
+        Self { content, is_executable: false }
+    }
 }
 
 impl<M> Draft<M> {

@@ -299,6 +299,9 @@ async fn provisioner_keys_are_named_and_exported_on_request() {
     let asked = scene.export(&ExportScope { kinds, ..scope() }).await;
     assert_eq!(asked.manifests[0].manifest["spec"]["tags"]["cluster"], "eks");
     assert_eq!(asked.manifests[0].secrets[0].name, "alpha-eks-provisioner-key");
+    let all = scene.export(&ExportScope { has_requested: true, ..scope() }).await;
+    let keys = all.manifests.iter().filter(|it| it.kind == "CoderProvisionerKey").count();
+    assert!(keys == 1 && all.manifests.len() == export.manifests.len() + 1, "{all:?}");
 }
 
 #[tokio::test]

@@ -137,11 +137,15 @@ variables are references to Secrets. The active version is recognised by its con
 is published because of an export. Hidden files, Terraform's state and files with values of variables
 are not exported, nor is a source with a secret value in it.
 
+Provisioner keys and people of an identity provider are exported with --all, or where their kind is
+named: the value of a key has to be supplied, and people come by themselves.
+
 Exit codes:
   0  done
   1  failure, or something could not be read; the manifests of everything else are written
   2  usage error, such as an unknown kind or organization
-  4  refused: a file of --output-dir differs, and --overwrite is not given; nothing was written
+  4  refused: a file of --output-dir differs, and --overwrite is not given, or a link is in the way;
+     nothing was written
 
 Environment:
   CODER_URL            deployment to export, unless --url is given

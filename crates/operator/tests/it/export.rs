@@ -171,6 +171,38 @@ fn unknown_kind_organization_and_token_are_refused() {
     assert!(wrong.stdout.is_empty(), "{}", said(&wrong));
 }
 
+#[tokio::test]
+async fn lists_that_the_account_may_not_read_are_named_and_the_exit_code_is_1() {
+    let sandbox = filled();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let post = async |path: &str, body: serde_json::Value| -> serde_json::Value {
+        let request = client.post(format!("{}/api/v2{path}", sandbox.url)).json(&body);
+        request.header("coder-session-token", &sandbox.token).send().await.unwrap().json().await.unwrap()
+    };
+    let request = client.get(format!("{}/api/v2/organizations", sandbox.url));
+    let request = request.header("coder-session-token", &sandbox.token);
+    let found: serde_json::Value = request.send().await.unwrap().json().await.unwrap();
+    let home = found.as_array().unwrap().iter().find(|it| it["is_default"] == true).unwrap();
+    let (email, password) = ("reader@example.com", "A-password-of-a-reader-4!");
+    let reader = serde_json::json!({"username": "reader", "email": email, "password": password,
+        "organization_ids": [home["id"]]});
+    assert_eq!(post("/users", reader).await["username"], "reader");
+    let session = post("/users/login", serde_json::json!({"email": email, "password": password})).await;
+    let token = session["session_token"].as_str().unwrap();
+    let output = crate::support::coder_operator(&sandbox.url, token, &["export"]);
+    assert_code(&output, 1);
+    let words = said(&output);
+    for expected in [
+        "the account reader is no owner",
+        "the export is incomplete; not read:",
+        "CoderOrganizationSync: ",
+        "CoderAIProvider: ",
+        "kind: CoderControlPlane",
+    ] {
+        assert!(words.contains(expected), "{expected}: {words}");
+    }
+}
+
 #[test]
 fn secret_value_that_a_person_put_into_coder_is_left_out_by_name() {
     let (sandbox, folder) = (Sandbox::start(&[]), Folder::new("export-secret"));

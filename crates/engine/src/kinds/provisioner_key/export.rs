@@ -7,7 +7,7 @@ use crate::pipeline::export::{Draft, KindExport, NeededSecret, organization_word
 
 /// Why keys are not part of an export of everything.
 const ON_REQUEST: &str = "Coder does not show its value, and its manifest waits for the Secret with the value: give \
-                          --kind CoderProvisionerKey to export it, and supply the Secret";
+                          --all or --kind CoderProvisionerKey to export it, and supply the Secret";
 
 pub(super) fn drafts(
     keys: impl IntoIterator<Item = Remote>,
@@ -28,7 +28,10 @@ pub(super) fn drafts(
 fn draft(found: Remote, home: &Organization) -> Draft<CoderProvisionerKey> {
     let title = title_in(home, &found.name);
     let secret = format!("{}-provisioner-key", slug(&title));
-    let what = format!("value of provisioner key {}/{}, as its daemons have it", home.name, found.name);
+    let what = format!(
+        "value of provisioner key {}/{}, as its daemons have it; in the cluster only",
+        home.name, found.name
+    );
     let needed = NeededSecret { name: secret.clone(), key: "key".to_owned(), what };
     let spec = CoderProvisionerKeySpec {
         organization: Some(organization_word(home)),

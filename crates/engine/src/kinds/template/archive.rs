@@ -6,8 +6,10 @@ use std::{
     io::{self, Read as _},
 };
 
+use crate::pipeline::export::SourceFile;
+
 /// Files by their paths, which have `/` between their parts.
-pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, SourceFile>;
 
 /// The largest sum of all files. Templates are text; Coder's own command line stops at 1 MiB.
 pub(crate) const LARGEST: usize = 10 * 1024 * 1024;
@@ -15,8 +17,10 @@ pub(crate) const LARGEST: usize = 10 * 1024 * 1024;
 const LOCK: &str = ".terraform.lock.hcl";
 /// The most files.
 pub(crate) const MOST_FILES: usize = 5000;
+/// The bit of a mode by which a file is executable, as Git reads it.
+pub(crate) const EXECUTABLE: u32 = 0o100;
 
-/// Packs files into a tar archive: sorted, without owners and times, every file with the same mode.
+/// Packs files into a tar archive: sorted, without owners and times, and of every mode only whether the file is executable.
 pub(crate) fn pack(files: &Files) -> Result<Vec<u8>, String> {
     check(files)?;
     let mut archive = tar::Builder::new(Vec::new());
@@ -25,9 +29,10 @@ pub(crate) fn pack(files: &Files) -> Result<Vec<u8>, String> {
             archive
                 .append(&header(&format!("{folder}/"), tar::EntryType::Directory, 0o755, 0)?, io::empty())?;
         }
-        for (path, content) in files {
+        for (path, SourceFile { content, is_executable }) in files {
             let size = content.len() as u64;
-            archive.append(&header(path, tar::EntryType::Regular, 0o644, size)?, content.as_slice())?;
+            let mode = if *is_executable { 0o755 } else { 0o644 };
+            archive.append(&header(path, tar::EntryType::Regular, mode, size)?, content.as_slice())?;
         }
         archive.into_inner()
     };
@@ -72,7 +77,8 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Files, String> {
         if read != entry.size() {
             return Err(format!("the archive ends within {path:?}"));
         }
-        if files.insert(path.to_owned(), content).is_some() {
+        let is_executable = entry.header().mode().is_ok_and(|it| it & EXECUTABLE != 0);
+        if files.insert(path.to_owned(), SourceFile { content, is_executable }).is_some() {
             return Err(format!("{path:?} is in the archive twice"));
         }
     }
@@ -103,7 +109,7 @@ fn check(files: &Files) -> Result<(), String> {
     if files.is_empty() {
         return Err("there are no files".to_owned());
     }
-    let size: usize = files.values().map(Vec::len).sum();
+    let size: usize = files.values().map(|it| it.content.len()).sum();
     if size > LARGEST {
         return Err(format!("the files are {size} bytes in all, and at most {LARGEST} are published"));
     }
@@ -144,7 +150,13 @@ mod tests {
     use super::*;
 
     fn files(files: &[(&str, &str)]) -> Files {
-        files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect()
+        files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec().into())).collect()
+    }
+
+    /// The same with one executable file.
+    fn with_script(mut files: Files, path: &str) -> Files {
+        files.insert(path.to_owned(), SourceFile { content: b"#!/bin/sh".to_vec(), is_executable: true });
+        files
     }
 
     #[test]
@@ -155,6 +167,30 @@ mod tests {
         let digest = base16ct::lower::encode_string(&Sha256::digest(&packed));
         assert_eq!(digest, GOLDEN, "another digest publishes a new version of every template");
         assert_ne!(packed, pack(&files(&[("main.tf", "c")])).unwrap());
+    }
+
+    #[test]
+    fn executable_bit_is_kept_and_nothing_else_of_a_mode() {
+        let script = with_script(files(&[("main.tf", "a")]), "bin/run.sh");
+        let packed = pack(&script).unwrap();
+        assert_eq!(unpack(&packed).unwrap(), script);
+        let mut plain = script.clone();
+        for file in plain.values_mut() {
+            file.is_executable = false;
+        }
+        assert_ne!(pack(&plain).unwrap(), packed);
+        let one = files(&[("main.tf", "a")]);
+        for (mode, is_executable) in
+            [(0o600, false), (0o664, false), (0o700, true), (0o777, true), (0o011, false)]
+        {
+            let mut other = header("main.tf", tar::EntryType::Regular, mode, 1).unwrap();
+            other.set_cksum();
+            let mut archive = tar::Builder::new(Vec::new());
+            archive.append(&other, &b"a"[..]).unwrap();
+            let unpacked = unpack(&archive.into_inner().unwrap()).unwrap();
+            assert_eq!(unpacked["main.tf"].is_executable, is_executable, "{mode:o}");
+            assert_eq!(pack(&unpacked).unwrap() == pack(&one).unwrap(), !is_executable, "{mode:o}");
+        }
     }
 
     #[test]
@@ -190,7 +226,7 @@ mod tests {
         }
         assert!(pack(&files(&[("a", "x"), ("a/b", "x")])).unwrap_err().contains("a is a file and a folder"));
         assert!(pack(&Files::new()).is_err());
-        let large = Files::from([("a".to_owned(), vec![0; LARGEST + 1])]);
+        let large = Files::from([("a".to_owned(), vec![0; LARGEST + 1].into())]);
         assert!(pack(&large).unwrap_err().contains("10485761 bytes"));
     }
 
@@ -245,7 +281,7 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
             header.set_entry_type(kind);
-            header.set_mode(0o755);
+            header.set_mode(if kind.is_dir() { 0o755 } else { 0o664 });
             header.set_mtime(1_700_000_000);
             header.set_uid(1000);
             header.set_size(text.len() as u64);

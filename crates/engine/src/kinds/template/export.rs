@@ -11,7 +11,7 @@ use client::{
 use super::{
     archive,
     published::{self, Published},
-    recipe,
+    recipe::{self, TestResult},
 };
 use crate::{
     coder::Coder,
@@ -26,6 +26,10 @@ use crate::{
 const PLACE: &str = "files";
 /// What the name of a version begins with that is derived from its content.
 const DERIVED: &str = "sha-";
+
+/// What a person does about files that are not exported.
+const WAY_OUT: &str =
+    "; to publish versions with the manifest, set spec.source to the files where they are kept";
 
 /// The templates of an organization.
 pub(super) async fn templates(
@@ -42,8 +46,8 @@ pub(super) async fn templates(
         match published.and_then(|it| add_version(&mut draft, found, home, (&version, it))) {
             Ok(()) => {}
             Err(why) => {
-                export
-                    .leave_out(format!("files of template {}/{}", organization_word(home), found.name), why);
+                let what = format!("files of template {}/{}", organization_word(home), found.name);
+                export.leave_out(what, format!("{why}{WAY_OUT}"));
                 let note =
                     "source is left out: versions are published elsewhere, and the template has to exist";
                 draft.notes.push(note.to_owned());
@@ -107,9 +111,13 @@ fn add_version(
         name: (!is_derived).then(|| version.name.clone()),
         message: (!words.is_empty()).then(|| words.to_owned()),
         activate: None,
-        // Coder does not know of tests.
         test: None,
     };
+    if TestResult::of(&version.message) == Some(TestResult::Passed) {
+        let note = "version.test is left out: the active version has passed a test, and Coder does not know whose workspace it was: \
+                    declare it to test the next version";
+        draft.notes.push(note.to_owned());
+    }
     if exported.name.is_some() {
         let note = "version.name is that of the active version: change or remove it when the files change";
         draft.notes.push(note.to_owned());

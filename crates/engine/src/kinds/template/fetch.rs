@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn files(files: &[(&str, &str)]) -> Files {
-        files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect()
+        files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec().into())).collect()
     }
 
     fn declared(url: &str, digest: &str) -> Result<Archive, String> {

@@ -89,9 +89,17 @@ pub(super) async fn is_same(
 }
 
 impl Published {
+    /// Whether the files are those of an archive. Whether files are executable counts only where the source can say so.
+    fn has_archive(&self, packed: &[u8], has_modes: bool) -> bool {
+        let is_packed = |files: &Files| archive::pack(files).is_ok_and(|it| it == packed);
+        let without_bits = || -> Files {
+            self.files.iter().map(|(path, it)| (path.clone(), it.content.clone().into())).collect()
+        };
+        is_packed(&self.files) || (!has_modes && is_packed(&without_bits()))
+    }
+
     fn is_made_of(&self, material: &Material, packed: &[u8]) -> bool {
-        let is_same_archive = archive::pack(&self.files).is_ok_and(|it| it == packed);
-        is_same_archive
+        self.has_archive(packed, material.source.has_modes())
             && self.tags == tags(&material.tags)
             && has_values(&self.variables, &material.variables)
     }
@@ -117,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::secrets::SecretPlace;
+    use crate::{pipeline::export::SourceFile, secrets::SecretPlace};
 
     fn variable(name: &str, value: &str, default: Option<&str>, sensitive: bool) -> TemplateVersionVariable {
         serde_json::from_value(
@@ -156,6 +164,22 @@ mod tests {
         let hidden = [variable("token", "*redacted*", None, true)];
         assert!(has_values(&hidden, &[secret("token", Some("two"))]));
         assert!(!has_values(&hidden, &[plain("token", "two")]) && !has_values(&hidden, &[]));
+    }
+
+    #[test]
+    fn executable_bit_counts_where_the_source_can_say_it() {
+        let file = |is_executable| SourceFile { content: b"#!/bin/sh".to_vec(), is_executable };
+        let files = |is_executable| Files::from([("run.sh".to_owned(), file(is_executable))]);
+        let published = |is_executable| Published {
+            files: files(is_executable),
+            tags: BTreeMap::new(),
+            variables: Vec::new(),
+        };
+        let packed = |is_executable| archive::pack(&files(is_executable)).unwrap();
+        for (found, wanted) in [(true, true), (true, false), (false, false), (false, true)] {
+            assert_eq!(published(found).has_archive(&packed(wanted), true), found == wanted);
+        }
+        assert!(published(true).has_archive(&packed(false), false), "a manifest cannot say it");
     }
 
     #[test]

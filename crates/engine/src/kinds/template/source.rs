@@ -2,18 +2,19 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
-    archive::{self, Files, LARGEST, MOST_FILES, is_left_out},
+    archive::{self, EXECUTABLE, Files, LARGEST, MOST_FILES, is_left_out},
     fetch::{Archive, unusable},
 };
 use crate::{
     coder::{Coder, missing},
-    pipeline::outcome::Trouble,
+    pipeline::{export::SourceFile, outcome::Trouble},
     ports::Reading,
 };
 
@@ -33,6 +34,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Whether the source tells which files are executable.
+    pub(crate) fn has_modes(&self) -> bool {
+        matches!(self, Self::Directory(_) | Self::Archive(_))
+    }
+
     /// Reads the files, and packs them.
     pub(crate) async fn packed(&self, coder: &Coder) -> Result<Vec<u8>, Trouble> {
         if let Self::Archive(archive) = self {
@@ -72,7 +78,7 @@ async fn config_map(namespace: &str, name: &str, coder: &Coder) -> Result<Files,
         found.ok_or_else(|| missing(format!("there is no ConfigMap {name} in this namespace: create it")))?;
     let text = found.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
     let bytes = found.binary_data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
-    Ok(text.chain(bytes).map(|(key, content)| (key.replace(SLASH, "/"), content)).collect())
+    Ok(text.chain(bytes).map(|(key, content)| (key.replace(SLASH, "/"), content.into())).collect())
 }
 
 /// Reads a directory with everything in it. Links are refused: what they lead to may be another file elsewhere.
@@ -97,14 +103,17 @@ fn directory(root: &Path) -> Result<Files, String> {
             if !kind.is_file() {
                 return Err(fail("is neither a file nor a folder".to_owned()));
             }
-            size += entry.metadata().map_err(|error| fail(error.to_string()))?.len();
+            let metadata = entry.metadata().map_err(|error| fail(error.to_string()))?;
+            size += metadata.len();
             if size > LARGEST as u64 || files.len() >= MOST_FILES {
                 return Err(format!("has more than {LARGEST} bytes or {MOST_FILES} files"));
             }
             let name = path.strip_prefix(root).ok().and_then(Path::to_str);
             let name = name.ok_or_else(|| fail("its name is no text".to_owned()))?;
             let name = name.replace(std::path::MAIN_SEPARATOR, "/");
-            files.insert(name, fs::read(&path).map_err(|error| fail(error.to_string()))?);
+            let content = fs::read(&path).map_err(|error| fail(error.to_string()))?;
+            let is_executable = metadata.permissions().mode() & EXECUTABLE != 0;
+            files.insert(name, SourceFile { content, is_executable });
         }
     }
     Ok(files)

@@ -36,7 +36,7 @@ pub struct Material {
     message: String,
     /// Unset for an archive on another host that was not read.
     archive: OnceLock<Vec<u8>>,
-    source: Source,
+    pub(super) source: Source,
     /// Of the archive alone.
     pub(crate) digest: String,
     pub(crate) recipe: Recipe,

@@ -5,7 +5,7 @@ use client::{organizations::Organization, users::User as Remote};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{is_suspended, roles_of};
+use super::{ACTIVE, is_suspended, roles_of};
 use crate::{
     kinds::control_plane::account,
     pipeline::export::{Draft, KindExport, organization_word, said},
@@ -39,7 +39,8 @@ pub(super) fn drafts(
     }
     if provided > 0 {
         let what = format!("{provided} users who sign in with OIDC or GitHub");
-        export.leave_out(what, "the identity provider has them: give --kind CoderUser to export them");
+        export
+            .leave_out(what, "the identity provider has them: give --all or --kind CoderUser to export them");
     }
     export
 }
@@ -64,7 +65,7 @@ fn draft(found: &Remote, login_type: LoginType, organizations: &[Organization]) 
         service_account: is_service.then_some(true),
         roles: (!is_provided).then(|| roles_of(found).into_iter().collect()),
         organizations: (!is_provided && !memberships.is_empty()).then_some(memberships),
-        suspended: is_suspended(found).then_some(true),
+        suspended: suspended(found),
         ..CoderUserSpec::default()
     };
     let mut draft = Draft::new(&found.username, CoderUser::new(&found.username, spec));
@@ -79,6 +80,13 @@ fn draft(found: &Remote, login_type: LoginType, organizations: &[Organization]) 
         );
     }
     draft
+}
+
+/// Whether the account is declared suspended. A new service account is dormant until it is declared active; people become active when
+/// they sign in.
+fn suspended(found: &Remote) -> Option<bool> {
+    let is_active_service = found.is_service_account && found.status == ACTIVE;
+    if is_suspended(found) { Some(true) } else { is_active_service.then_some(false) }
 }
 
 #[cfg(test)]
@@ -135,7 +143,15 @@ mod tests {
     #[test]
     fn service_account_has_neither_email_nor_login_type() {
         let found = Remote { is_service_account: true, email: String::new(), ..user(2, "robot", "none") };
-        let spec = drafts(&[found], &organizations(), Uuid::nil(), false).drafts.remove(0).manifest.spec;
-        assert_eq!((spec.email, spec.login_type, spec.service_account), (None, None, Some(true)));
+        let spec = |found: Remote| {
+            drafts(&[found], &organizations(), Uuid::nil(), false).drafts.remove(0).manifest.spec
+        };
+        let active = spec(found.clone());
+        assert_eq!((active.email, active.login_type, active.service_account), (None, None, Some(true)));
+        assert_eq!(active.suspended, Some(false), "another deployment would create it dormant");
+        for (status, suspended) in [("dormant", None), ("suspended", Some(true))] {
+            assert_eq!(spec(Remote { status: status.to_owned(), ..found.clone() }).suspended, suspended);
+        }
+        assert_eq!(spec(user(3, "alice", "password")).suspended, None);
     }
 }

@@ -1,12 +1,16 @@
 //! Templates as manifests, and versions of other tools that have the content of a manifest.
 
+use std::sync::Arc;
+
 use api::Reason;
+use client::{Transport, TransportError};
 use engine::{
     Coder, Decision, Door, Verdict,
     coder::Promises,
     export::{Export, ExportScope},
     kinds,
 };
+use futures::future::BoxFuture;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -47,7 +51,8 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
         } else {
             tar::EntryType::Regular
         });
-        header.set_mode(0o755);
+        let is_executable = *path == "run.sh" || path.ends_with('/');
+        header.set_mode(if is_executable { 0o775 } else { 0o664 });
         header.set_mtime(1_700_000_000);
         header.set_uid(1000);
         header.set_size(content.len() as u64);
@@ -70,6 +75,10 @@ impl Scene {
     }
 
     async fn export(&self, inlines_files: bool) -> Export {
+        self.export_by(self.deployment.transport(), inlines_files).await
+    }
+
+    async fn export_by(&self, transport: Arc<dyn Transport>, inlines_files: bool) -> Export {
         let scope = ExportScope {
             control_plane: "main".to_owned(),
             namespace: Some("platform".to_owned()),
@@ -77,7 +86,7 @@ impl Scene {
             inlines_files,
             ..ExportScope::default()
         };
-        let client = memory::owner(self.deployment.transport());
+        let client = memory::owner(transport);
         kinds::export(&scope, &Coder::new(client, Promises::default())).await.unwrap()
     }
 
@@ -237,6 +246,54 @@ async fn files_that_cannot_be_exported_are_named_and_the_settings_are_exported()
         );
         assert_eq!(beside.manifests[0].files.len(), files.len());
     }
+}
+
+/// A deployment whose archives are larger than the client takes.
+#[derive(Debug)]
+struct LargeFiles(Arc<dyn Transport>);
+
+impl Transport for LargeFiles {
+    fn send(
+        &self,
+        request: http::Request<bytes::Bytes>,
+    ) -> BoxFuture<'_, Result<http::Response<bytes::Bytes>, TransportError>> {
+        if request.uri().path().starts_with("/api/v2/files/") {
+            return Box::pin(async { Err(TransportError::TooLarge { limit: 8_388_608 }) });
+        }
+        self.0.send(request)
+    }
+}
+
+#[tokio::test]
+async fn archive_that_is_too_large_to_read_is_named_with_the_way_out() {
+    let scene = Scene::new().await;
+    scene.pushed(&[("main.tf", b"locals {}")], &json!([])).await;
+    let export = scene.export_by(Arc::new(LargeFiles(scene.deployment.transport())), false).await;
+    assert_eq!((export.unread.len(), export.left_out.len()), (0, 1), "{:?}", export.left_out);
+    assert_eq!(export.left_out[0].what, "files of template default/kubernetes");
+    for words in ["larger than 8388608 bytes", "set spec.source to the files where they are kept"] {
+        assert!(export.left_out[0].why.contains(words), "{:?}", export.left_out);
+    }
+    let manifest = &export.manifests[0].manifest;
+    assert!(manifest["spec"]["source"].is_null() && scene.is_equal(manifest).await, "{manifest}");
+}
+
+#[tokio::test]
+async fn script_in_a_manifest_is_equal_to_the_executable_one_with_a_note() {
+    let scene = Scene::new().await;
+    scene.pushed(&[("main.tf", b"locals {}"), ("run.sh", b"#!/bin/sh")], &json!([])).await;
+    let beside = scene.export(false).await;
+    let executable: Vec<&str> = beside.manifests[0]
+        .files
+        .iter()
+        .filter(|(_, it)| it.is_executable)
+        .map(|(path, _)| path.as_str())
+        .collect();
+    assert_eq!(executable, ["run.sh"]);
+    let inline = scene.export(true).await;
+    let notes = inline.manifests[0].notes.join("\n");
+    assert!(notes.contains("these are: run.sh. Export to files with --output-dir"), "{notes}");
+    assert!(scene.is_equal(&inline.manifests[0].manifest).await);
 }
 
 #[tokio::test]

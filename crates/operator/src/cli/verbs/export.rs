@@ -76,6 +76,7 @@ fn scope(args: &args::Export) -> Result<ExportScope, Failure> {
         control_plane: args.control_plane.clone(),
         namespace: args.namespace.clone(),
         kinds,
+        has_requested: args.all,
         organization: args.organization.clone(),
         mode,
         inlines_files: args.inline_files || args.output_dir.is_none(),
@@ -122,7 +123,7 @@ fn leave_out_secret_files(export: &mut Export) {
         let inline = exported.manifest.pointer("/spec/source/files").and_then(Value::as_object);
         let inline =
             inline.into_iter().flatten().filter_map(|(path, it)| Some((path, it.as_str()?.as_bytes())));
-        let beside = exported.files.iter().map(|(path, it)| (path, it.as_slice()));
+        let beside = exported.files.iter().map(|(path, it)| (path, it.content.as_slice()));
         let found = inline.chain(beside).find_map(|(path, content)| {
             let what = secret_value(&String::from_utf8_lossy(content))?;
             Some(format!("{path} holds {what} in the open: move it to a variable that is sensitive"))

@@ -45,6 +45,10 @@ impl Job {
         account.create(&client).await;
         account.add_rules(&client, &namespace, &documents("cli.yaml")[0]["rules"]).await;
         let kubeconfig = account.kubeconfig(bed, &client).await;
+        // In a pod, the namespace of the client is that of the pod.
+        let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+        config["contexts"][0]["context"]["namespace"] = json!(namespace);
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
         let as_job = testbed::kubernetes::client(&kubeconfig).await.unwrap();
         wait_until_allowed(&as_job, &namespace, ("", "secrets", "create")).await;
         Self { client, namespace, kubeconfig, folder: Folder::new(name) }

@@ -1,4 +1,6 @@
-//! A whole deployment from nothing: by one command, and by the controllers, with the same end.
+//! A whole deployment from nothing: by one command, by the controllers, and from the export of another one, with the same end.
+
+mod export;
 
 use std::{collections::BTreeMap, io::Write as _, path::Path};
 
@@ -19,6 +21,8 @@ use super::{
 };
 use crate::examples::request;
 
+/// The Secret with the key of the daemons, as the example has it.
+const KEY_SECRET: &str = "alpha-eks-provisioner-key";
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/whole");
 
 /// The manifests of the example, for the coderd at that address.
@@ -42,8 +46,8 @@ async fn secrets(coderd: &Coderd) -> [(&'static str, Value); 3] {
 }
 
 /// A pod with the provisioner daemon that the example leaves to others. It starts once its key is in the Secret.
-async fn daemon(client: &kube::Client, namespace: &str, url: &str) {
-    let key = json!({"secretKeyRef": {"name": "alpha-eks-provisioner-key", "key": "key"}});
+async fn daemon(client: &kube::Client, namespace: &str, secret: &str, url: &str) {
+    let key = json!({"secretKeyRef": {"name": secret, "key": "key"}});
     let container = json!({"name": "daemon", "image": image("bed/coder"), "command": ["/opt/coder", "provisioner", "start"],
         "env": [{"name": "CODER_URL", "value": url}, {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": key}]});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "daemon"},
@@ -72,6 +76,10 @@ async fn left_of_tests(coderd: &Coderd) -> (Value, String) {
     let question =
         "SELECT count(*) FROM api_keys JOIN users ON users.id = user_id WHERE username = 'template-tests'";
     (workspaces, ask_database(&coderd.database, question).await)
+}
+
+fn nothing_left() -> (Value, String) {
+    (json!(0), "0".to_owned())
 }
 
 /// What the deployment has, with names in the place of ids, and without times.
@@ -142,7 +150,7 @@ fn plain(value: &mut Value, names: &BTreeMap<String, String>) {
 }
 
 #[tokio::test]
-async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_end() {
+async fn whole_deployment_by_apply_controllers_or_export_is_equal() {
     let bed = testbed::shared().unwrap();
     let coderd = bed.coderd(Flavour::Licensed).await.unwrap();
     let proxy = Proxy::start(&coderd.owner.url).await;
@@ -150,7 +158,7 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
     for (name, values) in secrets(&coderd).await {
         job.write_secret(name, &values).await;
     }
-    daemon(&job.client, &job.namespace, &coderd.owner.url).await;
+    daemon(&job.client, &job.namespace, KEY_SECRET, &coderd.owner.url).await;
     let file = job.write(&manifests(&proxy.url));
     let apply = ["apply", "--wait", "--yes", "-f", file.as_str()];
     let began = Instant::now();
@@ -164,14 +172,20 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
     assert!(again.contains(&format!("{count} equal in ")), "{again}");
     assert_eq!(proxy.writes(), writes, "the second run writes nothing");
     expect(job.command(&["verify", "-f", &file]), 0).await;
-    let nothing = (json!(0), "0".to_owned());
-    assert_eq!(left_of_tests(&coderd).await, nothing);
+    assert_eq!(left_of_tests(&coderd).await, nothing_left());
 
-    let stage = Stage::bare(bed.coderd(Flavour::Licensed).await.unwrap()).await;
+    let made = state(&coderd).await;
+    tokio::join!(by_controllers(&made), export::second_is_equal(&coderd, &job));
+    expect(job.command(&["verify", "-f", &file]), 0).await;
+}
+
+/// The same by controllers, which then heal what people change.
+async fn by_controllers(wanted: &Value) {
+    let stage = Stage::bare(testbed::shared().unwrap().coderd(Flavour::Licensed).await.unwrap()).await;
     for (name, values) in secrets(&stage.coderd).await {
         stage.write_secret(name, &values).await;
     }
-    daemon(&stage.client, &stage.namespace, &stage.coderd.owner.url).await;
+    daemon(&stage.client, &stage.namespace, KEY_SECRET, &stage.coderd.owner.url).await;
     let set = manifests(&stage.coderd.owner.url);
     for manifest in &set {
         stage.apply(manifest).await;
@@ -181,15 +195,14 @@ async fn whole_deployment_is_made_by_one_apply_or_by_controllers_with_the_same_e
             (manifest["kind"].as_str().unwrap(), manifest["metadata"]["name"].as_str().unwrap());
         stage.wait_for(kind, name, "ready", is_ready).await;
     }
-    let made = state(&stage.coderd).await;
-    assert_eq!(made, state(&coderd).await);
-    assert_eq!(left_of_tests(&stage.coderd).await, nothing);
+    assert_eq!(state(&stage.coderd).await, *wanted);
+    assert_eq!(left_of_tests(&stage.coderd).await, nothing_left());
 
     for (kind, name) in drift(&stage.coderd).await {
         let healed = stage.look_again(kind, name).await;
         assert!(is_ready(&healed), "{healed:#}");
     }
-    assert_eq!(state(&stage.coderd).await, made, "what people changed is healed");
+    assert_eq!(state(&stage.coderd).await, *wanted, "what people changed is healed");
 }
 
 /// Changes something of each kind by hand. Gives back the manifests that this concerns.

@@ -1,6 +1,11 @@
 //! Templates of an export: their files beside the manifest or in it, and a second deployment made of them.
 
-use std::{fs, path::Path, process::Output};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+    process::Output,
+};
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,6 +18,7 @@ use crate::{
 
 const SECRET: &str = "registry-export-0123456789";
 const HIDDEN: &str = "hidden-export-0123456789";
+const SCRIPT: &str = "#!/bin/sh\nexec true\n";
 /// YAML that is no manifest, and no YAML either before it is rendered.
 const CLOUD_INIT: &str = "#cloud-config\nusers: [{{ .Users }}\n---\nkind: CoderGroup\n";
 const MAIN: &str = r#"
@@ -61,6 +67,8 @@ async fn filled(folder: &Folder) -> Sandbox {
     folder.write("ours/main.tf", MAIN);
     folder.write("ours/cloud/init.yaml", CLOUD_INIT);
     folder.write("ours/.terraform.lock.hcl", "# lock\r\n");
+    let script = folder.write("ours/bin/start.sh", SCRIPT);
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
     let from = |key: &str| json!({"secretKeyRef": {"name": "registry", "key": key}});
     let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": "ours"},
         "spec": {"controlPlaneRef": {"name": "main"}, "source": {"directory": "ours"}, "displayName": "Ours",
@@ -73,11 +81,12 @@ async fn filled(folder: &Folder) -> Sandbox {
     assert_code(&applied, 0);
 
     let mut archive = tar::Builder::new(Vec::new());
-    let mut header = tar::Header::new_gnu();
-    let text = "locals {}\n";
-    header.set_size(text.len() as u64);
-    header.set_mode(0o755);
-    archive.append_data(&mut header, "main.tf", text.as_bytes()).unwrap();
+    for (path, text, mode) in [("main.tf", "locals {}\n", 0o664), ("run.sh", SCRIPT, 0o775)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(mode);
+        archive.append_data(&mut header, path, text.as_bytes()).unwrap();
+    }
     let archive = archive.into_inner().unwrap();
     let stored = send(&sandbox, Method::POST, "/api/v2/files", ("application/x-tar", archive)).await;
     let body = json!({"name": "happy_bohr1", "storage_method": "file", "file_id": stored["hash"],
@@ -87,6 +96,24 @@ async fn filled(folder: &Folder) -> Sandbox {
     let body = json!({"name": "pushed", "template_version_id": version["id"]});
     by_hand(&sandbox, Method::POST, "/api/v2/organizations/default/templates", &body).await;
     sandbox
+}
+
+/// The modes of the files of the active version of a template.
+async fn modes(sandbox: &Sandbox, template: &str) -> Vec<(String, u32)> {
+    let templates =
+        by_hand(sandbox, Method::GET, "/api/v2/organizations/default/templates", &Value::Null).await;
+    let template = templates.as_array().unwrap().iter().find(|it| it["name"] == template).unwrap();
+    let path = format!("/api/v2/templateversions/{}", template["active_version_id"].as_str().unwrap());
+    let version = by_hand(sandbox, Method::GET, &path, &Value::Null).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let file = version["job"]["file_id"].as_str().unwrap();
+    let request = client.get(format!("{}/api/v2/files/{file}", sandbox.url));
+    let request = request.header("coder-session-token", &sandbox.token);
+    let bytes = request.send().await.unwrap().bytes().await.unwrap();
+    let mut archive = tar::Archive::new(&bytes[..]);
+    let entries = archive.entries().unwrap().map(Result::unwrap);
+    let files = entries.filter(|it| it.header().entry_type().is_file());
+    files.map(|it| (it.path().unwrap().display().to_string(), it.header().mode().unwrap())).collect()
 }
 
 /// Runs a verb with the Secrets that the export asks for.
@@ -158,6 +185,90 @@ async fn templates_are_exported_with_their_files_and_make_equal_ones() {
     assert_code(&second.run(&["export", "--output-dir", &again]), 0);
     let manifests = |folder: &str| texts(&Path::new(folder).join("codertemplate"));
     assert_eq!(manifests(&again), manifests(&out), "both deployments are the same");
+}
+
+#[tokio::test]
+async fn executable_files_of_templates_stay_executable() {
+    let folder = Folder::new("export-templates-modes");
+    let first = filled(&folder).await;
+    built(&first).await;
+    let out = folder.0.join("out").display().to_string();
+    assert_code(&first.run(&["export", "--output-dir", &out]), 0);
+    let files = Path::new(&out).join("codertemplate");
+    let is_executable =
+        |path: &str| fs::metadata(files.join(path)).unwrap().permissions().mode() & 0o100 != 0;
+    for (path, expected) in [
+        ("coder-ours/bin/start.sh", true),
+        ("coder-pushed/run.sh", true),
+        ("coder-ours/main.tf", false),
+        ("coder-pushed/main.tf", false),
+    ] {
+        assert_eq!(is_executable(path), expected, "{path}");
+    }
+    let second = Sandbox::start(&[]);
+    connect(&second).await;
+    assert_code(&with_secrets(&second, &["apply", "--yes", "--timeout", "1m", "-f", &out]), 0);
+    let expected = [("main.tf".to_owned(), 0o644), ("run.sh".to_owned(), 0o755)];
+    assert_eq!(modes(&second, "pushed").await, expected);
+    assert_eq!(modes(&second, "ours").await, modes(&first, "ours").await);
+    assert!(modes(&first, "ours").await.contains(&("bin/start.sh".to_owned(), 0o755)));
+
+    // A change of the bit alone is one, and a second export sets it back.
+    let script = files.join("coder-ours/bin/start.sh");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_code(&with_secrets(&first, &["verify", "-f", &out]), 3);
+    assert_code(&first.run(&["export", "--output-dir", &out]), 4);
+    assert_code(&first.run(&["export", "--overwrite", "--output-dir", &out]), 0);
+    assert!(is_executable("coder-ours/bin/start.sh"));
+    assert_code(&with_secrets(&first, &["verify", "-f", &out]), 0);
+
+    // A manifest cannot say it.
+    let stream = first.run(&["export"]);
+    assert_code(&stream, 0);
+    assert!(said(&stream).contains("are not executable, and these are: bin/start.sh"), "{}", said(&stream));
+}
+
+#[tokio::test]
+async fn links_below_the_folder_are_refused_and_not_followed() {
+    let folder = Folder::new("export-templates-links");
+    let sandbox = filled(&folder).await;
+    built(&sandbox).await;
+    let elsewhere = folder.0.join("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let kept = elsewhere.join("main.tf");
+    fs::write(&kept, "kept").unwrap();
+    for (link, target) in [
+        ("codertemplate", &elsewhere),
+        ("codertemplate/coder-ours", &elsewhere),
+        ("codertemplate/coder-ours/cloud", &elsewhere),
+        ("codertemplate/coder-ours/main.tf", &kept),
+        ("codertemplate/coder-ours.yaml", &kept),
+        ("SECRETS.txt", &kept),
+        // One that leads nowhere is followed by a write, too.
+        ("codercontrolplane/main.yaml", &elsewhere.join("new.yaml")),
+    ] {
+        let out = folder.0.join("out");
+        fs::remove_dir_all(&out).ok();
+        fs::create_dir_all(out.join(link).parent().unwrap()).unwrap();
+        symlink(target, out.join(link)).unwrap();
+        for more in [&[][..], &["--overwrite"]] {
+            let args = [&["export", "--output-dir", out.to_str().unwrap()], more].concat();
+            let refused = sandbox.run(&args);
+            assert_code(&refused, 4);
+            let words = format!("{} is a symbolic link", out.join(link).display());
+            assert!(said(&refused).contains(&words), "{link}: {}", said(&refused));
+        }
+        let found: Vec<_> = fs::read_dir(&elsewhere).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(found, ["main.tf"], "{link}");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "kept", "{link}");
+        assert!(!out.join("coderuser").exists() && !out.join("codergroup").exists(), "{link}");
+    }
+    // The folder itself may be one: a person named it.
+    let (real, out) = (folder.0.join("real"), folder.0.join("linked"));
+    fs::create_dir_all(&real).unwrap();
+    symlink(&real, &out).unwrap();
+    assert_code(&sandbox.run(&["export", "--output-dir", out.to_str().unwrap()]), 0);
+    assert!(real.join("codertemplate/coder-ours/main.tf").is_file());
 }
 
 #[tokio::test]
