@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use testbed::Session;
 
 use super::{
-    get, licensed, run,
+    cluster_door::expect,
+    get, licensed,
+    people::command,
+    run,
     stage::{Stage, is_ready},
 };
 use crate::{examples::request, support::Folder};
@@ -104,6 +107,9 @@ async fn drift_names_who_made_it_and_when() {
     }
 
     // The command line names the same people.
+    let table = expect(command(&["status", "--namespace", &stage.namespace]), 0).await;
+    let row = table.lines().find(|it| it.contains("codergroup/observed")).unwrap();
+    assert!(row.contains("quotaAllowance by alice"), "{table}");
     let folder = Folder::new("attribution");
     let documents: Vec<String> = manifests("Enforce").iter().map(Value::to_string).collect();
     let file = folder.write("set.yaml", &documents.join("\n---\n"));

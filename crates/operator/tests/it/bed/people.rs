@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::bare;
 
-fn command(args: &[&str]) -> Command {
+pub(super) fn command(args: &[&str]) -> Command {
     let mut command = bare(args);
     command.env("KUBECONFIG", &testbed::shared().unwrap().kubeconfig);
     command
@@ -32,6 +32,8 @@ async fn plan_is_seen_in_status_and_diff_and_applied_once_approved() {
     let rows: Vec<Value> = serde_json::from_str(&told).unwrap();
     let row = rows.iter().find(|it| it["kind"] == "CoderGroup").unwrap();
     assert_eq!((&row["ready"], &row["plan"]["hash"]), (&json!("False"), &json!(hash)));
+    let told = expect(command(&[&["status", "-o", "markdown"], &namespace[..]].concat()), 0).await;
+    assert!(told.contains("1 to approve\n") && told.contains("```"), "{told}");
 
     let told =
         expect(command(&[&["diff", "codergroup/developers", "--exit-code"], &namespace[..]].concat()), 4)
