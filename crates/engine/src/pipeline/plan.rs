@@ -134,6 +134,13 @@ impl<E> Step<E> {
     }
 }
 
+impl StepView {
+    /// Whether a person may have to approve the step.
+    pub fn needs_approval(&self) -> bool {
+        self.impact != Impact::Upkeep
+    }
+}
+
 impl PlanView {
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -141,14 +148,13 @@ impl PlanView {
 
     /// The gravest impact of the steps that need an approval. `None` where none does.
     pub fn impact(&self) -> Option<Impact> {
-        self.steps.iter().map(|step| step.impact).filter(|it| *it != Impact::Upkeep).max()
+        self.steps.iter().filter(|it| it.needs_approval()).map(|it| it.impact).max()
     }
 
     /// Identifies each step that needs an approval, by its action and its changes. The id of a step stays the same while the steps
     /// before it are done.
     pub fn step_ids(&self, target: &str) -> Vec<String> {
-        let needs_approval = |it: &&StepView| it.impact != Impact::Upkeep;
-        self.steps.iter().filter(needs_approval).map(|it| step_id(target, it)).collect()
+        self.steps.iter().filter(|it| it.needs_approval()).map(|it| step_id(target, it)).collect()
     }
 
     /// Whether every step that needs an approval is among these.
@@ -169,9 +175,11 @@ impl Change {
 }
 
 /// What an approval names: the same for the same steps on the same object, whoever computes it. Reasons are left out,
-/// because a better sentence is no other plan.
+/// because a better sentence is no other plan. Upkeep is left out, because it needs no approval and comes and goes with time: an
+/// approval would not fit the plan any more.
 fn hash(target: &str, steps: &[StepView]) -> String {
-    let seen: Vec<_> = steps.iter().map(|step| (step.action, step.impact, &step.changes)).collect();
+    let approved = steps.iter().filter(|it| it.needs_approval());
+    let seen: Vec<_> = approved.map(|step| (step.action, step.impact, &step.changes)).collect();
     let mut hash = Sha256::new();
     hash.update(target);
     hash.update([0]);
@@ -230,6 +238,18 @@ mod tests {
         let mut reworded = plan("b");
         reworded.steps[0].reason = "since".to_owned();
         assert_eq!(reworded.view("alpha").hash, plan("b").view("alpha").hash);
+    }
+
+    #[test]
+    fn upkeep_that_comes_or_goes_does_not_change_the_hash() {
+        let mut due = plan("b");
+        let upkeep = Step { action: Action::Delete, impact: Impact::Upkeep, ..plan("c").steps.remove(0) };
+        due.steps.insert(0, upkeep.clone());
+        assert_eq!(due.view("alpha").hash, plan("b").view("alpha").hash);
+        assert_eq!(due.view("alpha").summary, "1 to update, 1 to delete");
+        due.steps[0].impact = Impact::Safe;
+        assert_ne!(due.view("alpha").hash, plan("b").view("alpha").hash);
+        assert_eq!(Plan::of(upkeep).view("alpha").hash, Plan::<()>::empty().view("alpha").hash);
     }
 
     #[test]

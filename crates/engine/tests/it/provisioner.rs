@@ -289,6 +289,31 @@ async fn status_holds_the_plan_that_the_command_line_shows_and_one_approval_does
 }
 
 #[tokio::test]
+async fn approval_fits_although_an_old_key_was_revoked_meanwhile() {
+    let scene = Scene::new(&json!({"replicas": 0}));
+    scene.reconcile(Ok(scene.reached())).await;
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["metadata"]["annotations"] = json!({api::annotation::ROTATE_REQUESTED_AT: "now"});
+    });
+    scene.reconcile(Ok(scene.reached())).await;
+    let retiring = |scene: &Scene| scene.stored()["status"]["retiringKeys"].clone();
+    assert_eq!(retiring(&scene)[0]["name"], "alpha");
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["spec"]["approval"] = json!("Manual");
+        it["spec"]["tags"] = json!({"site": "b"});
+        it["metadata"]["generation"] = json!(2);
+    });
+    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
+    let upkeep = held.plan.steps.iter().filter(|it| !it.needs_approval()).count();
+    assert_eq!(upkeep, 1, "the old key is due: {:?}", held.plan);
+    assert!(retiring(&scene).is_null(), "the old key is revoked without an approval");
+
+    approve(&scene, &held.plan.hash);
+    let done = scene.reconcile(Ok(scene.reached())).await;
+    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
+}
+
+#[tokio::test]
 async fn rest_of_an_approved_plan_needs_no_other_approval() {
     let scene = to_be_approved().await;
     let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();

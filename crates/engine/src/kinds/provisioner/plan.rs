@@ -22,9 +22,8 @@ pub(super) fn plan(observed: &Observed) -> Plan<()> {
 
 /// Whether rounds of a plan that need an approval follow on the one about the key.
 pub(super) fn has_more_rounds(observed: &Observed, plan: &PlanView) -> bool {
-    let key = observed.key.acts.len();
-    let needs_approval = |it: &StepView| it.impact != Impact::Upkeep;
-    plan.steps.iter().take(key).any(needs_approval) && plan.steps.iter().skip(key).any(needs_approval)
+    let (key, objects) = plan.steps.split_at(observed.key.acts.len());
+    key.iter().any(StepView::needs_approval) && objects.iter().any(StepView::needs_approval)
 }
 
 /// What is done about the objects. That pods get a key which was created before is upkeep: an approval of other changes does not

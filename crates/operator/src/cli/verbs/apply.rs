@@ -274,9 +274,9 @@ async fn carry_out(
     // licence that was installed since may cover them. Only `--yes` agrees to a plan that was not shown.
     let was_partial = matches!(shown.verdict, Verdict::Stopped(Outcome::Blocked(_) | Outcome::Failed(_)))
         || shown.unsupported.is_some();
-    // A later round has the steps that are left of the plan that was shown.
+    // A later round has the steps that are left of the plan that was shown. Steps that need no approval may have come since.
     let target = placed.subject.target();
-    let was_shown = now.plan.hash == shown.plan.hash
+    let was_shown = now.plan.is_empty() && shown.plan.is_empty()
         || !shown.plan.is_empty() && now.plan.is_part_of(&shown.plan.step_ids(&target), &target)
         || terms.yes && was_partial;
     if !was_shown {
