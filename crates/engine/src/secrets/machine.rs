@@ -129,7 +129,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     }
     let verdict = match outdated {
         // While a plan is held back, a request does not resolve anything yet.
-        Some(_) if need::is_asked(wanted, &record) && may_mint(wanted, &record) => {
+        Some(_) if need::is_asked(wanted, &record) && may_mint(wanted, seen, &record) => {
             need::Verdict::Mint(KeyNeed::Requested)
         }
         Some(waiting) => return hold(wanted, seen, record, waiting, now),
@@ -137,7 +137,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     };
     let trouble = match verdict {
         need::Verdict::Look => return Next::Look,
-        need::Verdict::Mint(need) if !may_mint(wanted, &record) => {
+        need::Verdict::Mint(need) if !may_mint(wanted, seen, &record) => {
             wanted.held_back.clone().filter(|_| !need.leaves_key_valid())
         }
         need::Verdict::Mint(_) if seen.secret.is_immutable => Some(immutable(wanted)),
@@ -153,9 +153,10 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
     }
 }
 
-/// Whether a key may be minted now. What was begun is brought to its end.
-fn may_mint(wanted: &Wanted, record: &Record) -> bool {
-    wanted.held_back.is_none() || record.intent.is_some()
+/// Whether a key may be minted now. A key that is held back is minted only if it is the one that was begun before: an intent for
+/// another key does not stand for it.
+fn may_mint(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
+    wanted.held_back.is_none() || minting::begun(wanted, seen, record).is_some()
 }
 
 /// Leaves Secret and keys as they are. The newest record is kept in the status: the Secret has an older one.

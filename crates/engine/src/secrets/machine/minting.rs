@@ -38,11 +38,16 @@ pub(super) fn keep_what_was_minted(
     Some(write(wanted, seen, record, Value::Keep, now))
 }
 
+/// The intent of the key that is wanted, if that key was begun. `None` also where the Secret is an older copy: nobody can tell
+/// whether the value of that key has been in a newer one.
+pub(super) fn begun<'a>(wanted: &Wanted, seen: &Seen, record: &'a Record) -> Option<&'a Intent> {
+    let intent = record.intent.as_ref().filter(|it| serves(it, wanted))?;
+    (!copies::is_rolled_back(wanted, seen, record)).then_some(intent)
+}
+
 /// The next action towards a new key.
 pub(super) fn next(wanted: &Wanted, seen: &Seen, record: Record, need: KeyNeed, now: Timestamp) -> Next {
-    // Of an older copy of the Secret nobody can tell whether the value of that key has been in a newer one.
-    let is_rolled_back = copies::is_rolled_back(wanted, seen, &record);
-    let Some(intent) = record.intent.clone().filter(|it| serves(it, wanted) && !is_rolled_back) else {
+    let Some(intent) = begun(wanted, seen, &record).cloned() else {
         return begin(wanted, seen, record, need, now);
     };
     let is_fenced = seen.stored(wanted).and_then(|it| it.intent.as_ref()) == Some(&intent);

@@ -4,7 +4,7 @@
 use api::Reason;
 use engine::{
     keys::coderd::revoke,
-    pipeline::outcome::Trouble,
+    pipeline::outcome::{Blocked, Trouble},
     secrets::{Policy, Retiring, Revoked},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -370,4 +370,38 @@ fn stale_intent_of_a_process_that_died_is_given_up() {
         "write - intent None current Some(\"alpha\") retiring [\"Alpha-1a2b-2\"]"
     );
     ends_well(&model);
+}
+
+/// A plan that waits for an approval.
+fn held_back() -> Option<Blocked> {
+    Some(Blocked { reason: Reason::ApprovalRequired, message: "approve the plan".to_owned() })
+}
+
+#[test]
+fn intent_for_another_key_does_not_lift_what_is_held_back() {
+    for disturbance in [Disturbance::Tags, Disturbance::Name, Disturbance::Plane] {
+        let (model, mut dead) = begun_rotation();
+        dead.crash();
+        disturb(&model, disturbance);
+        model.lock().unwrap().wanted.held_back = held_back();
+        let posts = model.lock().unwrap().posts;
+        for _ in 0..2 {
+            let done = pass(&model);
+            assert!(!done.iter().any(|it| it.starts_with("mint")), "{disturbance:?}: {done:?}");
+            advance(&model, SignedDuration::from_mins(6));
+        }
+        assert_eq!(model.lock().unwrap().posts, posts, "{disturbance:?}");
+        assert!(model.lock().unwrap().status().intent.is_none(), "{disturbance:?}: it is given up");
+        model.lock().unwrap().wanted.held_back = None;
+        ends_well(&model);
+    }
+}
+
+#[test]
+fn key_that_was_begun_is_minted_although_the_plan_is_held_back_by_now() {
+    let (model, mut dead) = begun_rotation();
+    dead.crash();
+    disturb(&model, Disturbance::Rotate);
+    model.lock().unwrap().wanted.held_back = held_back();
+    assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
 }
