@@ -22,9 +22,6 @@ use crate::{
     },
 };
 
-/// More than the longest way from nothing to a key in the Secret, with a lost one before.
-const MOST_ACTIONS: usize = 24;
-
 /// One pass over the keys of one object.
 #[derive(Debug)]
 pub struct Drive<'a, 'k> {
@@ -107,7 +104,14 @@ impl Drive<'_, '_> {
             // Whatever is done rests on the Secret as it is now.
             *state = self.start(Reading::Now).await?;
         }
-        for _ in 0..MOST_ACTIONS {
+        let (mut actions, mut most) = (0, 0);
+        loop {
+            // A list that is read meanwhile may show more keys that have to go.
+            most = machine::most_actions(self.wanted, &state.seen).max(most);
+            if actions == most {
+                return Err(unsettled());
+            }
+            actions += 1;
             let next = machine::next(self.wanted, &state.seen, self.now);
             match next {
                 Next::Rest(rest) => return Ok(Driven { rest: *rest, trouble: state.trouble }),
@@ -136,7 +140,7 @@ impl Drive<'_, '_> {
                 }
                 Next::Mint(intent) => self.mint(&mut state, &intent).await?,
                 Next::Prove => {
-                    let Some(value) = &state.value else { break };
+                    let Some(value) = &state.value else { return Err(unsettled()) };
                     let key = self.coder.prove_key(value).await?;
                     state.seen.proved(key);
                 }
@@ -153,7 +157,6 @@ impl Drive<'_, '_> {
                 }
             }
         }
-        Err(unsettled())
     }
 
     /// Whether nothing is to be done.

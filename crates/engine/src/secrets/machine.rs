@@ -21,6 +21,9 @@ use super::{
 };
 use crate::pipeline::outcome::Blocked;
 
+/// More than the longest way from no key to a key in the Secret, with a lost key before.
+const MOST_ACTIONS: usize = 24;
+
 /// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
@@ -79,6 +82,14 @@ impl Rest {
     pub fn is_rotating(&self) -> bool {
         self.key.is_ok() && self.record.retiring.iter().any(|it| !it.lost)
     }
+}
+
+/// How many actions a reconcile may take. This bounds a loop and not the work: every key and every former entry that may have to
+/// go adds to it.
+pub(crate) fn most_actions(wanted: &Wanted, seen: &Seen) -> usize {
+    let recorded = copies::all(wanted, seen).map(|it| it.retiring.len() + it.former.len());
+    let listed = seen.listed.iter().filter(|it| wanted.names.is_ours(&it.name)).count();
+    MOST_ACTIONS + 2 * (recorded.max().unwrap_or_default() + listed)
 }
 
 /// Decides.

@@ -14,8 +14,6 @@ use super::{
     situation::{LiveKey, Seen, Value, Wanted},
 };
 
-/// More than the longest way from nothing to a key in the Secret, with a lost one before.
-const MOST_ACTIONS: usize = 24;
 /// Stands for the checksum of a value that nobody has made yet.
 const NOT_MADE: &str = "not made yet";
 
@@ -66,7 +64,7 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
     let known = copies::newest(wanted, seen);
     let is_users = seen.secret.is_users(&wanted.names.uid);
     let (mut seen, mut acts, mut leaves) = (seen.clone(), Vec::new(), Vec::new());
-    for _ in 0..MOST_ACTIONS {
+    for _ in 0..machine::most_actions(wanted, &seen) {
         match machine::next(wanted, &seen, now) {
             Next::Rest(rest) => return Some(KeyPreview { acts, rest: *rest, leaves, known, is_users }),
             Next::Write(write) => {

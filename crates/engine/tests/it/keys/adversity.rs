@@ -405,3 +405,20 @@ fn key_that_was_begun_is_minted_although_the_plan_is_held_back_by_now() {
     model.lock().unwrap().wanted.held_back = held_back();
     assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
 }
+
+#[test]
+fn many_keys_that_are_due_at_once_go_in_one_reconcile() {
+    for policy in [Policy::Recreate, Policy::OnRequest] {
+        let model = settled(policy);
+        for _ in 0..30 {
+            disturb(&model, Disturbance::Rotate);
+            pass(&model);
+        }
+        assert_eq!(model.lock().unwrap().status().retiring.len(), 30);
+        advance(&model, GRACE);
+        let done = pass(&model);
+        assert_eq!(done.iter().filter(|it| it.starts_with("delete ")).count(), 30, "{done:?}");
+        assert!(model.lock().unwrap().status().retiring.is_empty());
+        ends_well(&model);
+    }
+}
