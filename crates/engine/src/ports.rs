@@ -10,6 +10,7 @@ mod watch;
 use std::{
     fmt::{self, Debug},
     sync::Arc,
+    time::Duration,
 };
 
 use api::Reason;
@@ -78,6 +79,16 @@ impl ClusterError {
 
     pub fn is_missing(&self) -> bool {
         self.code() == Some(404)
+    }
+
+    /// Whether a write that failed may have taken effect, or may still do so. The API server refuses with a code below 500 before
+    /// anything is stored, and so does admission, whose failures have the reason `InternalError`.
+    pub fn may_have_taken_effect(&self) -> bool {
+        match self {
+            Self::Refused(status) => status.code >= 500 && status.reason != "InternalError",
+            Self::NoAnswer(_) => true,
+            Self::NoCluster(_) => false,
+        }
     }
 
     fn undecodable(key: &Key, error: &serde_json::Error) -> Self {
@@ -172,6 +183,11 @@ pub struct Event<'a> {
 pub trait Cluster: Debug + Send + Sync {
     /// The time.
     fn now(&self) -> Timestamp;
+
+    /// Waits that long, before a call is made once more.
+    fn pause(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
 
     /// Random bytes, other ones each time.
     fn random(&self) -> RandomBytes;
@@ -367,6 +383,23 @@ fn typed<K: DeserializeOwned>(found: Live) -> Result<K, ClusterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusal_before_storage_has_taken_no_effect() {
+        for (code, reason, expected) in [
+            (403, "Forbidden", false),
+            (409, "Conflict", false),
+            (429, "TooManyRequests", false),
+            (500, "InternalError", false),
+            (500, "ServerTimeout", true),
+            (504, "Timeout", true),
+        ] {
+            let refused = ClusterError::refusal(code, reason, "it cannot be written");
+            assert_eq!(refused.may_have_taken_effect(), expected, "{code} {reason}");
+        }
+        assert!(ClusterError::NoAnswer("reset".to_owned()).may_have_taken_effect());
+        assert!(!ClusterError::NoCluster("files only".to_owned()).may_have_taken_effect());
+    }
 
     #[test]
     fn write_is_shown_without_what_is_written() {

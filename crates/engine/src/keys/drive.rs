@@ -278,8 +278,24 @@ impl Drive<'_, '_> {
             Value::Minted => state.minted.clone(),
             Value::Former => state.former.clone(),
         };
-        let version = state.version.as_deref();
-        match self.secret.write(&self.wanted.secret, &record, put.as_ref(), version).await? {
+        let (place, version) = (&self.wanted.secret, state.version.as_deref());
+        let written = match &put {
+            // coderd shows the value once, and it is in no Secret yet.
+            Some(minted) if value == Value::Minted => {
+                self.secret.write_surely(place, &record, minted, version).await
+            }
+            _ => self.secret.write(place, &record, put.as_ref(), version).await,
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(unwritten) => {
+                if value == Value::Minted && !unwritten.may_be_done {
+                    self.take_back(state).await;
+                }
+                return Err(unwritten.into());
+            }
+        };
+        match written {
             Written::Done(version) => {
                 state.version = Some(version);
                 state.value = put.or_else(|| state.value.take());
@@ -294,6 +310,29 @@ impl Drive<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Revokes a key that was minted just now and whose value the Secret does not take. The value shows which key that is. The intent
+    /// stays on record and is no longer this process's own: the next reconcile writes the Secret before coderd is asked again.
+    /// Where the key cannot be revoked, the next reconcile looks for it by the intent.
+    async fn take_back(&self, state: &mut State) {
+        let (Some(minted), Some(value)) = (state.seen.minted.take(), state.minted.take()) else { return };
+        let held = minted.intent.held();
+        let revoked = match self.coder.prove_key(&value).await {
+            Ok(Some(key)) => {
+                let retiring =
+                    Retiring { held: Held { id: key.id, ..held.clone() }, since: minted.intent.since, lost: true };
+                revoke(self.coder, &retiring, self.wanted.names.is_ours(&held.name), self.now).await
+            }
+            Ok(None) => Ok(Revoked::Absent),
+            Err(trouble) => Err(trouble),
+        };
+        if let Ok(how @ (Revoked::Done | Revoked::Absent | Revoked::NotOurs)) = revoked {
+            self.around.revoked(&held, how, &Why::Unwritten).await;
+            self.around.forget_minted(&held.name);
+            state.seen.own_intent = None;
+            self.remember(state);
+        }
     }
 
     async fn leave(&self, leaves: &[Held]) {

@@ -32,6 +32,8 @@ pub enum Why {
     Deleted,
     /// Another key has the name, although the list did not show one.
     Taken,
+    /// The Secret does not take its value.
+    Unwritten,
 }
 
 impl Why {
@@ -45,6 +47,7 @@ impl Why {
             Self::Replaced(None) => "another key has replaced it".to_owned(),
             Self::Deleted => "the object that it was minted for is deleted".to_owned(),
             Self::Taken => "a key of that name appeared while it was being minted".to_owned(),
+            Self::Unwritten => "its value could not be written into the Secret".to_owned(),
         }
     }
 }
@@ -284,6 +287,11 @@ impl Around<'_> {
 
     pub(crate) fn note_minted(&self, name: &str) {
         self.minted.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+    }
+
+    /// Takes back the note of a key that was revoked before anybody had its value.
+    pub(crate) fn forget_minted(&self, name: &str) {
+        self.minted.lock().unwrap_or_else(PoisonError::into_inner).retain(|it| it != name);
     }
 }
 

@@ -3,10 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use api::{Reason, annotation};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use jiff::SignedDuration;
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -23,6 +25,15 @@ use crate::{
     secrets::own_secrets,
 };
 
+/// The pauses before a value that is nowhere else is written once more. Definitions, namespaces and webhooks that have just come
+/// are known to every API server within seconds.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// The longest pause that the API server may ask for. After a longer one the next reconcile goes on.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After this time no other attempt is begun.
+const LONGEST: SignedDuration = SignedDuration::from_secs(20);
+
 /// What came of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
@@ -30,6 +41,37 @@ pub enum Written {
     Done(String),
     /// It is no longer as it was read.
     Conflict,
+}
+
+/// Why a Secret was not written.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    blocked: Blocked,
+    /// Whether the API server may have written the Secret all the same.
+    pub(crate) may_be_done: bool,
+    /// How long the API server asks to wait.
+    asked: Duration,
+}
+
+impl Unwritten {
+    fn new(error: &ClusterError, secret: &str) -> Self {
+        let seconds = match error {
+            ClusterError::Refused(status) => status.details.as_ref().map(|it| it.retry_after_seconds),
+            ClusterError::NoAnswer(_) | ClusterError::NoCluster(_) => None,
+        };
+        let message = format!("Secret {secret} cannot be written: {error}");
+        Self {
+            blocked: Blocked { reason: Reason::SecretNotWritten, message },
+            may_be_done: error.may_have_taken_effect(),
+            asked: Duration::from_secs(seconds.unwrap_or_default().into()),
+        }
+    }
+}
+
+impl From<Unwritten> for Trouble {
+    fn from(unwritten: Unwritten) -> Self {
+        unwritten.blocked.into()
+    }
 }
 
 /// The Secrets of one object.
@@ -127,7 +169,7 @@ impl KeySecrets<'_> {
         record: &Record,
         value: Option<&SecretString>,
         version: Option<&str>,
-    ) -> Result<Written, Trouble> {
+    ) -> Result<Written, Unwritten> {
         let known = self.last(&place.name).filter(|it| version == Some(&self::version(&it.metadata)));
         if version.is_some() && known.is_none() {
             return Ok(Written::Conflict);
@@ -147,10 +189,32 @@ impl KeySecrets<'_> {
                 Ok(Written::Done(version))
             }
             Err(error) if is_overtaken(&error, &place.name) => Ok(Written::Conflict),
-            Err(error) => Err(Trouble::Blocked(Blocked {
-                reason: Reason::SecretNotWritten,
-                message: format!("Secret {} cannot be written: {error}", place.name),
-            })),
+            Err(error) => Err(Unwritten::new(&error, &place.name)),
+        }
+    }
+
+    /// The same for a value that is nowhere else: a write that is refused is made again a few times.
+    pub(crate) async fn write_surely(
+        &self,
+        place: &SecretPlace,
+        record: &Record,
+        value: &SecretString,
+        version: Option<&str>,
+    ) -> Result<Written, Unwritten> {
+        let cluster = self.store.cluster;
+        let begun = cluster.now();
+        let (mut pauses, mut may_be_done) = (PAUSES.into_iter(), false);
+        loop {
+            let unwritten = match self.write(place, record, Some(value), version).await {
+                Ok(written) => return Ok(written),
+                Err(unwritten) => unwritten,
+            };
+            may_be_done |= unwritten.may_be_done;
+            let is_over = cluster.now().duration_since(begun) > LONGEST || unwritten.asked > LONGEST_PAUSE;
+            match pauses.next().filter(|_| !is_over) {
+                Some(pause) => cluster.pause(pause.max(unwritten.asked)).await,
+                None => return Err(Unwritten { may_be_done, ..unwritten }),
+            }
         }
     }
 

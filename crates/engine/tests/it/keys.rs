@@ -10,6 +10,7 @@ mod restored;
 mod run;
 mod secret;
 mod stories;
+mod unwritten;
 mod wire;
 
 use engine::secrets::Policy;

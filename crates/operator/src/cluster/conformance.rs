@@ -54,7 +54,7 @@ const CASES: &[(&[&str], Case)] = &[
     (&["watch"], |it| Box::pin(it.watches())),
     (&["watch"], |it| Box::pin(it.metadata_watches())),
     (&["secret", "secret_metadata", "secrets"], |it| Box::pin(it.secrets())),
-    (&["namespace", "log", "event", "left_behind"], |it| Box::pin(it.rest())),
+    (&["namespace", "log", "event", "left_behind", "pause"], |it| Box::pin(it.rest())),
 ];
 
 /// How many cases answer otherwise than before, and the words about each. A case that cannot come to its end is one of them.
@@ -335,9 +335,10 @@ impl Side {
             note: "the group was created",
             must_be_written: true,
         };
-        // Neither fails, whatever becomes of it.
+        // None of them fails, whatever becomes of it.
         self.cluster.event(&about, event).await;
         self.cluster.left_behind(&about, Reason::Deleting, "the group is left behind").await;
+        self.cluster.pause(Duration::from_millis(1)).await;
         vec![
             json!(own.map(|it| it.name == Some(self.namespace.clone()))),
             json!(missing.is_none()),

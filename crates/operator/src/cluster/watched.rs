@@ -3,6 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use api::{CoderControlPlane, Reason};
@@ -68,6 +69,10 @@ impl fmt::Debug for WatchedCluster {
 impl Cluster for WatchedCluster {
     fn now(&self) -> Timestamp {
         self.behind.now()
+    }
+
+    fn pause(&self, time: Duration) -> BoxFuture<'_, ()> {
+        self.behind.pause(time)
     }
 
     fn random(&self) -> RandomBytes {

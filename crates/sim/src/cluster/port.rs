@@ -1,6 +1,6 @@
 //! The engine's ports over the cluster.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api::Reason;
 use engine::{
@@ -73,6 +73,11 @@ impl State {
 impl Cluster for MemoryCluster {
     fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Waits for nothing: the clock is the caller's.
+    fn pause(&self, _: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     fn random(&self) -> RandomBytes {

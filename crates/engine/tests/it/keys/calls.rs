@@ -235,7 +235,13 @@ impl ClusterCalls {
         if fault == Some(Fault::Refused) {
             return Err(ClusterError::NoAnswer("refused".to_owned()));
         }
-        Ok(())
+        match model.denial.as_mut().filter(|it| it.times > 0 && secret_of(call).is_some()) {
+            Some(denial) => {
+                denial.times -= 1;
+                Err(ClusterError::refusal(denial.code, denial.reason, "cannot find RESTMapping"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn end(&self, call: &ClusterCall<'_>) -> Result<(), ClusterError> {

@@ -48,6 +48,14 @@ pub(crate) enum Fault {
     LostAnswer,
 }
 
+/// What the API server says to writes of Secrets, and how often it does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Denial {
+    pub(crate) code: u16,
+    pub(crate) reason: &'static str,
+    pub(crate) times: usize,
+}
+
 /// What is the matter with every request for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ailing {
@@ -91,6 +99,7 @@ pub(crate) struct Model {
     pub(crate) disturbances: usize,
     pub(crate) faults: BTreeMap<usize, Fault>,
     pub(crate) ailing: Option<Ailing>,
+    pub(crate) denial: Option<Denial>,
     /// How often a key was asked for.
     pub(crate) posts: usize,
     /// Organizations whose keys are not shown.
@@ -155,6 +164,7 @@ impl Model {
             disturbances: 0,
             faults: BTreeMap::new(),
             ailing: None,
+            denial: None,
             posts: 0,
             unreadable: BTreeSet::new(),
             pods_grace: SignedDuration::ZERO,
