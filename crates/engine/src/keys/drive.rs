@@ -164,10 +164,15 @@ impl Drive<'_, '_> {
         matches!(machine::next(self.wanted, &state.seen, self.now), Next::Rest(_))
     }
 
-    /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written.
+    /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written. Where there is nothing to do, a read
+    /// that failed is the error: what it would have shown may be all there is to do.
     pub async fn look(&self) -> Result<KeyPreview, Trouble> {
         let state = Box::new(self.start(Reading::Now).await?);
-        Ok(self.look_from(state).await?.0)
+        let (preview, Looked(state)) = self.look_from(state).await?;
+        match state.trouble {
+            Some(trouble) if preview.acts.is_empty() => Err(trouble),
+            _ => Ok(preview),
+        }
     }
 
     /// The same, where a Secret that has not changed is not read again. [`Drive::run_after`] goes on from there.
@@ -190,7 +195,7 @@ impl Drive<'_, '_> {
         if copies::newer_key(self.wanted, &state.seen, &known).is_some() {
             self.look_anew(&mut state).await?;
         }
-        self.note_others(&mut state.seen).await?;
+        self.note_others(&mut state).await;
         let preview = preview(self.wanted, &state.seen, self.now).ok_or_else(unsettled)?;
         Ok((preview, Looked(state)))
     }
@@ -203,8 +208,10 @@ impl Drive<'_, '_> {
         Ok(())
     }
 
-    /// What may be lost, and is there, may be another object's: then it is not revoked.
-    async fn note_others(&self, seen: &mut Seen) -> Result<(), Trouble> {
+    /// What may be lost, and is there, may be another object's: then it is not revoked. Where that cannot be determined, the key is
+    /// skipped in this reconcile, and everything else goes on.
+    async fn note_others(&self, state: &mut State) {
+        let seen = &mut state.seen;
         let records = [seen.stored(self.wanted), Some(&seen.mirror)].into_iter().flatten();
         let lost = records.flat_map(|it| {
             let intent = it.intent.iter().map(|it| Retiring { held: it.held(), since: it.since, lost: true });
@@ -213,11 +220,15 @@ impl Drive<'_, '_> {
         let lost: Vec<Retiring> = lost.filter(|it| seen.find(&it.held.name).is_some()).collect();
         for retiring in lost {
             let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
-            if is_anothers(self.around, &retiring, is_ours_by_name).await? {
-                seen.others.push(retiring.held);
+            match is_anothers(self.around, &retiring, is_ours_by_name).await {
+                Ok(true) => seen.others.push(retiring.held),
+                Ok(false) => {}
+                Err(trouble) => {
+                    seen.failed(&retiring.held);
+                    state.trouble = Some(trouble);
+                }
             }
         }
-        Ok(())
     }
 
     async fn start(&self, reading: Reading) -> Result<State, Trouble> {
@@ -320,8 +331,11 @@ impl Drive<'_, '_> {
         let held = minted.intent.held();
         let revoked = match self.coder.prove_key(&value).await {
             Ok(Some(key)) => {
-                let retiring =
-                    Retiring { held: Held { id: key.id, ..held.clone() }, since: minted.intent.since, lost: true };
+                let retiring = Retiring {
+                    held: Held { id: key.id, ..held.clone() },
+                    since: minted.intent.since,
+                    lost: true,
+                };
                 revoke(self.coder, &retiring, self.wanted.names.is_ours(&held.name), self.now).await
             }
             Ok(None) => Ok(Revoked::Absent),

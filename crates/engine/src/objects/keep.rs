@@ -7,6 +7,7 @@ use std::{
 
 use api::Reason;
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -31,6 +32,9 @@ use crate::{
     secrets::own_secrets::{self, RefusedSecret},
 };
 
+/// How long what was found under the names of children counts. An apply has no precondition for an object that was absent.
+const NAMESAKES_COUNT: SignedDuration = SignedDuration::from_secs(10);
+
 /// What should be, and what is.
 #[derive(Debug)]
 pub struct Comparison<'a> {
@@ -41,7 +45,7 @@ pub struct Comparison<'a> {
     pub children: &'a [Child],
     /// Those that have their labels.
     pub live: Vec<Live>,
-    /// What an earlier comparison of the same children has found under their names. `None` where that has to be read.
+    /// What an earlier comparison of the same children has found under their names. It is read again where it is `None` or too old.
     pub namesakes: Option<Namesakes>,
 }
 
@@ -137,7 +141,8 @@ where
         return Ok(Compared { planned, namesakes: None, run });
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
-    let namesakes = match known {
+    let is_recent = |it: &Namesakes| cluster.now().duration_since(it.read_at) <= NAMESAKES_COUNT;
+    let namesakes = match known.filter(is_recent) {
         Some(known) => known,
         None => namesakes(children, &live, &own_namespace, cluster).await?,
     };
@@ -318,6 +323,7 @@ impl Run {
 /// What is found under the names of children.
 #[derive(Debug)]
 pub struct Namesakes {
+    read_at: Timestamp,
     found: Vec<Live>,
     /// Those in other namespaces that the operator may not read, with the API server's answer.
     forbidden: BTreeMap<Key, String>,
@@ -330,7 +336,8 @@ async fn namesakes(
     own_namespace: &str,
     cluster: &dyn Cluster,
 ) -> Result<Namesakes, ClusterError> {
-    let mut namesakes = Namesakes { found: Vec::new(), forbidden: BTreeMap::new() };
+    let read_at = cluster.now();
+    let mut namesakes = Namesakes { read_at, found: Vec::new(), forbidden: BTreeMap::new() };
     let unseen = children.iter().filter(|it| live.iter().all(|live| live.key != it.key));
     let reads = unseen.map(async |child| (child, cluster.get(&child.key, Reading::Now).await));
     for (child, read) in join_all(reads).await {

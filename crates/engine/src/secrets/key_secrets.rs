@@ -7,8 +7,8 @@ use std::{
 };
 
 use api::{Reason, annotation};
-use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use jiff::SignedDuration;
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 

@@ -1,6 +1,6 @@
 //! Provisioners without Kubernetes: the reconcile of the controllers, and the comparison of the command line.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use api::{CoderProvisioner, Reason};
 use engine::{
@@ -12,11 +12,16 @@ use engine::{
         status,
     },
     objects::{Key, Live},
+    ports::{Answer, ClusterError, Write},
     secrets::{Retiring, Revoked},
 };
 use futures::future::BoxFuture;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sim::MemoryCluster;
+use sim::{
+    ManualClock, MemoryCluster,
+    cluster::{ClusterCall, Interceptor},
+};
 
 use crate::{
     sheet::{DEPLOYMENT, Sheet},
@@ -27,6 +32,26 @@ const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
 const WORKLOAD: &str = "provisioner-alpha";
 const SECRET: &str = "alpha-provisioner-key";
 
+/// Does something before every write, and may refuse the write.
+struct BeforeWrites<F>(F);
+
+impl<F> fmt::Debug for BeforeWrites<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("BeforeWrites")
+    }
+}
+
+impl<F: Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync> Interceptor for BeforeWrites<F> {
+    fn before<'a>(&'a self, call: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        let answer = if let ClusterCall::Write(write) = call { (self.0)(*write) } else { Ok(()) };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn after<'a>(&'a self, _: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
 /// A coderd and a cluster in memory, and the manifest of a provisioner.
 struct Scene {
     sheet: Arc<Sheet>,
@@ -36,9 +61,13 @@ struct Scene {
 
 impl Scene {
     fn new(spec: &Value) -> Self {
+        Self::on(support::cluster(), spec)
+    }
+
+    fn on(cluster: MemoryCluster, spec: &Value) -> Self {
         let home = json!([{"id": HOME, "name": "coder", "display_name": "Coder", "is_default": true}]);
         let sheet = Sheet::new(&json!({"organizations": home}));
-        let cluster = Arc::new(support::cluster());
+        let cluster = Arc::new(cluster);
         let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}});
         cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "metadata": {"name": "main", "namespace": "platform"}, "spec": {"external": external}}));
@@ -48,6 +77,16 @@ impl Scene {
         let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
             "metadata": {"name": "alpha", "namespace": "platform", "generation": 1}, "spec": whole});
         Self { sheet, cluster, manifest }
+    }
+
+    /// The same with something that is done before every write.
+    fn before_writes(
+        &self,
+        before: impl Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync + 'static,
+    ) -> Self {
+        let cluster = self.cluster.intercepted_by(Arc::new(BeforeWrites(before)));
+        let (sheet, manifest) = (Arc::clone(&self.sheet), self.manifest.clone());
+        Self { sheet, cluster: Arc::new(cluster), manifest }
     }
 
     fn beside(&self) -> Beside {
@@ -74,17 +113,21 @@ impl Scene {
 
     /// One reconcile of the controllers, with its status written.
     async fn reconcile(&self, reached: Result<Reached, Unreached>) -> Reconciled {
+        Box::pin(self.try_reconcile(reached)).await.unwrap()
+    }
+
+    async fn try_reconcile(&self, reached: Result<Reached, Unreached>) -> Result<Reconciled, ClusterError> {
         let stored: CoderProvisioner = serde_json::from_value(self.stored()).unwrap();
         let elsewhere = |_: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
             Box::pin(async { Ok(Revoked::OutOfReach) })
         };
         let beside = self.beside();
         let reaching = std::future::ready(reached);
-        let done = Box::pin(reconcile(stored, reaching, &elsewhere, &beside)).await.unwrap();
+        let done = Box::pin(reconcile(stored, reaching, &elsewhere, &beside)).await?;
         let known = done.provisioner.status.clone().unwrap_or_default();
         let next = status::status(&done.provisioner, known, &done.findings, beside.cluster.now());
-        write_status(&done.provisioner, done.written.as_ref(), next, &*beside.cluster).await.unwrap();
-        done
+        write_status(&done.provisioner, done.written.as_ref(), next, &*beside.cluster).await?;
+        Ok(done)
     }
 
     fn reached(&self) -> Reached {
@@ -337,4 +380,54 @@ async fn rest_of_an_approved_plan_needs_no_other_approval() {
     });
     let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back;
     assert!(held.is_some());
+}
+
+#[tokio::test]
+async fn approved_move_of_a_secret_is_not_asked_for_again_after_a_failure() {
+    let scene = Scene::new(&json!({}));
+    scene.reconcile(Ok(scene.reached())).await;
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["spec"]["approval"] = json!("Manual");
+        it["spec"]["key"] = json!({"secretName": "moved"});
+        it["metadata"]["generation"] = json!(2);
+    });
+    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
+    approve(&scene, &held.plan.hash);
+    let failing = scene.before_writes(|write| match write {
+        Write::Apply(it) if it["kind"] == "Deployment" => {
+            Err(ClusterError::refusal(503, "ServiceUnavailable", "later"))
+        }
+        _ => Ok(()),
+    });
+    Box::pin(failing.try_reconcile(Ok(failing.reached()))).await.unwrap_err();
+    assert!(scene.cluster.find("Secret", "moved").is_some(), "the value was moved");
+    assert_eq!(scene.stored()["status"]["approved"]["hash"], held.plan.hash.as_str());
+
+    let done = scene.reconcile(Ok(scene.reached())).await;
+    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
+    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap().to_string();
+    assert!(deployment.contains("\"moved\""), "{deployment}");
+}
+
+#[tokio::test]
+async fn object_that_another_creates_while_the_key_takes_its_time_is_left_alone() {
+    let clock = ManualClock::new(jiff::Timestamp::now());
+    let scene = Scene::on(MemoryCluster::new(clock.clock(), 1), &json!({}));
+    let others = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": WORKLOAD, "namespace": "platform"}, "spec": {"replicas": 9}});
+    let (cluster, deployment) = (Arc::clone(&scene.cluster), others.clone());
+    let slow = scene.before_writes(move |write| {
+        if let Write::Create(it) = write
+            && it["kind"] == "Secret"
+        {
+            cluster.set(&deployment);
+            clock.advance(SignedDuration::from_mins(1));
+        }
+        Ok(())
+    });
+    let done = slow.reconcile(Ok(slow.reached())).await;
+    assert_eq!(done.findings.readiness().reason, Reason::NotOurs, "{:?}", done.findings);
+    let found = scene.cluster.find("Deployment", WORKLOAD).unwrap();
+    assert_eq!(found["spec"], others["spec"]);
+    assert!(found["metadata"]["ownerReferences"].is_null(), "{found}");
 }

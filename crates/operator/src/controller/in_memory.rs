@@ -1,19 +1,28 @@
 //! The controllers over a cluster and a deployment in memory: the code of `run`, without any process. Time passes at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{AddressPolicy, Transport as _, groups::UpdateGroup};
 use engine::{
     Cluster,
     objects::Key,
-    ports::{Only, Watch, WatchEvent, Write},
+    ports::{Answer, ClusterError, Only, Watch, WatchEvent, Write},
 };
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
-use sim::{Coder, MemoryCluster, Options};
+use sim::{
+    Coder, MemoryCluster, Options,
+    cluster::{ClusterCall, Interceptor},
+};
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::{Limits, Outside, Shared, controllers::Controllers};
@@ -53,7 +62,10 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+        Self::on(MemoryCluster::new(Arc::new(Timestamp::now), 1))
+    }
+
+    fn on(cluster: MemoryCluster) -> Self {
         let options = Options::new(Arc::new(Timestamp::now));
         // Time passes for the controllers only.
         let build_time = SignedDuration::ZERO;
@@ -350,5 +362,53 @@ async fn control_plane_that_we_run_lives_in_memory() {
     stage.until("CoderControlPlane", "main", "gone", |it| it.is_none()).await;
     assert_eq!((stage.cluster.all("Deployment").len(), stage.cluster.all("Pod").len()), (0, 0));
     assert!(stage.cluster.find("Secret", "main-operator-token").is_none());
+    stage.end().await;
+}
+
+/// Refuses to show the Secret of that name, once it is told to.
+#[derive(Debug)]
+struct Hidden {
+    name: &'static str,
+    is_hidden: AtomicBool,
+}
+
+impl Interceptor for Hidden {
+    fn before<'a>(&'a self, call: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        let is_it = matches!(call, ClusterCall::Secret { name, .. } if *name == self.name);
+        let is_refused = is_it && self.is_hidden.load(Ordering::Relaxed);
+        let refusal = || Err(ClusterError::refusal(403, "Forbidden", "it is not shown"));
+        Box::pin(std::future::ready(if is_refused { refusal() } else { Ok(()) }))
+    }
+
+    fn after<'a>(&'a self, _: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_names_the_secret_that_it_could_not_read_in_memory() {
+    let name = "daemons-provisioner-key";
+    let hidden = Arc::new(Hidden { name, is_hidden: AtomicBool::new(false) });
+    let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+    let stage = Stage::on(cluster.intercepted_by(Arc::clone(&hidden) as _));
+    external(&stage).await;
+    let mut daemons = manifests().pop().unwrap();
+    daemons["spec"].as_object_mut().unwrap().remove("organizationName");
+    stage.apply(&daemons).await;
+    stage.ready("CoderProvisioner", "daemons").await;
+    hidden.is_hidden.store(true, Ordering::Relaxed);
+    stage.cluster.edit("Secret", name, |it| it["metadata"]["labels"]["by"] = json!("hand"));
+    stage.cluster.edit("CoderProvisioner", "daemons", |it| {
+        it["metadata"]["annotations"] = json!({api::annotation::FORCE_FINALIZE: "true"});
+    });
+    stage.delete("CoderProvisioner", "daemons").await;
+    stage.until("CoderProvisioner", "daemons", "gone", |it| it.is_none()).await;
+    let keys = |it: &sim::state::State| it.provisioner_keys.values().any(|it| !it.secret.is_empty());
+    assert!(!stage.coder.read(keys), "the key that the status names is revoked");
+    let is_named = |it: &sim::cluster::RecordedEvent| {
+        it.action.is_none() && it.note.contains("unreadable Secret") && it.note.contains(name)
+    };
+    let events = stage.cluster.events();
+    assert!(events.iter().any(is_named), "{events:#?}");
     stage.end().await;
 }

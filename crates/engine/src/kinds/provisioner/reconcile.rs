@@ -113,8 +113,10 @@ pub async fn reconcile(
         None => workload::look_on(&reconciled.provisioner, &mut reconciled.findings, cluster).await,
     };
     if let Err(error) = ended {
-        // The record of the keys is written whatever is wrong with the objects.
-        let known = reconciled.provisioner.status.clone().unwrap_or_default();
+        // The record of the keys is written, whatever is wrong with the objects.
+        let mut known = reconciled.provisioner.status.clone().unwrap_or_default();
+        // What is left of an approved plan needs no other approval.
+        known.approved.clone_from(&reconciled.findings.approved);
         write_status(&reconciled.provisioner, reconciled.written.as_ref(), known, cluster).await.ok();
         return Err(error);
     }

@@ -1,8 +1,12 @@
-//! How long an intent is left to the process that wrote it.
+//! How long an intent is left to the process that wrote it, and what becomes of its key when it is given up.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::{record::Intent, situation::Seen};
+use super::super::{
+    own::Came,
+    record::{Intent, Record},
+    situation::Seen,
+};
 
 /// After this time an intent is set out for anew, so that the key that comes of it is of its time.
 const INTENT_IS_FRESH: SignedDuration = SignedDuration::from_mins(5);
@@ -13,8 +17,18 @@ pub(super) fn is_stale(intent: &Intent, now: Timestamp) -> bool {
 }
 
 /// Whether another process may be about to ask for the key of an intent, or to write its value.
-pub(super) fn is_under_way(seen: &Seen, intent: &Intent, now: Timestamp) -> bool {
+fn is_under_way(seen: &Seen, intent: &Intent, now: Timestamp) -> bool {
     seen.came(intent).is_none() && !is_stale(intent, now)
+}
+
+/// Gives up the intent of a record, unless another process may be about to use it. The key of that name goes as one that may be lost.
+/// It stays where this process wrote the intent and knows that coderd made no key for it: a key of that name is somebody else's.
+pub(super) fn give_up(record: &mut Record, seen: &Seen, now: Timestamp) {
+    let Some(intent) = record.intent.take_if(|it| !is_under_way(seen, it, now)) else { return };
+    match seen.came(&intent) {
+        Some(Came::Nothing | Came::Others) => {}
+        Some(Came::Maybe) | None => record.retire_lost(&intent),
+    }
 }
 
 /// When an intent stops being fresh.

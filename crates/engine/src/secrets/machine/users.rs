@@ -12,7 +12,7 @@ use super::{
         situation::{LiveKey, Seen, Wanted},
     },
     Next,
-    intent::is_under_way,
+    intent::give_up,
     retiring::{due, leave, prolong, rest},
     settle::adopt,
     waiting,
@@ -25,9 +25,7 @@ pub(super) fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
         // The Secret was taken from under us.
         record.retire_lost(&minted.intent);
     }
-    if let Some(intent) = record.intent.take_if(|it| !is_under_way(seen, it, now)) {
-        record.retire_lost(&intent);
-    }
+    give_up(&mut record, seen, now);
     let judged = judge(wanted, seen);
     if let Ok(key) = judged {
         let checksum = seen.secret.checksum.as_deref().unwrap_or_default();

@@ -14,7 +14,7 @@ use super::{
     cases::{after, brought, pass, settled},
     disturb::{Disturbance, disturb},
     ends_well,
-    model::{Ailing, GRACE, Model, UID},
+    model::{Ailing, Fault, GRACE, Model, UID},
     run::Process,
     secret::{is_owned, set_owner},
 };
@@ -373,8 +373,8 @@ fn stale_intent_of_a_process_that_died_is_given_up() {
 }
 
 /// A plan that waits for an approval.
-fn held_back() -> Option<Blocked> {
-    Some(Blocked { reason: Reason::ApprovalRequired, message: "approve the plan".to_owned() })
+fn held_back() -> Blocked {
+    Blocked { reason: Reason::ApprovalRequired, message: "approve the plan".to_owned() }
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn intent_for_another_key_does_not_lift_what_is_held_back() {
         let (model, mut dead) = begun_rotation();
         dead.crash();
         disturb(&model, disturbance);
-        model.lock().unwrap().wanted.held_back = held_back();
+        model.lock().unwrap().wanted.held_back = Some(held_back());
         let posts = model.lock().unwrap().posts;
         for _ in 0..2 {
             let done = pass(&model);
@@ -402,7 +402,7 @@ fn key_that_was_begun_is_minted_although_the_plan_is_held_back_by_now() {
     let (model, mut dead) = begun_rotation();
     dead.crash();
     disturb(&model, Disturbance::Rotate);
-    model.lock().unwrap().wanted.held_back = held_back();
+    model.lock().unwrap().wanted.held_back = Some(held_back());
     assert_eq!(pass(&model).last().unwrap(), "alpha-1a2b-2 is ours");
 }
 
@@ -421,4 +421,78 @@ fn many_keys_that_are_due_at_once_go_in_one_reconcile() {
         assert!(model.lock().unwrap().status().retiring.is_empty());
         ends_well(&model);
     }
+}
+
+/// A person's Secret with a key that would do takes the place of ours, and a stranger makes a key of our name.
+fn brought_beside_a_twin(model: &Shared) {
+    let tags = model.lock().unwrap().wanted.tags.clone();
+    let right = model.lock().unwrap().foreign("right", &tags, true);
+    brought(model, right.as_deref());
+    twin(model);
+}
+
+#[test]
+fn key_of_a_stranger_is_not_taken_for_one_that_coderd_refused_to_make() {
+    let model = Model::new(Policy::Recreate);
+    model.lock().unwrap().ailing = Some(Ailing::Refuses);
+    let mut process = Process::new("we", &model);
+    process.pass().0.unwrap_err();
+    assert!(model.lock().unwrap().status().intent.is_some());
+    model.lock().unwrap().ailing = None;
+    brought_beside_a_twin(&model);
+    process.operator.forget_lists();
+    assert_eq!(process.pass().0.unwrap().rest.key.unwrap().name, "right");
+    assert_eq!(foreign_keys(&model), 2);
+    let status = model.lock().unwrap().status();
+    assert!(status.intent.is_none() && status.retiring.is_empty(), "{status:?}");
+}
+
+#[test]
+fn key_of_a_stranger_whose_name_was_taken_before_is_not_revoked() {
+    let model = Model::new(Policy::Recreate);
+    let mut process = Process::new("we", &model);
+    process.begin();
+    while model.lock().unwrap().status().intent.is_none() {
+        process.step();
+    }
+    twin(&model);
+    while model.lock().unwrap().posts == 0 {
+        process.step();
+    }
+    // The name is taken, and another one cannot be written down.
+    let calls = model.lock().unwrap().calls;
+    model.lock().unwrap().faults.extend((1..10).map(|it| (calls + it, Fault::Refused)));
+    while process.is_busy() {
+        process.step();
+    }
+    model.lock().unwrap().faults.clear();
+    brought_beside_a_twin(&model);
+    process.operator.forget_lists();
+    assert_eq!(process.pass().0.unwrap().rest.key.unwrap().name, "right");
+    assert_eq!(foreign_keys(&model), 2);
+    let status = model.lock().unwrap().status();
+    assert!(status.intent.is_none() && status.retiring.is_empty(), "{status:?}");
+}
+
+#[test]
+fn lost_key_of_unknown_holder_does_not_hold_up_the_next_one() {
+    let model = Model::new(Policy::Recreate);
+    let mut dead = Process::new("dead", &model);
+    dead.begin();
+    while model.lock().unwrap().minted == 0 {
+        dead.step();
+    }
+    dead.crash();
+    {
+        let mut model = model.lock().unwrap();
+        model.disturbances += 1;
+        model.refused_list = Some(503);
+    }
+    let mut process = Process::new("we", &model);
+    let driven = process.pass().0.unwrap();
+    assert_eq!(driven.rest.key.unwrap().name, "alpha-1a2b-2");
+    assert!(words(&driven.trouble.unwrap()).contains("cannot determine which object owns"), "it is retried");
+    assert_eq!(model.lock().unwrap().ours().count(), 2, "the lost key may be another object's");
+    model.lock().unwrap().refused_list = None;
+    ends_well(&model);
 }

@@ -235,6 +235,9 @@ impl ClusterCalls {
         if fault == Some(Fault::Refused) {
             return Err(ClusterError::NoAnswer("refused".to_owned()));
         }
+        if let (ClusterCall::List { .. }, Some(code)) = (call, model.refused_list) {
+            return Err(ClusterError::refusal(code, "ServiceUnavailable", "later"));
+        }
         match model.denial.as_mut().filter(|it| it.times > 0 && secret_of(call).is_some()) {
             Some(denial) => {
                 denial.times -= 1;

@@ -100,6 +100,8 @@ pub(crate) struct Model {
     pub(crate) faults: BTreeMap<usize, Fault>,
     pub(crate) ailing: Option<Ailing>,
     pub(crate) denial: Option<Denial>,
+    /// The code of the answer to lists of objects, where they are refused.
+    pub(crate) refused_list: Option<u16>,
     /// How often a key was asked for.
     pub(crate) posts: usize,
     /// Organizations whose keys are not shown.
@@ -165,6 +167,7 @@ impl Model {
             faults: BTreeMap::new(),
             ailing: None,
             denial: None,
+            refused_list: None,
             posts: 0,
             unreadable: BTreeSet::new(),
             pods_grace: SignedDuration::ZERO,

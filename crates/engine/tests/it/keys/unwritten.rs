@@ -32,7 +32,8 @@ fn keys(model: &Shared) -> (usize, usize) {
 
 #[test]
 fn value_that_is_refused_for_a_moment_is_written_again() {
-    for (code, reason) in [(403, "Forbidden"), (429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout")]
+    for (code, reason) in
+        [(403, "Forbidden"), (429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout")]
     {
         let model = Model::new(Policy::Recreate);
         deny(&model, code, reason, 3);

@@ -47,6 +47,11 @@ use crate::{
 
 /// How soon pods that are on their way out are looked at again.
 const SOON: Duration = Duration::from_secs(2);
+/// The keys that are named nowhere but in a Secret that cannot be read, before what is said of them.
+const UNREAD: &str = "provisioner keys that only an unreadable Secret names may be";
+
+/// Why keys could not be revoked, and which.
+type Unrevoked = Vec<(Blocked, String)>;
 
 /// Deletes the daemons, waits for their pods, and revokes the keys.
 pub(super) async fn take_back(
@@ -84,7 +89,7 @@ pub(super) async fn take_back(
         is_last = true;
         done = keys.revoke_all(is_last, driver).await;
     }
-    if let Err((why, keys)) = done {
+    for (why, keys) in done.err().into_iter().flatten() {
         if !is_last {
             let message = format!("{keys} not revoked yet: {}", why.message);
             let why = Blocked { message, ..why };
@@ -101,7 +106,10 @@ pub(super) async fn take_back(
 /// Names the keys of a provisioner that is only observed: they stay. Its objects go with their owner.
 async fn leave_all(provisioner: &CoderProvisioner, cleanup: &mut Cleanup, shared: &Shared) {
     // What cannot be read does not hold up what is known without it.
-    let (copies, _) = copies(provisioner, &holder(provisioner), shared).await;
+    let (copies, unread) = copies(provisioner, &holder(provisioner), shared).await;
+    if let Some(why) = unread.map(Trouble::into_blocked) {
+        cleanup.stays_because(why.reason, format!("{UNREAD} left behind: {}", why.message));
+    }
     for key in Ledger::new(ledger::keys(provisioner, &copies.records)).entries() {
         let message = "mode is Observe, which changes nothing in Coder: delete it there".to_owned();
         cleanup.fail(key.name(), Blocked { reason: Reason::Observed, message });
@@ -274,16 +282,13 @@ struct Keys<'a> {
 
 impl Keys<'_> {
     /// Revokes every key that is ours, each where it lives. The error names those that could not be. The last time what cannot
-    /// be read does not hold up what is known without it.
-    async fn revoke_all(
-        &self,
-        is_last: bool,
-        driver: &Driver<Provisioners>,
-    ) -> Result<(), (Blocked, String)> {
-        let unreadable = |trouble: Trouble| (trouble.into_blocked(), "its provisioner keys are".to_owned());
-        let copies = match copies(self.provisioner, self.holder, &driver.shared).await {
+    /// be read does not hold up what is known without it, and is named.
+    async fn revoke_all(&self, is_last: bool, driver: &Driver<Provisioners>) -> Result<(), Unrevoked> {
+        let unreadable =
+            |trouble: Trouble| vec![(trouble.into_blocked(), "its provisioner keys are".to_owned())];
+        let (copies, unread) = match copies(self.provisioner, self.holder, &driver.shared).await {
             (_, Some(trouble)) if !is_last => return Err(unreadable(trouble)),
-            (copies, _) => copies,
+            read => read,
         };
         let current = copies.current();
         let listed = match current {
@@ -303,10 +308,10 @@ impl Keys<'_> {
         let names: Vec<&str> = failed.iter().map(|it| it.0.as_str()).collect();
         let left =
             format!("provisioner key {} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" });
-        match failed.into_iter().next_back() {
-            None => Ok(()),
-            Some((_, trouble)) => Err((trouble.into_blocked(), left)),
-        }
+        let unread = unread.map(|trouble| (trouble.into_blocked(), UNREAD.to_owned()));
+        let failed = failed.into_iter().next_back().map(|(_, trouble)| (trouble.into_blocked(), left));
+        let unrevoked: Unrevoked = failed.into_iter().chain(unread).collect();
+        if unrevoked.is_empty() { Ok(()) } else { Err(unrevoked) }
     }
 
     /// The keys beside a key, where anybody can be asked: one that was lost is known by its name.
