@@ -5,6 +5,7 @@
 
 mod assessment;
 mod drift;
+mod leftovers;
 
 use std::pin::Pin;
 
@@ -24,7 +25,7 @@ use crate::{
         field_gate::Unsupported,
         ledger::{Entry, Leaves, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
-        plan::{Plan, PlanView, Step},
+        plan::{Impact, Plan, PlanView, Step},
         remote_name::RemoteName,
     },
     ports::object::Live,
@@ -41,6 +42,8 @@ pub struct Object<K: Kind> {
     plan: Option<Plan<K::Effect>>,
     /// How far the plan can be carried out now.
     round: Round,
+    /// Why the manifest could not be compared, where the plan only takes leftovers back.
+    stopped: Option<Outcome>,
 }
 
 /// What is known of an object, and what is to become of it.
@@ -185,7 +188,7 @@ impl std::fmt::Display for Reference {
 
 impl<K: Kind> Object<K> {
     pub fn new(manifest: K::Manifest) -> Self {
-        Self { manifest, plan: None, round: Round::default() }
+        Self { manifest, plan: None, round: Round::default(), stopped: None }
     }
 
     pub fn parse(manifest: &Value) -> Result<Self, serde_json::Error> {
@@ -197,19 +200,25 @@ impl<K: Kind> Object<K> {
         self.manifest.status()?.id.as_ref()?.parse().ok()
     }
 
+    /// Forgets the last assessment.
+    fn forget(&mut self) {
+        self.plan = None;
+        self.round = Round::default();
+        self.stopped = None;
+    }
+
     /// Everything up to the decision. Nothing is written.
     pub async fn assess(&mut self, coder: &Coder, door: Door) -> Assessment {
         let target = K::target(&self.manifest);
-        self.plan = None;
-        self.round = Round::default();
+        self.forget();
         let desired = match K::desire(&self.manifest) {
             Ok(desired) => desired,
-            Err(invalid) => return Assessment::stopped(&target, Outcome::Invalid(invalid)),
+            Err(invalid) => return self.stop(Outcome::Invalid(invalid), coder, door).await,
         };
         let held = self.held();
         let Known { desired, observed, unsupported, unknown } = match self.known(desired, held, coder).await {
             Ok(known) => known,
-            Err(outcome) => return Assessment::stopped(&target, outcome),
+            Err(outcome) => return self.stop(outcome, coder, door).await,
         };
         if let Some(waiting) = K::waits(&observed) {
             let aside = K::aside(&observed);
@@ -342,8 +351,7 @@ impl<K: Kind> Object<K> {
     /// taken away, and only where the manifest says so; its deletion is the approval.
     pub async fn assess_deletion(&mut self, coder: &Coder) -> Assessment {
         let target = K::target(&self.manifest);
-        self.plan = None;
-        self.round = Round::default();
+        self.forget();
         let policy = self.manifest.policy();
         let held = self.held();
         // A creation whose answer was lost cannot be found again.
@@ -373,8 +381,11 @@ impl<K: Kind> Object<K> {
             Err(trouble) => return Assessment::stopped(&target, trouble.into()),
         };
         let contact = K::contact(&observed, held);
-        let plan = K::plan_deletion(&observed);
-        if contact != Contact::Held || plan.is_empty() {
+        let mut plan = K::plan_deletion(&observed);
+        if contact != Contact::Held {
+            plan.steps.retain(|it| it.impact == Impact::Upkeep);
+        }
+        if plan.is_empty() {
             return Assessment::nothing(&target, Some(contact));
         }
         let view = plan.view(&target);
@@ -386,7 +397,7 @@ impl<K: Kind> Object<K> {
         self.plan = Some(plan);
         Assessment {
             contact: Some(contact),
-            id: K::id(&observed),
+            id: K::id(&observed).filter(|_| contact == Contact::Held),
             rest: None,
             plan: view,
             aside: Aside::default(),
@@ -458,7 +469,9 @@ impl<K: Kind> Object<K> {
             report.recorded.extend(K::recorded(&step.effect));
             report.done += 1;
         }
-        if let Some(waiting) = &self.round.waits {
+        if let Some(stopped) = &self.stopped {
+            report.outcome = stopped.clone();
+        } else if let Some(waiting) = &self.round.waits {
             report.outcome = Outcome::Blocked(waiting.clone());
         } else if round < steps.len() {
             let message = format!("{round} of {} steps are done; the next ones follow", steps.len());

@@ -43,6 +43,14 @@ pub struct Round {
     pub waits: Option<Blocked>,
 }
 
+/// What earlier reconciles of a manifest made and have not taken back yet.
+#[derive(Debug)]
+pub struct Leftovers<E> {
+    /// The steps that take it back: upkeep alone, which needs no approval.
+    pub plan: Plan<E>,
+    pub aside: Aside,
+}
+
 /// The ledger of the one remote object that a manifest declares.
 pub(crate) fn object_ledger<K: Kind + ?Sized>(manifest: &K::Manifest) -> Ledger {
     let (target, status) = (K::target(manifest), manifest.status());
@@ -176,6 +184,16 @@ pub trait Kind: Debug + Send + Sync + 'static {
         coder: &Coder,
     ) -> impl Future<Output = Result<Self::Observed, Trouble>> + Send;
 
+    /// Reads what earlier reconciles left behind, where the manifest itself cannot be compared: it is invalid, or something that it
+    /// refers to is missing. `None` where the ledger names nothing of that.
+    fn leftovers(
+        _manifest: &Self::Manifest,
+        _held: Option<Uuid>,
+        _coder: &Coder,
+    ) -> impl Future<Output = Result<Option<Leftovers<Self::Effect>>, Trouble>> + Send {
+        std::future::ready(Ok(None))
+    }
+
     /// Pure: why nothing can be planned although everything was read. What the kind tells of itself is written all the same.
     fn waits(_observed: &Self::Observed) -> Option<Blocked> {
         None
@@ -220,7 +238,8 @@ pub trait Kind: Debug + Send + Sync + 'static {
         Round::default()
     }
 
-    /// Pure: the steps that take the object away, or a document back to the server's default.
+    /// Pure: the steps that take the object away, or a document back to the server's default. Steps of upkeep take back what else
+    /// the ledger names, and are done also where the object itself stays.
     fn plan_deletion(observed: &Self::Observed) -> Plan<Self::Effect>;
 
     /// Pure: why the remote object is not deleted although the policy says so. `is_allowed` is whether a person allows the steps of

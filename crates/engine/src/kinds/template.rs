@@ -46,7 +46,7 @@ use self::{
 };
 use crate::{
     coder::Coder,
-    kind::{Aside, Kind, Round, object_ledger},
+    kind::{Aside, Kind, Leftovers, Round, object_ledger},
     kinds::{mapping::TEMPLATE_RBAC, names},
     pipeline::{
         attribution::{Audited, AuditedObject},
@@ -153,7 +153,8 @@ pub struct Observed {
     version: Option<Version>,
     /// The workspaces of the template, in words. `None` where there are none, and where the template is not deleted.
     workspaces: Option<String>,
-    /// The test workspaces of earlier versions and tests; of all of them for a deletion.
+    /// The test workspaces of earlier versions and tests; of all of them for a deletion, and only the one on record where the template
+    /// is not held.
     former: Vec<Workspace>,
     recorded_test: Option<TemplateTestState>,
     test_prefix: String,
@@ -333,6 +334,23 @@ impl Kind for Template {
         look::observe(desired, held, coder).await
     }
 
+    async fn leftovers(
+        manifest: &CoderTemplate,
+        held: Option<Uuid>,
+        coder: &Coder,
+    ) -> Result<Option<Leftovers<Effect>>, Trouble> {
+        let test = manifest.status.as_ref().and_then(|it| it.test.as_ref());
+        let Some(open) = test.filter(|it| it.is_open()) else { return Ok(None) };
+        let home = match held {
+            Some(id) => Self::home(id, coder).await?,
+            None => coder.home(manifest.organization()).await?,
+        };
+        // Coder deletes no template and no organization with workspaces, but may hide both from an account.
+        let Some(home) = home else { return Ok(None) };
+        let left = test_look::recorded(open, held, &home, coder).await?;
+        Ok(Some(test_rounds::leftovers(open, &left, coder.now())))
+    }
+
     fn is_default(_: &Observed) -> bool {
         false
     }
@@ -374,11 +392,11 @@ impl Kind for Template {
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
-        let Some(found) = &observed.template else { return Plan::empty() };
-        let mut plan = if observed.is_retained {
-            Plan::empty()
-        } else {
-            Plan::deletion(Impact::Destructive, Effect::Delete(Box::new(found.clone())))
+        let mut plan = match &observed.template {
+            Some(found) if !observed.is_retained => {
+                Plan::deletion(Impact::Destructive, Effect::Delete(Box::new(found.clone())))
+            }
+            _ => Plan::empty(),
         };
         for workspace in &observed.former {
             let is_due = test_workspace::removal(workspace, observed.now) == Removal::Due;

@@ -58,7 +58,14 @@ pub(super) async fn observe(
         Some(wanted) => Some(version(desired, wanted, Some(&home), template.as_ref(), coder).await?),
         None => None,
     };
-    let former = test_look::observe(desired, version.as_mut(), template.as_ref(), &home, coder).await?;
+    let former = if desired.is_leaving && ours.is_none() {
+        match desired.recorded_test.as_ref().filter(|it| it.is_open()) {
+            Some(open) => test_look::recorded(open, held, &home, coder).await?,
+            None => Vec::new(),
+        }
+    } else {
+        test_look::observe(desired, version.as_mut(), template.as_ref(), &home, coder).await?
+    };
     let workspaces = match template.as_ref().filter(|_| desired.is_leaving) {
         Some(template) => workspaces(template, &desired.test_prefix, coder).await?,
         None => None,

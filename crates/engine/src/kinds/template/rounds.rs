@@ -23,13 +23,13 @@ use crate::{
 };
 
 pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
-    let Some(clean_up) = test_rounds::clean_up(observed) else { return all(desired, observed) };
-    // Workspaces of earlier tests are deleted by a plan of their own, so that no approval or dependency of other steps delays it.
-    let round = Round { steps: Some(clean_up.now), waits: clean_up.waits };
-    (Plan { steps: clean_up.steps }, round)
+    let alone = test_rounds::clean_up(observed).or_else(|| test_rounds::ending(desired, observed));
+    let Some(Testing { steps, now, waits }) = alone else { return all(desired, observed) };
+    // Test workspaces are deleted by a plan of their own, so that no approval, refusal or dependency of other steps delays it.
+    (Plan { steps }, Round { steps: Some(now), waits })
 }
 
-/// The plan where no workspace of an earlier test is left.
+/// The plan where no test workspace is to be deleted.
 fn all(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     let settings = Settings::of(desired, observed);
     let mut steps = settings.before;

@@ -1,7 +1,9 @@
 //! What Coder has of the test of a version: its workspace, those of earlier tests, and the owner.
 
+use api::TemplateTestState;
 use client::{organizations::Organization, templates::Template as Remote, workspaces::Workspace};
 use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
 
 use super::{
     Desired,
@@ -25,7 +27,7 @@ pub(super) async fn observe(
     let recorded = desired.recorded_test.as_ref();
     let test = version.as_ref().and_then(|it| it.test.as_ref());
     let may_have_some = desired.is_leaving
-        || recorded.is_some_and(api::TemplateTestState::is_open)
+        || recorded.is_some_and(TemplateTestState::is_open)
         || test.is_some_and(is_open);
     if !may_have_some {
         return Ok(Vec::new());
@@ -67,6 +69,22 @@ pub(super) async fn observe(
         test.why = known.or_else(|| coder.failed_test(&name));
     }
     version.test = Some(test);
+    Ok(found)
+}
+
+/// The workspace on record, where Coder has it. `held` is the template on record: no other has a test workspace of the manifest.
+pub(super) async fn recorded(
+    open: &TemplateTestState,
+    held: Option<Uuid>,
+    home: &Organization,
+    coder: &Coder,
+) -> Result<Vec<Workspace>, Trouble> {
+    let mut found = named(&open.workspace, home, coder).await?;
+    found.retain(|it| {
+        it.name == open.workspace
+            && it.owner_name.eq_ignore_ascii_case(&open.owner)
+            && held.is_none_or(|held| it.template_id == held)
+    });
     Ok(found)
 }
 
@@ -122,7 +140,7 @@ fn without_ids(text: &str) -> String {
         let end = run.find(|it| !is_part(it)).unwrap_or(run.len());
         let (run, after) = run.split_at(end);
         cleaned.push_str(before);
-        cleaned.push_str(if run.parse::<uuid::Uuid>().is_ok() { client::scrub::REDACTED } else { run });
+        cleaned.push_str(if run.parse::<Uuid>().is_ok() { client::scrub::REDACTED } else { run });
         rest = after;
     }
     cleaned.push_str(rest);

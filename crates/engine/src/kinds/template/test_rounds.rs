@@ -3,7 +3,7 @@
 use api::{Reason, TemplateTestState};
 use client::workspaces::Workspace;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Desired, Effect, Observed,
@@ -12,9 +12,12 @@ use super::{
     test_workspace::{Progress, Removal, Test, begun, full_name, removal},
     version::{Found, Version},
 };
-use crate::pipeline::{
-    outcome::Blocked,
-    plan::{Action, Change, Impact, Step},
+use crate::{
+    kind::{Aside, Leftovers},
+    pipeline::{
+        outcome::Blocked,
+        plan::{Action, Change, Impact, Plan, Step},
+    },
 };
 
 const FIELD: &str = "version.test.workspace";
@@ -37,6 +40,26 @@ pub(super) fn clean_up(observed: &Observed) -> Option<Testing> {
     let message = format!("test workspace {} of an earlier test is deleted first", full_name(first));
     let waits = Blocked { reason: Reason::VersionTesting, message };
     Some(Testing { now: steps.len(), steps, waits: Some(waits) })
+}
+
+/// The steps that delete the workspace of a test on record, for a manifest that cannot be compared.
+pub(super) fn leftovers(open: &TemplateTestState, left: &[Workspace], now: Timestamp) -> Leftovers<Effect> {
+    let due = left.iter().filter(|it| removal(it, now) == Removal::Due);
+    let steps = due.map(end_former).collect();
+    let mut aside = Aside::default();
+    if left.is_empty() {
+        let gone = TemplateTestState { deleted: Some(true), ..open.clone() };
+        aside.status.insert("test".to_owned(), json!(gone));
+    }
+    Leftovers { plan: Plan { steps }, aside }
+}
+
+/// The steps that end the test of the version, where its workspace is to be deleted now.
+pub(super) fn ending(desired: &Desired, observed: &Observed) -> Option<Testing> {
+    let version = observed.version.as_ref()?;
+    let testing = testing(desired, observed, version)?;
+    let ends = |it: &Step<Effect>| matches!(it.effect, Effect::EndTest { workspace: Some(_), .. });
+    (testing.now > 0 && testing.steps.iter().all(ends)).then_some(testing)
 }
 
 fn end_former(workspace: &Workspace) -> Step<Effect> {

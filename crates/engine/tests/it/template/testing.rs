@@ -1,5 +1,7 @@
 //! Versions that are tested by a throwaway workspace before they are promoted.
 
+mod leftovers;
+
 use api::Reason;
 use engine::{Door, Outcome};
 use jiff::SignedDuration;
