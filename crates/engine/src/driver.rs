@@ -44,6 +44,8 @@ pub struct Object<K: Kind> {
     round: Round,
     /// Why the manifest could not be compared, where the plan only takes leftovers back.
     stopped: Option<Outcome>,
+    /// Whether a deletion leaves the remote object to another manifest that holds it too.
+    is_left: bool,
 }
 
 /// What is known of an object, and what is to become of it.
@@ -188,7 +190,7 @@ impl std::fmt::Display for Reference {
 
 impl<K: Kind> Object<K> {
     pub fn new(manifest: K::Manifest) -> Self {
-        Self { manifest, plan: None, round: Round::default(), stopped: None }
+        Self { manifest, plan: None, round: Round::default(), stopped: None, is_left: false }
     }
 
     pub fn parse(manifest: &Value) -> Result<Self, serde_json::Error> {
@@ -205,6 +207,17 @@ impl<K: Kind> Object<K> {
         self.plan = None;
         self.round = Round::default();
         self.stopped = None;
+    }
+
+    /// Leaves the remote object to another manifest that holds it too. What else the ledger names is taken back.
+    pub fn leave_to_another(&mut self) {
+        self.is_left = true;
+    }
+
+    /// What a deletion leaves in place.
+    pub fn leaves(&self) -> Leaves {
+        let leaves = Leaves::of(self.manifest.policy());
+        Leaves { object: leaves.object || self.is_left, ..leaves }
     }
 
     /// Everything up to the decision. Nothing is written.
@@ -356,7 +369,7 @@ impl<K: Kind> Object<K> {
         let held = self.held();
         // A creation whose answer was lost cannot be found again.
         let is_known = |it: &Entry| !matches!(it, Entry::Creating(_));
-        let owed = K::ledger(&self.manifest).owed(Leaves::of(policy));
+        let owed = K::ledger(&self.manifest).owed(self.leaves());
         if policy.mode() == Mode::Observe || !owed.entries().iter().any(is_known) {
             return Assessment::nothing(&target, None);
         }
@@ -382,7 +395,7 @@ impl<K: Kind> Object<K> {
         };
         let contact = K::contact(&observed, held);
         let mut plan = K::plan_deletion(&observed);
-        if contact != Contact::Held {
+        if contact != Contact::Held || self.is_left {
             plan.steps.retain(|it| it.impact == Impact::Upkeep);
         }
         if plan.is_empty() {
@@ -431,7 +444,7 @@ impl<K: Kind> Object<K> {
     pub async fn owed(&self, store: KeyStore<'_>) -> Ledger {
         let steps = self.plan.iter().flat_map(|it| &it.steps);
         let taken: Vec<Entry> = steps.flat_map(|it| K::taken_back(&it.effect)).collect();
-        K::whole_ledger(&self.manifest, store).await.owed(Leaves::of(self.manifest.policy())).without(&taken)
+        K::whole_ledger(&self.manifest, store).await.owed(self.leaves()).without(&taken)
     }
 
     /// Does what the assessment decided, step by step, and stops at the first that fails.

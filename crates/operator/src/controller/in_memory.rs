@@ -412,3 +412,41 @@ async fn deletion_names_the_secret_that_it_could_not_read_in_memory() {
     assert!(events.iter().any(is_named), "{events:#?}");
     stage.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
+    let stage = Stage::new();
+    external(&stage).await;
+    let path = "/api/v2/organizations/default/provisionerkeys";
+    let key = stage.request("POST", path, &json!({"name": "daemons", "tags": {}})).await;
+    stage.coder.connect_daemon(key["key"].as_str().unwrap(), "daemons", "v2.36.1").unwrap();
+    let template = |name: &str| {
+        json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": name},
+            "spec": {"controlPlaneRef": {"name": "main"}, "name": "kubernetes", "deletionPolicy": "Delete",
+                "allowDestructive": true, "source": {"files": {"main.tf": "locals {}"}}}})
+    };
+    stage.apply(&template("keeper")).await;
+    let keeper = stage.ready("CoderTemplate", "keeper").await;
+    stage.apply(&template("other")).await;
+    let is_refused = |it: Option<&Value>| {
+        it.is_some_and(|it| it["status"]["conditions"][0]["reason"] == "HeldByOther")
+    };
+    stage.until("CoderTemplate", "other", "refused", is_refused).await;
+    // A restored backup: both statuses have the id, and one has an open test.
+    stage.cluster.edit("CoderTemplate", "other", |it| {
+        it["metadata"]["finalizers"] = json!([api::finalizer::FINALIZER]);
+        for field in ["id", "remoteDeploymentID"] {
+            it["status"][field] = keeper["status"][field].clone();
+        }
+        it["status"]["test"] =
+            json!({"workspace": "test-00000000-00000000", "owner": "tests", "version": keeper["status"]["version"]["id"]});
+    });
+    stage.delete("CoderTemplate", "other").await;
+    stage.until("CoderTemplate", "other", "gone", |it| it.is_none()).await;
+    let is_there = |it: &sim::state::State| it.templates.values().filter(|it| !it.deleted).count() == 1;
+    assert!(stage.coder.read(is_there), "the template is the keeper's");
+    stage.delete("CoderTemplate", "keeper").await;
+    stage.until("CoderTemplate", "keeper", "gone", |it| it.is_none()).await;
+    assert!(!stage.coder.read(is_there));
+    stage.end().await;
+}

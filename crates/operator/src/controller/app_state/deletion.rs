@@ -5,7 +5,7 @@ use engine::{
     Blocked, Freshness, Kind, Object, Outcome,
     pipeline::{
         cleanup::{Cleanup, DEADLINE},
-        ledger::{Entry, Leaves},
+        ledger::Entry,
         status,
     },
 };
@@ -72,11 +72,11 @@ fn not_yet(remains: &str, plane: &str, outcome: &Outcome, words: &str) -> String
 
 /// Takes the remote object away, where there is one of ours and the policy says so.
 async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) -> Result<Outcome, Obstacle> {
+    if is_left_to_another(&object.manifest, driver) {
+        object.leave_to_another();
+    }
     let (manifest, shared) = (&object.manifest, &driver.shared);
-    let owed = K::ledger(manifest).owed(Leaves::of(manifest.policy()));
-    let another = |id: &str| Claims::new::<K>(manifest, None, driver).is_left_to_another(id);
-    let is_left = |it: &Entry| matches!(it, Entry::Remote { id, .. } if another(id));
-    let owed = owed.without(&owed.entries().iter().filter(|it| is_left(it)).cloned().collect::<Vec<_>>());
+    let owed = K::ledger(manifest).owed(object.leaves());
     if owed.is_empty() {
         return Ok(Outcome::Equal);
     }
@@ -106,4 +106,14 @@ async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) 
         shared.planes.drop_client(&name);
     }
     Err(Obstacle::NotNow(report.outcome))
+}
+
+/// Whether the remote object stays because another manifest holds it too.
+fn is_left_to_another<K: Kind>(manifest: &K::Manifest, driver: &Driver<OfKind<K>>) -> bool {
+    let ledger = K::ledger(manifest);
+    let held = ledger.entries().iter().find_map(|it| match it {
+        Entry::Remote { id, .. } => Some(id),
+        _ => None,
+    });
+    held.is_some_and(|id| Claims::new::<K>(manifest, None, driver).is_left_to_another(id))
 }
