@@ -16,6 +16,7 @@ mod rounds;
 mod settings;
 mod source;
 mod test_look;
+mod test_owner;
 mod test_rounds;
 mod test_work;
 mod test_workspace;

@@ -154,6 +154,7 @@ impl Access {
     }
 }
 
-fn is_called(person: &str, username: &str, email: &str) -> bool {
+/// Whether a manifest means this account: by its user name or its e-mail address.
+pub(super) fn is_called(person: &str, username: &str, email: &str) -> bool {
     person.eq_ignore_ascii_case(username) || (!email.is_empty() && person.eq_ignore_ascii_case(email))
 }

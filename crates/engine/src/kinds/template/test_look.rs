@@ -8,13 +8,11 @@ use uuid::Uuid;
 use super::{
     Desired,
     recipe::TestResult,
-    test_workspace::{Progress, Test, no_member, refusal},
+    test_owner,
+    test_workspace::{Progress, Test},
     version::{Found, Version, failure},
 };
-use crate::{
-    coder::Coder,
-    pipeline::outcome::{Blocked, Trouble},
-};
+use crate::{coder::Coder, pipeline::outcome::Trouble};
 
 /// Adds the test to a version, and returns the test workspaces of earlier versions and tests.
 pub(super) async fn observe(
@@ -53,7 +51,7 @@ pub(super) async fn observe(
     let is_active = template.is_none_or(|it| version.id() == Some(it.active_version_id));
     test.is_wanted = version.activates || is_active;
     if test.result.is_none() {
-        test.owner = self::owner(&test, home, coder).await?;
+        test.owner = test_owner::refused(&test.declared.owner, desired, template, home, coder).await?;
     }
     let owner = test.declared.owner.as_str();
     let is_it = |it: &Workspace| Some(&it.name) == name.as_ref() && it.owner_name.eq_ignore_ascii_case(owner);
@@ -145,25 +143,6 @@ fn without_ids(text: &str) -> String {
     }
     cleaned.push_str(rest);
     cleaned
-}
-
-/// Why the declared owner cannot own the workspace.
-async fn owner(test: &Test, home: &Organization, coder: &Coder) -> Result<Option<Blocked>, Trouble> {
-    let owner = &test.declared.owner;
-    let users = coder.users().await?;
-    let user = users.iter().find(|it| it.username.eq_ignore_ascii_case(owner));
-    let Some(user) = user.filter(|it| it.organization_ids.contains(&home.id)) else {
-        return Ok(Some(no_member(owner, &home.name)));
-    };
-    let organizations = coder.organizations().await?;
-    let mut memberships = Vec::new();
-    for id in &user.organization_ids {
-        let members = coder.members(*id).await?;
-        let name =
-            organizations.iter().find(|it| it.id == *id).map_or_else(|| id.to_string(), |it| it.name.clone());
-        memberships.extend(members.iter().find(|it| it.user_id == user.id).map(|it| (name, it.clone())));
-    }
-    Ok(refusal(user, &memberships))
 }
 
 /// The result of the declared test in the mark of a version. That of another test does not count, unless it was passed.

@@ -246,8 +246,13 @@ pub(crate) fn begun(workspace: &str, owner: &str, version: Uuid) -> TemplateTest
 }
 
 /// Why an account cannot own a test workspace: Terraform gets a token with all rights of the owner. `memberships` are those in
-/// every organization, with the name of the organization.
-pub(crate) fn refusal(user: &User, memberships: &[(String, MemberRef)]) -> Option<Blocked> {
+/// every organization, with the name of the organization, and `None` where Coder does not show one. `grant` is how the account
+/// administers the template.
+pub(crate) fn refusal(
+    user: &User,
+    memberships: &[(String, Option<MemberRef>)],
+    grant: Option<&str>,
+) -> Option<Blocked> {
     let User { username, status, login_type, .. } = user;
     let too_much = |role: &str, place: &str| {
         format!(
@@ -257,13 +262,24 @@ pub(crate) fn refusal(user: &User, memberships: &[(String, MemberRef)]) -> Optio
     };
     let site = user.roles.iter().map(|it| it.name.as_str()).find(|it| !PLAIN.contains(it));
     let local = memberships.iter().find_map(|(organization, member)| {
-        let role = member.roles.iter().find(|it| !PLAIN.contains(&it.name.as_str()))?;
+        let role = member.as_ref()?.roles.iter().find(|it| !PLAIN.contains(&it.name.as_str()))?;
         Some((organization, role.name.as_str()))
     });
+    let hidden = memberships.iter().find(|(_, member)| member.is_none());
     let why = if let Some(role) = site {
         too_much(role, "")
     } else if let Some((organization, role)) = local {
         too_much(role, &format!(" in organization {organization}"))
+    } else if let Some((organization, _)) = hidden {
+        format!(
+            "{username} is a member of organization {organization}, and Coder does not show with which roles: let the account of \
+             the control plane read the members of that organization, or set another service account"
+        )
+    } else if let Some(grant) = grant {
+        format!(
+            "{username} administers the template: {grant}, and Terraform gets a token of the owner: take the role away, or set \
+             another service account"
+        )
     } else if login_type != "none" {
         format!(
             "{username} signs in with {login_type}, so it is the account of a person, and Terraform gets a token of the \

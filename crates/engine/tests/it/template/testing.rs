@@ -1,6 +1,7 @@
 //! Versions that are tested by a throwaway workspace before they are promoted.
 
 mod leftovers;
+mod owner;
 
 use api::Reason;
 use engine::{Door, Outcome};
@@ -268,47 +269,6 @@ async fn workspace_that_no_daemon_takes_is_waited_for_and_forgotten() {
         .deployment
         .read(|it| it.workspaces.values().flat_map(|it| &it.builds).filter(|it| it.is_orphan).count());
     assert_eq!((orphans, daemons.len()), (1, 1), "what was never provisioned needs no daemon to go");
-}
-
-#[tokio::test]
-async fn owner_with_more_than_a_plain_members_rights_is_refused() {
-    let scene = Scene::tested().await;
-    scene.person("alice").await;
-    let mut manifest = tested(AGENT, &json!({"owner": "alice"}));
-    let refused = scene.blocked(&mut manifest).await;
-    assert_eq!(refused.reason, Reason::TestOwnerRefused);
-    assert!(
-        refused.message.contains("spec.version.test.owner: alice signs in with password"),
-        "{}",
-        refused.message
-    );
-    manifest["spec"]["version"]["test"]["owner"] = json!(OWNER);
-    for (status, roles, why) in [
-        ("active", vec!["auditor".to_owned()], "has the role auditor"),
-        ("dormant", vec![], "is dormant"),
-        ("suspended", vec![], "is suspended"),
-    ] {
-        scene.edit_person(OWNER, |it| {
-            it.roles.clone_from(&roles);
-            status.clone_into(&mut it.status);
-        });
-        let refused = scene.blocked(&mut manifest).await;
-        assert_eq!(refused.reason, Reason::TestOwnerRefused);
-        assert!(refused.message.contains(why), "{}", refused.message);
-    }
-    assert_eq!((scene.versions(), scene.made()), (0, 0), "nothing is published that cannot be tested");
-    scene.edit_person(OWNER, |it| {
-        it.roles.clear();
-        "active".clone_into(&mut it.status);
-    });
-    scene.passes(&mut manifest).await;
-
-    let mut manifest = tested(AGENT, &json!({"owner": "nobody"}));
-    manifest["metadata"]["name"] = json!("other");
-    let missing = scene.blocked(&mut manifest).await;
-    assert_eq!(missing.reason, Reason::ReferenceNotFound);
-    scene.service_account("nobody").await;
-    scene.passes(&mut manifest).await;
 }
 
 /// Reconciles until a workspace was made.

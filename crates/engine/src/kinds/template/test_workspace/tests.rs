@@ -152,17 +152,17 @@ fn account(change: &Value) -> User {
     serde_json::from_value(user).unwrap()
 }
 
-fn member(roles: &[&str]) -> (String, MemberRef) {
+fn member(roles: &[&str]) -> (String, Option<MemberRef>) {
     let role = |name: &&str| UserRole { name: (*name).to_owned(), display_name: String::new() };
     let member: MemberRef =
         serde_json::from_value(json!({"user_id": Uuid::nil(), "username": "tests"})).unwrap();
-    ("alpha".to_owned(), MemberRef { roles: roles.iter().map(role).collect(), ..member })
+    ("alpha".to_owned(), Some(MemberRef { roles: roles.iter().map(role).collect(), ..member }))
 }
 
 #[test]
 fn owner_is_an_active_service_account_without_roles() {
-    assert_eq!(refusal(&account(&json!({"is_service_account": true})), &[member(&[])]), None);
-    assert_eq!(refusal(&account(&json!({})), &[member(&["organization-workspace-access"])]), None);
+    assert_eq!(refusal(&account(&json!({"is_service_account": true})), &[member(&[])], None), None);
+    assert_eq!(refusal(&account(&json!({})), &[member(&["organization-workspace-access"])], None), None);
     let role = |name: &str| json!({"roles": [{"name": name}]});
     for (change, roles, why) in [
         (role("owner"), &[][..], "tests has the role owner"),
@@ -174,9 +174,18 @@ fn owner_is_an_active_service_account_without_roles() {
         (json!({"status": "dormant"}), &[], "tests is dormant"),
         (json!({"status": "suspended"}), &[], "tests is suspended"),
     ] {
-        let refused = refusal(&account(&change), &[member(&[]), member(roles)]).unwrap();
+        let refused = refusal(&account(&change), &[member(&[]), member(roles)], None).unwrap();
         assert_eq!(refused.reason, Reason::TestOwnerRefused);
         let expected = format!("spec.version.test.owner: {why}");
         assert!(refused.message.starts_with(&expected), "{}", refused.message);
     }
+}
+
+#[test]
+fn owner_whose_roles_are_not_shown_is_not_one_without_roles() {
+    let hidden = ("bravo".to_owned(), None);
+    let refused = refusal(&account(&json!({})), &[member(&[]), hidden], None).unwrap();
+    assert_eq!(refused.reason, Reason::TestOwnerRefused);
+    let expected = "member of organization bravo, and Coder does not show with which roles";
+    assert!(refused.message.contains(expected), "{}", refused.message);
 }
