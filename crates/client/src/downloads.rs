@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 use crate::{
@@ -15,23 +16,39 @@ use crate::{
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
+/// How many files are held in memory at a time. One of the largest size takes 50 MB while it is unpacked and packed again.
+const MOST_AT_A_TIME: usize = 2;
 
 /// Reads files of other hosts. Every address is checked, those of redirects too.
 #[derive(Debug, Clone)]
 pub struct Downloads {
     transport: Arc<dyn Transport>,
     addresses: AddressPolicy,
+    permits: Arc<Semaphore>,
+}
+
+/// The permit to hold the bytes of a file in memory.
+#[derive(Debug)]
+pub struct DownloadPermit {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Downloads {
     pub fn new(addresses: AddressPolicy) -> Result<Self, TransportOptionsError> {
         let transport = HttpTransport::new(HttpOptions { authority: None, addresses })?;
-        Ok(Self { transport: Arc::new(transport), addresses })
+        Ok(Self::over(Arc::new(transport), addresses))
     }
 
     /// The same over another transport.
     pub fn over(transport: Arc<dyn Transport>, addresses: AddressPolicy) -> Self {
-        Self { transport, addresses }
+        Self { transport, addresses, permits: Arc::new(Semaphore::new(MOST_AT_A_TIME)) }
+    }
+
+    /// Waits until the bytes of another file may be held in memory, by this value and its clones together. The permit is kept as
+    /// long as the bytes. No caller waits for a second one while it has the first.
+    pub async fn permit(&self) -> DownloadPermit {
+        // The semaphore is never closed.
+        DownloadPermit { _permit: Arc::clone(&self.permits).acquire_owned().await.ok() }
     }
 
     /// Reads a file. The token is sent to the origin of the address, and to no other that a redirect names. The error says what

@@ -49,7 +49,7 @@ mod script;
 
 pub use address::AddressPolicy;
 pub use client::{Client, ClientOptions, ClientOptionsError, Guard};
-pub use downloads::Downloads;
+pub use downloads::{DownloadPermit, Downloads};
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
 pub use rate_limiter::{RateLimiter, Share};

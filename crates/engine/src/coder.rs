@@ -49,6 +49,7 @@ use self::{
     people::People,
     shared::{PerOrganization, Read, Shared},
 };
+pub(crate) use self::templates::ArchiveKey;
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     pipeline::{
@@ -135,8 +136,8 @@ struct Reads {
     access: Mutex<HashMap<Uuid, templates::KnownAccess>>,
     /// The files that this process has uploaded, by the digests of their bytes.
     uploads: Mutex<HashMap<String, Uuid>>,
-    /// Archives of other hosts with their digests, the oldest first.
-    archives: Mutex<Vec<(String, Arc<Vec<u8>>)>>,
+    /// Archives of other hosts with what may read them, the oldest first.
+    archives: Mutex<Vec<(templates::ArchiveKey, Arc<Vec<u8>>)>>,
     /// Whether versions that other tools published have a content, by the digest of the content.
     compared: Mutex<HashMap<Uuid, HashMap<String, bool>>>,
     /// The versions that this process has published, by what they are made of and for.

@@ -13,10 +13,11 @@ use client::{
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
+use url::Url;
 use uuid::Uuid;
 
 use super::{Coder, shared};
-use crate::ports::Cluster;
+use crate::{ports::Cluster, secrets::SecretPlace};
 
 /// How long the access to a template counts as known.
 const ACCESS_KEPT: Duration = Duration::from_hours(1);
@@ -24,6 +25,17 @@ const ACCESS_KEPT: Duration = Duration::from_hours(1);
 const MOST_ARCHIVES: usize = 4;
 /// How many versions are remembered with what they were compared with.
 const MOST_COMPARED: usize = 1000;
+
+/// What may read an archive of another host: the digest alone gives no right to its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ArchiveKey {
+    /// The namespace of the manifest, within which credentials are shared.
+    pub(crate) namespace: String,
+    pub(crate) url: Url,
+    pub(crate) credentials: Option<SecretPlace>,
+    /// As hexadecimal digits.
+    pub(crate) digest: String,
+}
 
 /// The access to a template, with the last entry of the audit log before it was read.
 #[derive(Debug)]
@@ -159,19 +171,19 @@ impl Coder {
         self.downloads.as_ref()
     }
 
-    /// The files of an archive with this digest, packed, where this process has read it.
-    pub(crate) fn archive(&self, digest: &str) -> Option<Arc<Vec<u8>>> {
+    /// The files of an archive, packed, where this process has read it for the same address with the same credentials.
+    pub(crate) fn archive(&self, key: &ArchiveKey) -> Option<Arc<Vec<u8>>> {
         let archives = self.reads.archives.lock().unwrap_or_else(PoisonError::into_inner);
-        archives.iter().find(|(it, _)| it == digest).map(|(_, packed)| Arc::clone(packed))
+        archives.iter().find(|(it, _)| it == key).map(|(_, packed)| Arc::clone(packed))
     }
 
-    pub(crate) fn note_archive(&self, digest: &str, packed: &[u8]) {
+    pub(crate) fn note_archive(&self, key: &ArchiveKey, packed: &Arc<Vec<u8>>) {
         let mut archives = self.reads.archives.lock().unwrap_or_else(PoisonError::into_inner);
-        archives.retain(|(it, _)| it != digest);
+        archives.retain(|(it, _)| it != key);
         if archives.len() >= MOST_ARCHIVES {
             archives.remove(0);
         }
-        archives.push((digest.to_owned(), Arc::new(packed.to_vec())));
+        archives.push((key.clone(), Arc::clone(packed)));
     }
 
     /// Why the version that was tested in this workspace failed, where this process knows it.

@@ -278,10 +278,8 @@ impl Kind for Template {
     }
 
     fn with_secrets(mut desired: Desired, values: &SecretValues) -> Result<Desired, Invalid> {
-        if let Some(DesiredVersion { source: Source::Archive(archive), .. }) = &mut desired.version
-            && let Some((place, value)) = archive.credentials()
-        {
-            *value = values.exact(place);
+        if let Some(DesiredVersion { source: Source::Archive(archive), .. }) = &mut desired.version {
+            archive.take_token(|place| values.exact(place));
         }
         for variable in desired.version.iter_mut().flat_map(|it| &mut it.variables) {
             if let VariableValue::Secret(place, value) = &mut variable.value {
@@ -476,7 +474,9 @@ fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, I
             name: reference.name.clone(),
         },
         (None, None, Some(path), None) => Source::Directory(path.into()),
-        (None, None, None, Some(archive)) => Source::Archive(Archive::declared(archive)?),
+        (None, None, None, Some(archive)) => {
+            Source::Archive(Archive::declared(archive, &manifest.namespace().unwrap_or_default())?)
+        }
         _ => {
             let message = "must have exactly one of files, configMapRef, directory and archive";
             return Err(Invalid::new("spec.source", message));

@@ -1,8 +1,9 @@
 //! Archives on other hosts: read when a version of them is published or compared, and checked before anything else.
 
-use std::io::Read as _;
+use std::{io::Read as _, sync::Arc};
 
 use api::Reason;
+use client::DownloadPermit;
 use flate2::read::MultiGzDecoder;
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
@@ -13,7 +14,7 @@ use super::{
     recipe::Recipe,
 };
 use crate::{
-    coder::Coder,
+    coder::{ArchiveKey, Coder},
     pipeline::outcome::{Blocked, Invalid, Trouble},
     secrets::SecretPlace,
 };
@@ -29,15 +30,28 @@ const TOKEN: &str = "token";
 /// An archive on another host, known by the digest of its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Archive {
-    url: Url,
-    /// As hexadecimal digits.
-    digest: String,
-    /// The value is `None` until the Secret was read.
-    credentials: Option<(SecretPlace, Option<SecretString>)>,
+    key: ArchiveKey,
+    /// `None` until the Secret was read.
+    token: Option<SecretString>,
+}
+
+/// The files of an archive, packed as all others are. The number of these in memory is bounded.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    bytes: Arc<Vec<u8>>,
+    _permit: DownloadPermit,
+}
+
+impl std::ops::Deref for Fetched {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Archive {
-    pub(crate) fn declared(declared: &api::TemplateArchive) -> Result<Self, Invalid> {
+    pub(crate) fn declared(declared: &api::TemplateArchive, namespace: &str) -> Result<Self, Invalid> {
         let field = |name: &str| format!("spec.source.archive.{name}");
         let invalid = |message: &str| Invalid::new(&field("url"), message);
         let url: Url = declared.url.parse().map_err(|_| invalid("must be an http or https address"))?;
@@ -51,50 +65,55 @@ impl Archive {
         if digest.len() != 64 || !digest.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(Invalid::new(&field("digest"), "must be `sha256:` and 64 hexadecimal digits"));
         }
-        Ok(Self { url, digest: digest.to_owned(), credentials: secret_ref(declared).map(|it| (it, None)) })
+        let (namespace, digest) = (namespace.to_owned(), digest.to_owned());
+        let key = ArchiveKey { namespace, url, credentials: secret_ref(declared), digest };
+        Ok(Self { key, token: None })
     }
 
-    pub(crate) fn credentials(&mut self) -> Option<&mut (SecretPlace, Option<SecretString>)> {
-        self.credentials.as_mut()
+    /// Takes the token for the host, where the manifest refers to one.
+    pub(crate) fn take_token(&mut self, token: impl FnOnce(&SecretPlace) -> Option<SecretString>) {
+        self.token = self.key.credentials.as_ref().and_then(token);
     }
 
     /// The digest of the bytes, as hexadecimal digits.
     pub(crate) fn digest(&self) -> &str {
-        &self.digest
+        &self.key.digest
     }
 
     /// What stands for the bytes in the recipe of a version, so that they need not be read to know it.
     pub(crate) fn recipe_digest(&self) -> [u8; 32] {
-        Recipe::digest(format!("archive {ALGORITHM}{}", self.digest).as_bytes())
+        Recipe::digest(format!("archive {ALGORITHM}{}", self.key.digest).as_bytes())
     }
 
     /// Reads the archive, and packs its files as all others are packed. Archives that this process has read are remembered.
-    pub(crate) async fn packed(&self, coder: &Coder) -> Result<Vec<u8>, Trouble> {
-        if let Some(known) = coder.archive(&self.digest) {
-            return Ok(known.to_vec());
-        }
+    pub(crate) async fn packed(&self, coder: &Coder) -> Result<Fetched, Trouble> {
         let downloads = coder.downloads().ok_or_else(|| {
             unusable("spec.source.archive: no connection to other hosts can be made here: use files or configMapRef")
         })?;
-        let token = self.credentials.as_ref().and_then(|(_, token)| token.as_ref());
-        let read = downloads.get(&self.url, token).await;
+        let permit = downloads.permit().await;
+        if let Some(known) = coder.archive(&self.key) {
+            return Ok(Fetched { bytes: known, _permit: permit });
+        }
+        let read = downloads.get(&self.key.url, self.token.as_ref()).await;
         let bytes = read.map_err(|why| unusable(format!("spec.source.archive.url: {why}")))?;
         self.check(&bytes)?;
         let files = unpacked(&bytes).map_err(|why| unusable(format!("spec.source.archive: {why}")))?;
+        drop(bytes);
         let packed = archive::pack(&files).map_err(|why| unusable(format!("spec.source.archive: {why}")))?;
-        coder.note_archive(&self.digest, &packed);
-        Ok(packed)
+        let bytes = Arc::new(packed);
+        coder.note_archive(&self.key, &bytes);
+        Ok(Fetched { bytes, _permit: permit })
     }
 
     fn check(&self, bytes: &[u8]) -> Result<(), Blocked> {
         let found = base16ct::lower::encode_string(&Sha256::digest(bytes));
-        if found == self.digest {
+        if found == self.key.digest {
             return Ok(());
         }
         Err(unusable(format!(
             "spec.source.archive.digest: the file has the digest {ALGORITHM}{found}, and the manifest declares {ALGORITHM}{}: nothing \
              of it is published. Set the digest if the file is the right one",
-            self.digest
+            self.key.digest
         )))
     }
 }
@@ -148,7 +167,7 @@ mod tests {
     fn declared(url: &str, digest: &str) -> Result<Archive, String> {
         let declared =
             api::TemplateArchive { url: url.to_owned(), digest: digest.to_owned(), ..Default::default() };
-        Archive::declared(&declared).map_err(|it| it.field)
+        Archive::declared(&declared, "platform").map_err(|it| it.field)
     }
 
     #[test]

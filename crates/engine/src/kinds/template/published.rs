@@ -81,7 +81,7 @@ pub(super) async fn is_same(
         return Ok(known);
     }
     let is_same = match read(version, coder).await? {
-        Ok(published) => published.is_made_of(material, material.packed(coder).await?),
+        Ok(published) => published.is_made_of(material, &material.packed(coder).await?),
         Err(_) => false,
     };
     coder.note_compared(version.id, &what, is_same);

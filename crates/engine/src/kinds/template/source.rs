@@ -39,11 +39,8 @@ impl Source {
         matches!(self, Self::Directory(_) | Self::Archive(_))
     }
 
-    /// Reads the files, and packs them.
+    /// Reads the files, and packs them. Those of an archive on another host are read by [`Archive::packed`].
     pub(crate) async fn packed(&self, coder: &Coder) -> Result<Vec<u8>, Trouble> {
-        if let Self::Archive(archive) = self {
-            return archive.packed(coder).await;
-        }
         let files = self.read(coder).await?;
         Ok(archive::pack(&files).map_err(|why| unusable(format!("spec.source: {why}")))?)
     }

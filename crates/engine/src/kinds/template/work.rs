@@ -1,6 +1,6 @@
 //! The writes of a template, one by one.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use api::{Reason, TemplateVersionState};
 use client::{
@@ -16,7 +16,8 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
-    Desired, DesiredVersion, Effect, Variable, VariableValue, recipe::Recipe, source::Source, test_work,
+    Desired, DesiredVersion, Effect, Variable, VariableValue, fetch::Fetched, recipe::Recipe, source::Source,
+    test_work,
 };
 use crate::{
     coder::{Coder, missing},
@@ -34,8 +35,8 @@ pub struct Material {
     template: Option<Uuid>,
     pub(crate) name: String,
     message: String,
-    /// Unset for an archive on another host that was not read.
-    archive: OnceLock<Vec<u8>>,
+    /// `None` for an archive on another host, which is read when its bytes are needed: a plan of many templates holds none of them.
+    archive: Option<Vec<u8>>,
     pub(super) source: Source,
     /// Of the archive alone.
     pub(crate) digest: String,
@@ -44,6 +45,23 @@ pub struct Material {
     pub(crate) identity: String,
     pub(crate) tags: BTreeMap<String, String>,
     pub(super) variables: Vec<Variable>,
+}
+
+/// The bytes that are uploaded.
+pub(super) enum Packed<'a> {
+    Kept(Cow<'a, [u8]>),
+    Fetched(Fetched),
+}
+
+impl std::ops::Deref for Packed<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Kept(bytes) => bytes,
+            Self::Fetched(bytes) => bytes,
+        }
+    }
 }
 
 /// Shows neither files nor values.
@@ -74,7 +92,7 @@ impl Material {
                     base16ct::lower::encode_string(&Sha256::digest(archive.as_deref().unwrap_or_default()))
                 }
             },
-            archive: archive.map(OnceLock::from).unwrap_or_default(),
+            archive,
             source: wanted.source.clone(),
             recipe,
             tags: wanted.tags.clone(),
@@ -83,12 +101,12 @@ impl Material {
     }
 
     /// The bytes that are uploaded. An archive on another host is read for that.
-    pub(super) async fn packed(&self, coder: &Coder) -> Result<&[u8], Trouble> {
-        if let Some(known) = self.archive.get() {
-            return Ok(known);
+    pub(super) async fn packed(&self, coder: &Coder) -> Result<Packed<'_>, Trouble> {
+        match (&self.source, &self.archive) {
+            (Source::Archive(it), _) => Ok(Packed::Fetched(it.packed(coder).await?)),
+            (_, Some(kept)) => Ok(Packed::Kept(Cow::Borrowed(kept))),
+            (source, None) => Ok(Packed::Kept(Cow::Owned(source.packed(coder).await?))),
         }
-        let packed = self.source.packed(coder).await?;
-        Ok(self.archive.get_or_init(|| packed))
     }
 
     /// The values of Secrets. No message repeats one.
@@ -217,7 +235,8 @@ async fn upload(material: &Material, coder: &Coder) -> Result<Uuid, Trouble> {
     if let Some(file) = coder.uploaded(&material.digest) {
         return Ok(file);
     }
-    let file = match coder.client().upload_tar(material.packed(coder).await?.to_vec()).await {
+    let packed = material.packed(coder).await?;
+    let file = match coder.client().upload_tar(packed.to_vec()).await {
         Ok(file) => file,
         Err(error) if error.class() == Class::RateLimited => {
             let message = format!(

@@ -4,10 +4,14 @@ use std::{
     collections::BTreeMap,
     io::Write as _,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use api::Reason;
-use client::{AddressPolicy, Downloads};
+use bytes::Bytes;
+use client::{AddressPolicy, Downloads, Transport, TransportError, transport::BoxFuture};
+use engine::Door;
+use http::{Request, Response};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -16,7 +20,7 @@ use tokio::{
 };
 
 use super::{SECRET, Scene, template};
-use crate::support::secret;
+use crate::support::{secret, subject};
 
 /// A server on loopback with files, which writes down what it is asked.
 struct Files {
@@ -230,4 +234,87 @@ async fn local_addresses_are_refused_to_a_controller() {
     invalid["spec"]["source"]["archive"]["digest"] = json!("sha256:0");
     let told = format!("{:?}", scene.reconcile(&mut invalid).await.outcome);
     assert!(told.contains("spec.source.archive.digest"), "{told}");
+}
+
+#[tokio::test]
+async fn digest_alone_gives_no_right_to_an_archive() {
+    let (scene, files) = scene(AddressPolicy::Any).await;
+    let bytes = good("locals { private = true }");
+    files.serve("/x", &bytes);
+    scene.cluster.set(&secret("files", &json!({"token": SECRET})));
+    let mut manifest = files.template("/x", &bytes);
+    manifest["spec"]["source"]["archive"]["credentialsSecretRef"] = json!({"name": "files"});
+    scene.published(&mut manifest).await;
+    files.served.lock().unwrap().clear();
+    let mut other_address = manifest.clone();
+    other_address["spec"]["source"]["archive"]["url"] = json!(format!("{}/y", files.url));
+    let mut without_token = files.template("/x", &bytes);
+    let mut other_namespace = manifest.clone();
+    other_namespace["metadata"]["namespace"] = json!("others");
+    let mut theirs = secret("files", &json!({"token": "another-token-0123456789"}));
+    theirs["metadata"]["namespace"] = json!("others");
+    scene.cluster.set(&theirs);
+    for other in [&mut other_address, &mut without_token, &mut other_namespace] {
+        other["metadata"]["name"] = json!("copied");
+        other.as_object_mut().unwrap().remove("status");
+        let refused = scene.blocked(other).await;
+        assert_eq!(refused.reason, Reason::SourceNotUsable, "{other}");
+        assert!(refused.message.contains("the server answered 404"), "{}", refused.message);
+    }
+    assert_eq!(scene.versions(), 1);
+}
+
+/// A host with one archive for each address, which counts how many are read at a time.
+#[derive(Debug, Default)]
+struct Slow {
+    at_once: Mutex<(usize, usize)>,
+}
+
+impl Transport for Slow {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        let text = format!("locals {{ path = \"{}\" }}", request.uri().path());
+        Box::pin(async move {
+            {
+                let mut at_once = self.at_once.lock().unwrap();
+                at_once.0 += 1;
+                at_once.1 = at_once.1.max(at_once.0);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.at_once.lock().unwrap().0 -= 1;
+            Ok(Response::new(good(&text).into()))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn archives_of_many_templates_are_read_a_few_at_a_time() {
+    let mut scene = Scene::new().await;
+    let slow = Arc::new(Slow::default());
+    scene.coder = scene.controller().downloading(Downloads::over(Arc::clone(&slow) as _, AddressPolicy::Any));
+    let manifests: Vec<Value> = (0..6)
+        .map(|number| {
+            let digest = digest(&good(&format!("locals {{ path = \"/{number}\" }}")));
+            let archive = json!({"url": format!("https://files.test/{number}"), "digest": digest});
+            let mut manifest = template(&json!({"source": {"archive": archive}}));
+            manifest["metadata"]["name"] = json!(format!("template-{number}"));
+            manifest
+        })
+        .collect();
+    let assess = |manifest: &Value| {
+        let (coder, mut subject) = (scene.coder.clone(), subject(manifest));
+        async move {
+            let assessment = subject.assess(&coder, Door::Controller).await;
+            // The plan is kept, as the command line keeps those of all manifests.
+            (subject, assessment)
+        }
+    };
+    let assessed = futures::future::join_all(manifests.iter().map(assess)).await;
+    assert!(assessed.iter().all(|(_, it)| !it.plan.is_empty()));
+    let (left, most) = *slow.at_once.lock().unwrap();
+    assert_eq!((left, most), (0, 2));
+    for (subject, assessment) in &assessed {
+        let report = subject.carry_out(assessment, &scene.coder).await;
+        assert_eq!(report.outcome.reason(), Reason::VersionBuilding, "{:?}", report.outcome);
+    }
+    assert_eq!(scene.versions(), 6);
 }
