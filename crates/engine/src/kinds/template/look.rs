@@ -213,6 +213,8 @@ async fn of_template(
         version.name = version.recorded.as_ref().map_or_else(String::new, |it| it.name.clone());
         return Ok(None);
     }
+    // The list of templates has only the id of the active version, and no list of Coder has the messages of versions of several
+    // templates: without a record in the status this is one request for each template.
     let found = coder.client().version(active).await?;
     let is_named = named.map_or_else(|| !version.has_successor(&found), |it| it == found.name);
     let is_ours = version.likeness(&found) == Likeness::Same && is_named;

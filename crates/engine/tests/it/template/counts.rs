@@ -17,7 +17,7 @@ use crate::{memory, support::subject};
 
 /// Passes everything on, and writes it down.
 #[derive(Debug)]
-struct Counting {
+pub(super) struct Counting {
     inner: Arc<dyn Transport>,
     asked: Mutex<Vec<String>>,
 }
@@ -30,8 +30,12 @@ impl Transport for Counting {
 }
 
 impl Counting {
+    pub(super) fn new(inner: Arc<dyn Transport>) -> Arc<Self> {
+        Arc::new(Self { inner, asked: Mutex::default() })
+    }
+
     /// What was asked since the last time, with one word for every id.
-    fn asked(&self) -> Vec<String> {
+    pub(super) fn asked(&self) -> Vec<String> {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
         let plain = |it: String| {
             let parts =
@@ -45,7 +49,7 @@ impl Counting {
 /// That many templates that are as declared, with a controller that counts.
 async fn settled(count: usize, more: &Value) -> (Scene, Arc<Counting>, Vec<Value>) {
     let mut scene = Scene::new().await;
-    let counting = Arc::new(Counting { inner: scene.deployment.transport(), asked: Mutex::default() });
+    let counting = Counting::new(scene.deployment.transport());
     let client = memory::owner(Arc::clone(&counting) as _);
     scene.coder = Coder::new(client, Promises::default()).beside(Beside {
         cluster: Arc::clone(&scene.cluster) as _,
@@ -65,7 +69,7 @@ async fn settled(count: usize, more: &Value) -> (Scene, Arc<Counting>, Vec<Value
 }
 
 /// The requests of one round over templates that are equal.
-async fn round(coder: &Coder, counting: &Counting, manifests: &[Value]) -> Vec<String> {
+pub(super) async fn round(coder: &Coder, counting: &Counting, manifests: &[Value]) -> Vec<String> {
     counting.asked();
     for manifest in manifests {
         let assessment = subject(manifest).assess(coder, Door::Controller).await;

@@ -3,15 +3,21 @@
 mod leftovers;
 mod owner;
 
+use std::sync::Arc;
+
 use api::Reason;
-use engine::{Door, Outcome};
+use engine::{Coder, Door, Outcome, coder::Promises};
 use jiff::SignedDuration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Scene, source, template};
-use crate::support::subject;
+use super::{
+    Scene,
+    counts::{Counting, round},
+    source, template,
+};
+use crate::{memory, support::subject};
 
 const OWNER: &str = "tests";
 const AGENT: &str = "resource \"coder_agent\" \"main\" {}";
@@ -439,4 +445,29 @@ async fn version_that_another_tool_published_is_tested_once() {
     manifest["status"].as_object_mut().unwrap().retain(|key, _| key == "id");
     scene.passes(&mut manifest).await;
     assert_eq!(scene.made(), 2, "the mark has the result");
+}
+
+#[tokio::test]
+async fn unchanged_tested_template_costs_the_command_line_two_reads() {
+    let mut others = Vec::new();
+    for count in [2, 4] {
+        let scene = Scene::tested().await;
+        let mut manifests = Vec::new();
+        for number in 0..count {
+            let mut manifest = tested(AGENT, &json!({}));
+            manifest["metadata"]["name"] = json!(format!("template-{number}"));
+            scene.passes(&mut manifest).await;
+            manifest.as_object_mut().unwrap().remove("status");
+            manifest["spec"]["adoptionPolicy"] = json!("Adopt");
+            manifests.push(manifest);
+        }
+        let counting = Counting::new(scene.deployment.transport());
+        let client = memory::owner(Arc::clone(&counting) as _);
+        let command_line = Coder::new(client, Promises::default()).reading(Arc::clone(&scene.cluster) as _);
+        let asked = round(&command_line, &counting, &manifests).await;
+        let of = |path: &str| asked.iter().filter(|it| it.ends_with(path)).count();
+        assert_eq!((of("/templateversions/ID"), of("/workspaces")), (count, count), "{asked:?}");
+        others.push(asked.len() - 2 * count);
+    }
+    assert_eq!(others[0], others[1]);
 }

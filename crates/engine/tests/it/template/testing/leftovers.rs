@@ -1,14 +1,10 @@
 //! Test workspaces that are deleted whatever becomes of the manifest and of the other steps.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
-use engine::{Coder, coder::Promises};
 use http::{Request, Response};
 
 use super::*;
-use crate::memory;
 
 /// Templates whose files are in a ConfigMap, and whose variables are in a Secret.
 fn referring(files: &str) -> Value {

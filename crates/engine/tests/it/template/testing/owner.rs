@@ -1,14 +1,10 @@
 //! Which accounts may own test workspaces.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use client::{Transport, TransportError, transport::BoxFuture};
-use engine::{Coder, coder::Promises};
 use http::{Request, Response};
 
 use super::*;
-use crate::memory;
 
 #[tokio::test]
 async fn owner_with_more_than_a_plain_members_rights_is_refused() {
