@@ -263,17 +263,21 @@ impl<K: Kind> Object<K> {
             (Decision::Nothing, Some(waiting)) => Verdict::Stopped(Outcome::Blocked(waiting.clone())),
             _ => Verdict::Decided(decision),
         };
-        let attributions = if self.is_drift(contact, door) {
+        let aside = K::aside(&observed);
+        let mut attributions = if self.is_drift(contact, door) {
             self.attributions(&observed, &view, coder).await
         } else {
             Vec::new()
         };
+        if door == Door::Controller {
+            attributions.retain(|it| !aside.own_changes.contains(&it.field.as_str()));
+        }
         Assessment {
             contact: Some(contact),
             id: K::id(&observed),
             rest,
             plan: view,
-            aside: K::aside(&observed),
+            aside,
             unsupported,
             unknown,
             attributions,

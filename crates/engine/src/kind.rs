@@ -31,6 +31,8 @@ pub struct Aside {
     pub status: Map<String, Value>,
     /// When there will be something to do, should nobody tell before.
     pub again_at: Option<Timestamp>,
+    /// Fields that differ because something that the manifest refers to has changed, as the content of a ConfigMap: no drift.
+    pub own_changes: &'static [&'static str],
 }
 
 /// How far a plan can be carried out now.

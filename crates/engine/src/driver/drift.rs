@@ -39,16 +39,23 @@ impl<K: Kind> Object<K> {
             return Vec::new();
         }
         let recorded = self.manifest.status();
-        if let Some(known) = recorded.and_then(|it| status::known(plan, &it.drift)) {
+        let known = recorded.map_or_else(Vec::new, |it| status::known(plan, &it.drift));
+        if known.len() == attribution::differences(plan).count() {
             return known;
         }
-        let Some(audited) = K::audited(observed) else { return attribution::unknown(plan) };
-        match &*coder.audit_log().await {
-            Some(log) => {
-                let entries = attribution::since(&log.entries, recorded.and_then(status::equal_since));
-                attribution::attribute(plan, &audited, entries, Some(log.own))
-            }
+        let mut found = match K::audited(observed) {
+            Some(audited) => match &*coder.audit_log().await {
+                Some(log) => {
+                    let entries = attribution::since(&log.entries, recorded.and_then(status::equal_since));
+                    attribution::attribute(plan, &audited, entries, Some(log.own))
+                }
+                None => attribution::unknown(plan),
+            },
             None => attribution::unknown(plan),
-        }
+        };
+        // The log may not reach back to what was found in it before.
+        found.retain(|it| !known.iter().any(|known| known.field == it.field));
+        found.extend(known);
+        found
     }
 }

@@ -250,7 +250,7 @@ impl Kind for AiProvider {
             let ids: Vec<Uuid> = found.api_keys.iter().map(|it| it.id).collect();
             status.extend(recorded_keys(Some(keys), &ids));
         }
-        Aside { status, again_at: None }
+        Aside { status, ..Aside::default() }
     }
 
     fn audited(observed: &Observed) -> Option<Audited> {

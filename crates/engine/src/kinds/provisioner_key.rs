@@ -256,7 +256,8 @@ impl Kind for ProvisionerKey {
             // Where nothing else changes, nothing is written.
             record.epoch = before.epoch;
         }
-        Aside { status: changed(status, &to_status(&record)), again_at: preview.rest.again_at }
+        let again_at = preview.rest.again_at;
+        Aside { status: changed(status, &to_status(&record)), again_at, ..Aside::default() }
     }
 
     fn plan(_: &Desired, observed: &Observed) -> Plan<Effect> {

@@ -28,7 +28,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use api::{CoderTemplate, DeletionPolicy, TemplateSource, TemplateTestState, TemplateVersionState};
+use api::{
+    AppState as _, CoderTemplate, DeletionPolicy, TemplateSource, TemplateTestState, TemplateVersionState,
+    condition::{DRIFTED, READY},
+};
 use client::{
     Class,
     organizations::Organization,
@@ -95,6 +98,9 @@ const AUDITED: &[(&str, &str)] = &[
     ("schedule.allowUserAutostop", "allow_user_autostop"),
 ];
 
+/// The fields that follow from a changed source, a changed Secret, or the next round of the work on a version.
+const OF_A_VERSION: [&str; 4] = ["source", "version", "version.test.workspace", "activeVersion"];
+
 #[derive(Debug)]
 pub struct Template;
 
@@ -114,6 +120,8 @@ pub struct Desired {
     recorded_test: Option<TemplateTestState>,
     /// What the names of the manifest's test workspaces begin with.
     test_prefix: String,
+    /// Whether the template was as declared when the status was written, or differed for another reason than a new version.
+    was_equal: bool,
     is_leaving: bool,
     /// Whether the deletion of the manifest leaves the template.
     is_retained: bool,
@@ -159,6 +167,7 @@ pub struct Observed {
     former: Vec<Workspace>,
     recorded_test: Option<TemplateTestState>,
     test_prefix: String,
+    was_equal: bool,
     is_retained: bool,
     /// Whether a test that is not over goes on.
     may_write: bool,
@@ -263,6 +272,7 @@ impl Kind for Template {
             recorded: manifest.status.as_ref().and_then(|it| it.version.clone()),
             recorded_test: manifest.status.as_ref().and_then(|it| it.test.clone()),
             test_prefix: test_workspace::prefix(&Self::target(manifest)),
+            was_equal: was_equal(manifest),
             is_leaving: false,
             is_retained: spec.policy.deletion_policy() == DeletionPolicy::Retain,
             is_observed: spec.policy.mode() == api::Mode::Observe,
@@ -369,6 +379,9 @@ impl Kind for Template {
             aside.status.insert("test".to_owned(), json!(test));
         }
         let Some(version) = &observed.version else { return aside };
+        if !observed.was_equal || !version.was_settled(observed.recorded_test.as_ref()) {
+            aside.own_changes = &OF_A_VERSION;
+        }
         let state = TemplateVersionState {
             name: version.name.clone(),
             id: version.id().map(|it| it.to_string()),
@@ -450,6 +463,12 @@ impl Kind for Template {
 /// A test workspace that the deletion of the manifest takes back.
 fn entry(test: &TemplateTestState) -> Entry {
     Entry::TestWorkspace { owner: test.owner.clone(), name: test.workspace.clone() }
+}
+
+/// Whether the status says that the template is as declared, or that it drifted.
+fn was_equal(manifest: &CoderTemplate) -> bool {
+    let conditions = manifest.status().map_or(&[][..], |it| &it.conditions);
+    conditions.iter().any(|it| [READY, DRIFTED].contains(&it.type_.as_str()) && it.status == "True")
 }
 
 fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, Invalid> {

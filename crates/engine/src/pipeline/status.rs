@@ -36,6 +36,8 @@ pub struct StatusInput<'a> {
     pub unsupported: Option<&'a Blocked>,
     /// Who made the object differ.
     pub attributions: &'a [Attribution],
+    /// Fields that differ because something that the manifest refers to has changed.
+    pub own_changes: &'a [&'a str],
     /// The id to record, where there is one.
     pub id: Option<String>,
     /// The deployment that was reconciled with.
@@ -56,6 +58,7 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
         target,
         outcome,
         attributions,
+        own_changes,
         id,
         deployment,
         changed,
@@ -65,7 +68,9 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
     } = pass;
     let before = before.cloned().unwrap_or_default();
     let pending = !outcome.is_settled() && !plan.is_empty();
-    let differs = pending && *contact == Some(Contact::Held);
+    let is_drift = |it: &Change| !own_changes.contains(&it.field.as_str());
+    let has_drift = |it: &StepView| it.changes.is_empty() || it.changes.iter().any(is_drift);
+    let differs = pending && *contact == Some(Contact::Held) && plan.steps.iter().any(has_drift);
     Status {
         observed_generation: *generation,
         conditions: conditions(&before.conditions, pass, differs),
@@ -81,7 +86,7 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
             .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
         approved: before.approved.filter(|it| !outcome.is_settled() && it.generation == *generation),
-        drift: if differs { drift_by(plan, attributions) } else { Vec::new() },
+        drift: if differs { drift_by(plan, attributions, own_changes) } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
         last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),
     }
@@ -198,11 +203,12 @@ fn lines(step: &StepView, target: &str) -> Vec<api::Step> {
 
 /// The differences of a plan as a status shows them.
 pub(crate) fn drift(plan: &PlanView) -> Vec<Difference> {
-    drift_by(plan, &[])
+    drift_by(plan, &[], &[])
 }
 
-fn drift_by(plan: &PlanView, attributions: &[Attribution]) -> Vec<Difference> {
-    plan.changes().take(SHOWN).map(|it| difference(it, of(it, attributions))).collect()
+fn drift_by(plan: &PlanView, attributions: &[Attribution], own_changes: &[&str]) -> Vec<Difference> {
+    let changes = plan.changes().filter(|it| !own_changes.contains(&it.field.as_str()));
+    changes.take(SHOWN).map(|it| difference(it, of(it, attributions))).collect()
 }
 
 /// A change as a difference, with who made it.
@@ -223,18 +229,18 @@ pub(crate) fn equal_since(status: &Status) -> Option<Timestamp> {
     equal.max(status.last_applied_time.as_ref().map(|it| it.0))
 }
 
-/// What a status says already of who made these differences. `None` where it does not say it of each.
-pub(crate) fn known(plan: &PlanView, drift: &[Difference]) -> Option<Vec<Attribution>> {
+/// What a status says already of who made these differences. A difference whose author was not known is looked up again.
+pub(crate) fn known(plan: &PlanView, drift: &[Difference]) -> Vec<Attribution> {
     let found = |change: &Change| {
         let shown = difference(change, None);
         let is_it = |it: &&Difference| {
             it.field == shown.field && it.expected == shown.expected && it.found == shown.found
         };
         let known = drift.iter().find(is_it)?;
-        let by = known.changed_by.clone()?;
+        let by = known.changed_by.clone().filter(|it| it != attribution::UNKNOWN)?;
         Some(Attribution { field: known.field.clone(), by, at: known.changed_at.as_ref().map(|it| it.0) })
     };
-    attribution::differences(plan).map(found).collect()
+    attribution::differences(plan).filter_map(found).collect()
 }
 
 fn of<'a>(change: &Change, attributions: &'a [Attribution]) -> Option<&'a Attribution> {

@@ -177,7 +177,7 @@ async fn conclude<K: Kind>(
     let next = next_status(object, deployment, assessment.as_ref(), &report);
     let drifts = manifest.status().is_none_or(|it| it.drift != next.drift);
     // First of all: what was made is ours once that is written.
-    let Aside { status: mut aside, again_at } =
+    let Aside { status: mut aside, again_at, .. } =
         assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
     aside.extend(report.recorded.clone());
     let written = write_status(manifest, next, &aside, shared).await;
@@ -254,6 +254,7 @@ fn next_status<K: Kind>(
         outcome: &report.outcome,
         unsupported: assessment.and_then(|it| it.unsupported.as_ref()),
         attributions: assessment.map_or(&[], |it| &it.attributions),
+        own_changes: assessment.map_or(&[], |it| it.aside.own_changes),
         id: report.id.as_ref().map(Uuid::to_string),
         deployment,
         changed: report.done > 0,

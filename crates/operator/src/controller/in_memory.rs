@@ -206,6 +206,13 @@ async fn external(stage: &Stage) {
         .await;
 }
 
+/// Connects a daemon that builds templates of the default organization.
+async fn connect_daemon(stage: &Stage) {
+    let path = "/api/v2/organizations/default/provisionerkeys";
+    let key = stage.request("POST", path, &json!({"name": "daemons", "tags": {}})).await;
+    stage.coder.connect_daemon(key["key"].as_str().unwrap(), "daemons", "v2.36.1").unwrap();
+}
+
 /// One manifest of every kind, in the order that fits least.
 fn manifests() -> Vec<Value> {
     let mut manifests: Vec<Value> = KINDS.iter().map(|it| examples::of(it)).collect();
@@ -417,9 +424,7 @@ async fn deletion_names_the_secret_that_it_could_not_read_in_memory() {
 async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
     let stage = Stage::new();
     external(&stage).await;
-    let path = "/api/v2/organizations/default/provisionerkeys";
-    let key = stage.request("POST", path, &json!({"name": "daemons", "tags": {}})).await;
-    stage.coder.connect_daemon(key["key"].as_str().unwrap(), "daemons", "v2.36.1").unwrap();
+    connect_daemon(&stage).await;
     let template = |name: &str| {
         json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": name},
             "spec": {"controlPlaneRef": {"name": "main"}, "name": "kubernetes", "deletionPolicy": "Delete",
@@ -448,5 +453,38 @@ async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
     stage.delete("CoderTemplate", "keeper").await;
     stage.until("CoderTemplate", "keeper", "gone", |it| it.is_none()).await;
     assert!(!stage.coder.read(is_there));
+    stage.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_config_map_of_a_template_is_no_drift() {
+    let stage = Stage::new();
+    external(&stage).await;
+    connect_daemon(&stage).await;
+    let files = |text: &str| json!({"main.tf": text});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": files("locals {}")});
+    stage.apply(&map).await;
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": "kubernetes"},
+            "spec": {"controlPlaneRef": {"name": "main"}, "source": {"configMapRef": {"name": "files"}}}}))
+        .await;
+    let first = stage.ready("CoderTemplate", "kubernetes").await;
+    stage.cluster.edit("ConfigMap", "files", |it| it["data"] = files("locals { a = 1 }"));
+    let is_next = |it: Option<&Value>| {
+        it.is_some_and(|it| is_ready(it) && it["status"]["version"]["id"] != first["status"]["version"]["id"])
+    };
+    let next = stage.until("CoderTemplate", "kubernetes", "at its next version", is_next).await;
+    let notes = || -> Vec<String> {
+        let events = stage.cluster.events().into_iter();
+        events.filter(|it| it.reason == api::Reason::DriftFound).map(|it| it.note).collect()
+    };
+    assert_eq!(notes(), Vec::<String>::new());
+
+    // A person who promotes another version is named.
+    let path = format!("/api/v2/templates/{}/versions", next["status"]["id"].as_str().unwrap());
+    stage.request("PATCH", &path, &json!({"id": first["status"]["version"]["id"]})).await;
+    stage.eventually("an Event names who it was", |_| !notes().is_empty()).await;
+    let notes = notes();
+    assert!(notes.len() == 1 && notes[0].starts_with("activeVersion ") && notes[0].contains(" by admin at "), "{notes:?}");
     stage.end().await;
 }

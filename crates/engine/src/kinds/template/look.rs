@@ -83,6 +83,7 @@ fn observed(desired: &Desired, version: Option<Version>, coder: &Coder) -> Obser
         former: Vec::new(),
         recorded_test: desired.recorded_test.clone(),
         test_prefix: desired.test_prefix.clone(),
+        was_equal: desired.was_equal,
         is_retained: desired.is_retained,
         may_write: !desired.is_observed,
         now: coder.now(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::TemplateVersionState;
+use api::{TemplateTestState, TemplateVersionState};
 use client::{
     scrub::clean,
     template_versions::{ProvisionerJobLog, TemplateVersion},
@@ -89,6 +89,17 @@ impl Version {
         let content = |it: &TemplateVersionState| it.id.as_ref().and_then(|_| it.content.clone());
         let recorded = self.recorded.as_ref().and_then(content);
         self.id().is_none() && recorded.is_some_and(|it| self.material.recipe.has_content(&it))
+    }
+
+    /// Whether the status says that this version was published, built, and tested where a test is declared.
+    pub(crate) fn was_settled(&self, recorded_test: Option<&TemplateTestState>) -> bool {
+        let recorded = self.recorded.as_ref().filter(|it| {
+            it.content.as_deref() == Some(self.material.recipe.key().as_str())
+                && it.build.as_deref() == Some(SUCCEEDED)
+        });
+        let Some(id) = recorded.and_then(|it| it.id.as_deref()) else { return false };
+        let is_over = |it: &TemplateTestState| it.version == id && !it.is_open();
+        self.test.is_none() || recorded_test.is_some_and(is_over)
     }
 
     pub(crate) fn is_built(&self) -> bool {

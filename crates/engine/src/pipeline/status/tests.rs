@@ -24,6 +24,7 @@ fn held(plan: &PlanView) -> StatusInput<'_> {
         outcome: &Outcome::Equal,
         unsupported: None,
         attributions: &[],
+        own_changes: &[],
         id: Some("id".to_owned()),
         deployment: Some(Uuid::nil()),
         changed: false,
@@ -102,14 +103,14 @@ fn drift_names_who_made_it_and_a_status_that_does_is_enough() {
     assert_eq!(condition(&drifted, "Drifted").unwrap().message, words);
     assert_eq!(drift_lines(&plan, &[by("unknown", None)]), ["quotaAllowance 20 -> 3 by unknown"]);
 
-    assert_eq!(known(&plan, &drifted.drift), Some(alice.to_vec()));
+    assert_eq!(known(&plan, &drifted.drift), alice);
     let other = |change: &dyn Fn(&mut Difference)| {
         let mut drift = drifted.drift.clone();
         change(&mut drift[0]);
         known(&plan, &drift)
     };
-    assert_eq!(other(&|it| it.changed_by = None), None);
-    assert_eq!(other(&|it| it.found = Some("4".to_owned())), None, "it has changed again");
+    assert_eq!(other(&|it| it.changed_by = None), []);
+    assert_eq!(other(&|it| it.found = Some("4".to_owned())), [], "it has changed again");
 }
 
 #[test]
@@ -139,6 +140,7 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
                 outcome: &waiting,
                 unsupported: None,
                 attributions: &[],
+                own_changes: &[],
                 id: None,
                 deployment: None,
                 changed: false,
@@ -254,4 +256,28 @@ fn unsupported_field_is_named_whatever_else_the_status_says() {
     let ready = condition(&refused, "Ready").unwrap();
     assert_eq!(ready.reason, "ApprovalRequired");
     assert!(ready.message.contains("Moreover spec.icon needs"), "{}", ready.message);
+}
+
+#[test]
+fn unknown_author_is_replaced_by_a_known_one_and_not_the_other_way() {
+    let plan = plan();
+    let by = |who: &str| {
+        let fields = attribution::differences(&plan).map(|it| it.field.clone());
+        let made: Vec<Attribution> =
+            fields.map(|field| Attribution { field, by: who.to_owned(), at: None }).collect();
+        let input = StatusInput { outcome: &Outcome::Observed, attributions: &made, ..held(&plan) };
+        known(&plan, &next(None, &input).drift)
+    };
+    assert_eq!(by("unknown"), [], "the log is read again");
+    assert_eq!(by("alice").len(), attribution::differences(&plan).count());
+}
+
+#[test]
+fn change_of_what_the_manifest_refers_to_is_no_drift() {
+    let plan = plan();
+    let fields: Vec<&str> = plan.changes().map(|it| it.field.as_str()).collect();
+    let status = next(None, &StatusInput { outcome: &Outcome::Observed, own_changes: &fields, ..held(&plan) });
+    assert_eq!(status.drift, []);
+    assert_eq!(condition(&status, DRIFTED).unwrap().status, "False");
+    assert!(status.plan.is_some());
 }

@@ -152,6 +152,8 @@ async fn drift_of_a_template_names_who_made_it() {
     scene.published(&mut manifest).await;
     manifest["metadata"]["generation"] = json!(1);
     manifest["status"]["observedGeneration"] = json!(1);
+    manifest["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "reason": "UpToDate", "message": "",
+        "lastTransitionTime": memory::start()}]);
     let id = manifest["status"]["id"].clone();
     let path = format!("/api/v2/templates/{}", id.as_str().unwrap());
     let by_hand = json!({"display_name": "By hand", "default_ttl_ms": 60_000});
