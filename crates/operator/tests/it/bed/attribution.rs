@@ -23,7 +23,7 @@ fn object(kind: &str, name: &str, mode: &str, more: &Value) -> Value {
 }
 
 /// An account that is not the operator's, and may do everything.
-async fn alice(owner: &Session) -> Session {
+pub(super) async fn alice(owner: &Session) -> Session {
     let alice = json!({"username": "alice", "email": "alice@bed.test", "password": "Bed-Person-31-Cases!",
         "organization_ids": [uuid::Uuid::nil()], "roles": ["owner"]});
     let id = request(owner, Method::POST, "/api/v2/users", Some(&alice)).await["id"].clone();

@@ -2,12 +2,14 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use api::CoderProvisioner;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testbed::{Coderd, Session, coderd::sign_license};
 
 use super::{
     get, licensed,
+    provisioner::provisioner,
     stage::{Stage, is_ready, plane, says, words},
 };
 use crate::support::{Folder, bare, said};
@@ -35,7 +37,7 @@ const EVERYTHING_BUT_OWNER: Roles = Site(&["auditor", "template-admin", "user-ad
 const PLAIN_MEMBER: Roles = Organization(&[]);
 
 /// The table of the security model.
-const NEEDS: [Need; 15] = [
+const NEEDS: [Need; 16] = [
     need("CoderOrganization, to create it", "owner", Site(&["owner"]), EVERYTHING_BUT_OWNER),
     need(
         "CoderOrganization, to change it",
@@ -80,6 +82,13 @@ const NEEDS: [Need; 15] = [
         PLAIN_MEMBER,
     ),
     need(
+        TESTED,
+        "organization-admin",
+        Organization(&["organization-admin"]),
+        // Reads workspaces, and makes none for others.
+        Site(&["template-admin"]),
+    ),
+    need(
         "CoderProvisionerKey, CoderProvisioner",
         "organization-template-admin",
         Organization(&["organization-template-admin"]),
@@ -93,8 +102,12 @@ const fn need(what: &'static str, role: &'static str, enough: Roles, not_enough:
 }
 
 const ORGANIZATION: &str = "alpha";
-/// A template of the organization. No daemon builds its version: its manifests declare no source.
+/// A template of the organization whose manifests declare no source.
 const TEMPLATE: &str = "shared";
+/// The row of templates whose versions are tested: workspaces are made for another account, read and deleted.
+const TESTED: &str = "CoderTemplate with `version.test`";
+/// The account that owns test workspaces.
+const TEST_OWNER: &str = "template-tests";
 
 /// What coderd answers to an account that may not do something.
 const REFUSALS: [&str; 4] = ["forbidden", "insufficient permissions", "not authorized", "do not have access"];
@@ -144,6 +157,12 @@ fn manifest(what: &str, account: &str) -> Option<String> {
             "CoderTemplate",
             json!({"organization": ORGANIZATION, "name": TEMPLATE, "adoptionPolicy": "Adopt", "description": account}),
         ),
+        TESTED => (
+            "CoderTemplate",
+            json!({"organization": ORGANIZATION, "name": account, "provisionerTags": {"site": "bed"},
+                "source": {"files": {"main.tf": "resource \"terraform_data\" \"one\" {}"}},
+                "version": {"test": {"owner": TEST_OWNER, "timeout": "3m"}}}),
+        ),
         "CoderAIModel" => {
             ("CoderAIModel", json!({"provider": "roles", "model": account, "contextLimit": 1000}))
         }
@@ -177,7 +196,8 @@ async fn account(coderd: &Coderd, name: &str, roles: Roles) -> Session {
 /// Applies a manifest with the token of an account, and returns the exit code and everything that was printed.
 async fn apply(session: &Session, manifest: &str, folder: &Folder) -> (Option<i32>, String) {
     let file = folder.write("manifest.json", manifest);
-    let mut command = bare(&["apply", "-f", &file, "--url", &session.url, "--yes"]);
+    let mut command =
+        bare(&["apply", "-f", &file, "--url", &session.url, "--yes", "--wait", "--timeout", "5m"]);
     command.env("CODER_SESSION_TOKEN", &session.token);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     (output.status.code(), said(&output))
@@ -230,6 +250,20 @@ async fn check_in_a_cluster(stage: &Stage, what: &str, enough: &Session, not_eno
     }
 }
 
+/// A daemon for the organization, and the account that owns test workspaces.
+async fn prepare_tests(stage: &Stage) {
+    plane_of(stage, &stage.coderd.owner, "daemons", &json!({})).await;
+    let spec = json!({"controlPlaneRef": {"name": "daemons"}, "organizationName": ORGANIZATION, "tags": {"site": "bed"}});
+    stage.apply(&provisioner("daemons", &spec)).await;
+    stage.wait::<CoderProvisioner>("daemons", "ready", is_ready).await;
+    let spec = json!({"controlPlaneRef": {"name": "daemons"}, "serviceAccount": true, "suspended": false,
+        "organizations": [ORGANIZATION]});
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderUser", "metadata": {"name": TEST_OWNER}, "spec": spec}))
+        .await;
+    stage.wait_for("CoderUser", TEST_OWNER, "ready", is_ready).await;
+}
+
 #[tokio::test]
 async fn the_role_of_every_kind_is_enough_and_needed() {
     let stage = Stage::bare(licensed().await).await;
@@ -243,6 +277,7 @@ async fn the_role_of_every_kind_is_enough_and_needed() {
     let path = format!("/api/v2/organizations/{ORGANIZATION}/templates");
     let (status, answer) = coderd.owner.request(Method::POST, &path, Some(&template)).await.unwrap();
     assert_eq!(status, 201, "{answer}");
+    prepare_tests(&stage).await;
     let folder = Folder::new("roles");
     for (index, Need { what, enough, not_enough, .. }) in NEEDS.iter().enumerate() {
         let (with, without) = (format!("with-{index}"), format!("without-{index}"));
@@ -260,6 +295,7 @@ async fn the_role_of_every_kind_is_enough_and_needed() {
         let (code, text) = apply(&enough, &manifest(what, &with).unwrap(), &folder).await;
         assert_eq!(code, Some(0), "{what} with its role: {text}");
     }
+    assert_eq!(get(coderd, "/api/v2/workspaces").await["count"], 0, "test workspaces are deleted");
 }
 
 #[test]

@@ -8,15 +8,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::PostParams};
 use reqwest::Method;
 use serde_json::{Value, json};
-use testbed::{Coderd, Flavour, coderd::sign_license};
+use testbed::{Coderd, Flavour, Session, coderd::sign_license};
 use tokio::time::Instant;
 
 use super::{
+    attribution::{alice, drift_notes},
     cluster_door::expect,
     get,
     job::Job,
     proxy::Proxy,
-    stage::{Stage, image, is_ready},
+    stage::{Stage, eventually, image, is_ready},
     template_test::ask_database,
 };
 use crate::examples::request;
@@ -198,15 +199,23 @@ async fn by_controllers(wanted: &Value) {
     assert_eq!(state(&stage.coderd).await, *wanted);
     assert_eq!(left_of_tests(&stage.coderd).await, nothing_left());
 
-    for (kind, name) in drift(&stage.coderd).await {
+    // The template is changed by another person than the owner of the control plane's token.
+    let owner = &stage.coderd.owner;
+    let alice = alice(owner).await;
+    for (kind, name) in drift(&stage.coderd, &alice).await {
         let healed = stage.look_again(kind, name).await;
         assert!(is_ready(&healed), "{healed:#}");
     }
+    let told = eventually("told", || drift_notes(&stage, "agents"), |it| !it.is_empty()).await;
+    let declared = set.iter().find(|it| it["metadata"]["name"] == "agents").unwrap();
+    let expected = format!("displayName {} -> \"Changed\" by alice at 20", declared["spec"]["displayName"]);
+    assert!(told.len() == 1 && told[0].starts_with(&expected), "{told:?}");
+    request(owner, Method::DELETE, "/api/v2/users/alice", None).await;
     assert_eq!(state(&stage.coderd).await, *wanted, "what people changed is healed");
 }
 
 /// Changes something of each kind by hand. Gives back the manifests that this concerns.
-async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
+async fn drift(coderd: &Coderd, alice: &Session) -> Vec<(&'static str, &'static str)> {
     let owner = &coderd.owner;
     let models = get(coderd, "/api/experimental/chats/model-configs").await;
     let of = |list: &Value, field: &str, value: &str| {
@@ -242,12 +251,12 @@ async fn drift(coderd: &Coderd) -> Vec<(&'static str, &'static str)> {
             json!({"base_url": "https://changed.example.com"}),
         ),
         (Method::PATCH, model, json!({"context_limit": 1})),
-        (Method::PATCH, template, json!({"display_name": "Changed"})),
         (Method::PUT, "/api/v2/users/template-tests/status/suspend".to_owned(), json!(null)),
         (Method::PUT, "/api/v2/users/reports/roles".to_owned(), json!({"roles": []})),
     ] {
         request(owner, method, &path, Some(&body)).await;
     }
+    request(alice, Method::PATCH, &template, Some(&json!({"display_name": "Changed"}))).await;
     vec![
         ("CoderOrganization", "alpha"),
         ("CoderGroup", "alpha-developers"),
