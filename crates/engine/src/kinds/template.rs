@@ -214,6 +214,8 @@ pub enum Effect {
         organization: String,
         owner: String,
         workspace: Option<(Box<CreateWorkspace>, TemplateTestState)>,
+        /// The version, and its message with the result of a test whose workspace Coder refuses to make.
+        failure: Option<(Uuid, String)>,
     },
     /// Enters the result into the mark of the version, and begins to delete the workspace of a test.
     EndTest {

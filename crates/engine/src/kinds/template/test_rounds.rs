@@ -4,6 +4,7 @@ use api::{Reason, TemplateTestState};
 use client::workspaces::Workspace;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{
     Desired, Effect, Observed,
@@ -124,7 +125,12 @@ fn create(desired: &Desired, test: &Test, version: &Version) -> Step<Effect> {
         impact: Impact::Safe,
         reason: format!("a throwaway workspace of version {} has to come up first", version.name),
         changes: vec![Change { field: FIELD.to_owned(), before: Value::Null, after: shown(test, version) }],
-        effect: Effect::Test { organization: desired.organization.clone(), owner, workspace },
+        effect: Effect::Test {
+            organization: desired.organization.clone(),
+            owner,
+            workspace,
+            failure: mark(version, &TestResult::Failed(test.declared.key())),
+        },
     }
 }
 
@@ -168,6 +174,15 @@ fn under_way(
     }
 }
 
+/// The version, and its message with a result. `None` where the message has it.
+fn mark(version: &Version, result: &TestResult) -> Option<(Uuid, String)> {
+    let Found::Ours(found) = &version.found else { return None };
+    // A version of the same content that another tool published gets a mark with its result.
+    let marked = || version.material.recipe.message(Some(&found.message));
+    let message = result.entered(&found.message).or_else(|| result.entered(&marked()));
+    message.map(|it| (found.id, it))
+}
+
 /// The result is entered into the mark of the version, and the workspace deleted.
 fn ended(
     test: &Test,
@@ -181,20 +196,12 @@ fn ended(
         Some(why) => format!("version {} failed its test: {why}", version.name),
     };
     let waits = Some(is_deleted(workspace, &words));
-    let mark = match &version.found {
-        Found::Ours(found) => {
-            // A version of the same content that another tool published gets a mark with its result.
-            let marked = || version.material.recipe.message(Some(&found.message));
-            let message = result.entered(&found.message).or_else(|| result.entered(&marked()));
-            message.map(|it| (found.id, it))
-        }
-        _ => None,
-    };
     let state = version.id().map(|id| TemplateTestState {
         result: Some(result.word().to_owned()),
         message: why,
         ..begun(&workspace.name, &workspace.owner_name, id)
     });
+    let mark = mark(version, result);
     let effect = Effect::EndTest { workspace: Some(Box::new(workspace.clone())), mark, state };
     let reason = format!("the test of version {} is over", version.name);
     Testing { steps: vec![end(shown(test, version), reason, effect)], now: 1, waits }

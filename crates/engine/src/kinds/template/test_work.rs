@@ -5,6 +5,7 @@ use client::{
     Class,
     workspaces::{CreateWorkspace, Workspace},
 };
+use uuid::Uuid;
 
 use super::{
     Effect,
@@ -18,8 +19,9 @@ use crate::{
 /// Does a step of a test.
 pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<(), Trouble> {
     match effect {
-        Effect::Test { organization, owner, workspace } => {
-            begin(organization, owner, workspace.as_ref().map(|(it, _)| &**it), coder).await
+        Effect::Test { organization, owner, workspace, failure } => {
+            let wanted = workspace.as_ref().map(|(it, _)| &**it);
+            begin(organization, owner, wanted, failure.as_ref(), coder).await
         }
         Effect::EndTest { workspace, mark, state } => {
             end(workspace.as_deref(), mark.as_ref(), coder).await?;
@@ -38,11 +40,12 @@ fn not_built() -> Blocked {
     Blocked { reason: Reason::VersionBuilding, message: "the version is not built yet".to_owned() }
 }
 
-/// Makes the workspace.
+/// Makes the workspace. The version fails its test where Coder refuses the request, as for a parameter without a value.
 async fn begin(
     organization: &str,
     owner: &str,
     wanted: Option<&CreateWorkspace>,
+    failure: Option<&(Uuid, String)>,
     coder: &Coder,
 ) -> Result<(), Trouble> {
     let home = coder.organization_id(organization).await?;
@@ -50,6 +53,15 @@ async fn begin(
     match coder.client().create_workspace(home, owner, wanted).await {
         // A workspace of an earlier attempt: the next assessment finds it.
         Err(error) if error.class() == Class::Conflict => Err(Trouble::Stale),
+        // Not every refusal on the way to Coder is one of the request: Coder names the fields.
+        Err(error) if error.class() == Class::Invalid && !error.validations().is_empty() => {
+            let Some((version, message)) = failure else { return Err(error.into()) };
+            coder.client().set_version_message(*version, message).await?;
+            let why = format!("Coder refuses to make a workspace of it: {}", error.words());
+            coder.note_failed_test(&wanted.name, &why);
+            let message = format!("test workspace {owner}/{} is not made: {why}", wanted.name);
+            Err(Blocked { reason: Reason::VersionTesting, message }.into())
+        }
         Err(error) => Err(error.into()),
         Ok(_) => Ok(()),
     }
@@ -58,7 +70,7 @@ async fn begin(
 /// Enters the result into the mark of the version, and begins to delete the workspace.
 async fn end(
     workspace: Option<&Workspace>,
-    mark: Option<&(uuid::Uuid, String)>,
+    mark: Option<&(Uuid, String)>,
     coder: &Coder,
 ) -> Result<(), Trouble> {
     let workspace = workspace.ok_or_else(not_built)?;

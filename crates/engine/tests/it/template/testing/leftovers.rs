@@ -148,3 +148,47 @@ async fn deletion_takes_the_workspace_of_a_template_that_is_not_held() {
     assert_eq!(scene.workspaces().await, [other]);
     assert!(scene.deployment.read(|it| it.templates.values().all(|it| !it.deleted)), "it is another's");
 }
+
+/// A deployment that makes no workspaces, because a parameter has no value.
+#[derive(Debug)]
+struct NoWorkspaces(Arc<dyn Transport>);
+
+impl Transport for NoWorkspaces {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        if request.method() == Method::POST && request.uri().path().ends_with("/workspaces") {
+            let body = json!({"message": "Unable to validate parameters",
+                "validations": [{"field": "region", "detail": "Required parameter not provided"}]});
+            let answer = Response::builder().status(400).header("x-coder-build-version", "v2.36.1");
+            let answer = answer.body(body.to_string().into()).unwrap();
+            return Box::pin(std::future::ready(Ok(answer)));
+        }
+        self.0.send(request)
+    }
+}
+
+#[tokio::test]
+async fn version_of_which_coder_makes_no_workspace_fails_its_test_once() {
+    let mut scene = Scene::tested().await;
+    let mut manifest = tested(AGENT, &json!({}));
+    scene.passes(&mut manifest).await;
+    let active = scene.remote(&manifest).await["active_version_id"].clone();
+    let well = scene.coder;
+    let client = memory::owner(Arc::new(NoWorkspaces(scene.deployment.transport())));
+    scene.coder = Coder::new(client, Promises::default()).reading(Arc::clone(&scene.cluster) as _);
+    manifest["spec"]["source"] = source("locals {}");
+    for _ in 0..2 {
+        let message = scene.fails(&mut manifest).await;
+        assert!(message.contains("Coder refuses to make a workspace of it"), "{message}");
+        assert!(message.contains("Required parameter not provided"), "{message}");
+    }
+    let test = &manifest["status"]["test"];
+    assert_eq!((&test["result"], &test["deleted"]), (&json!("failed"), &json!(true)), "{test}");
+    assert_eq!((scene.made(), scene.archived()), (1, 1));
+    // It is not tried again while nothing changed, and with the parameter it is.
+    scene.coder = well;
+    scene.fails(&mut manifest).await;
+    assert_eq!(scene.remote(&manifest).await["active_version_id"], active);
+    manifest["spec"]["version"]["test"]["parameters"] = json!({"region": "eu"});
+    scene.passes(&mut manifest).await;
+    assert_eq!((scene.made(), scene.archived()), (2, 0));
+}
