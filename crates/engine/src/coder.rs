@@ -42,6 +42,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+pub(crate) use self::templates::ArchiveKey;
 use self::{
     audit::AuditLog,
     evidence::Evidence,
@@ -49,7 +50,6 @@ use self::{
     people::People,
     shared::{PerOrganization, Read, Shared},
 };
-pub(crate) use self::templates::ArchiveKey;
 pub use self::{freshness::Freshness, keys::KeyList};
 use crate::{
     pipeline::{

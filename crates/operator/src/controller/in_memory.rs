@@ -433,9 +433,8 @@ async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
     stage.apply(&template("keeper")).await;
     let keeper = stage.ready("CoderTemplate", "keeper").await;
     stage.apply(&template("other")).await;
-    let is_refused = |it: Option<&Value>| {
-        it.is_some_and(|it| it["status"]["conditions"][0]["reason"] == "HeldByOther")
-    };
+    let is_refused =
+        |it: Option<&Value>| it.is_some_and(|it| it["status"]["conditions"][0]["reason"] == "HeldByOther");
     stage.until("CoderTemplate", "other", "refused", is_refused).await;
     // A restored backup: both statuses have the id, and one has an open test.
     stage.cluster.edit("CoderTemplate", "other", |it| {
@@ -485,6 +484,9 @@ async fn changed_config_map_of_a_template_is_no_drift() {
     stage.request("PATCH", &path, &json!({"id": first["status"]["version"]["id"]})).await;
     stage.eventually("an Event names who it was", |_| !notes().is_empty()).await;
     let notes = notes();
-    assert!(notes.len() == 1 && notes[0].starts_with("activeVersion ") && notes[0].contains(" by admin at "), "{notes:?}");
+    assert!(
+        notes.len() == 1 && notes[0].starts_with("activeVersion ") && notes[0].contains(" by admin at "),
+        "{notes:?}"
+    );
     stage.end().await;
 }

@@ -24,9 +24,8 @@ pub(super) async fn observe(
 ) -> Result<Vec<Workspace>, Trouble> {
     let recorded = desired.recorded_test.as_ref();
     let test = version.as_ref().and_then(|it| it.test.as_ref());
-    let may_have_some = desired.is_leaving
-        || recorded.is_some_and(TemplateTestState::is_open)
-        || test.is_some_and(is_open);
+    let may_have_some =
+        desired.is_leaving || recorded.is_some_and(TemplateTestState::is_open) || test.is_some_and(is_open);
     if !may_have_some {
         return Ok(Vec::new());
     }

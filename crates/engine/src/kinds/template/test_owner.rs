@@ -82,7 +82,10 @@ async fn grant(
             listed.is_some_and(|it| it.members.iter().any(|it| it.id == user.id))
         };
         if is_member {
-            return Ok(Some(format!("its group {} has the role admin in the ACL of the template", group.name)));
+            return Ok(Some(format!(
+                "its group {} has the role admin in the ACL of the template",
+                group.name
+            )));
         }
     }
     Ok(None)

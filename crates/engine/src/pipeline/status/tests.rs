@@ -276,7 +276,8 @@ fn unknown_author_is_replaced_by_a_known_one_and_not_the_other_way() {
 fn change_of_what_the_manifest_refers_to_is_no_drift() {
     let plan = plan();
     let fields: Vec<&str> = plan.changes().map(|it| it.field.as_str()).collect();
-    let status = next(None, &StatusInput { outcome: &Outcome::Observed, own_changes: &fields, ..held(&plan) });
+    let status =
+        next(None, &StatusInput { outcome: &Outcome::Observed, own_changes: &fields, ..held(&plan) });
     assert_eq!(status.drift, []);
     assert_eq!(condition(&status, DRIFTED).unwrap().status, "False");
     assert!(status.plan.is_some());

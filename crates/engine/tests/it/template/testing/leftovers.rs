@@ -121,7 +121,8 @@ async fn test_goes_on_while_coder_does_not_answer() {
     let mut manifest = tested(AGENT, &json!({}));
     begun(&scene, &mut manifest).await;
     let well = scene.coder;
-    scene.coder = Coder::new(memory::owner(Arc::new(Unwell(scene.deployment.transport()))), Promises::default());
+    scene.coder =
+        Coder::new(memory::owner(Arc::new(Unwell(scene.deployment.transport()))), Promises::default());
     let report = scene.reconcile(&mut manifest).await;
     assert_eq!((report.done, report.outcome.reason()), (0, Reason::Unreachable), "{:?}", report.outcome);
     scene.coder = well;
