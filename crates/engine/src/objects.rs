@@ -4,6 +4,7 @@
 //! whoever carries a plan out does its effects and nothing else. What differs between those for whom objects are kept is a
 //! [`Keeper`].
 
+mod carry_out;
 mod compare;
 mod crash;
 mod fields;
@@ -22,15 +23,14 @@ pub mod rollout;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use api::Reason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use serde::Serialize;
 use serde_json::Value;
 
 pub use crate::ports::object::{Key, Live};
-pub use keep::{
-    Compared, Comparison, Kept, May, Namesakes, News, Run, apply, compare, deployment, keep, scale_to_zero,
-    seen,
-};
+pub use carry_out::{May, News};
+pub use keep::{Compared, Comparison, Kept, Run, apply, compare, deployment, keep, scale_to_zero, seen};
 pub use plan::{ChildEffect, ObjectsSituation, Planned, leave_out, plan};
 
 /// The Role that gives the operator rights in a namespace that takes workspaces.
@@ -70,6 +70,11 @@ pub trait Keeper {
     fn releases_account(&self) -> bool {
         false
     }
+}
+
+/// Whether the name of an object was taken, by the conditions of the last reconcile.
+pub(crate) fn was_taken<'a>(mut conditions: impl Iterator<Item = &'a Condition>) -> bool {
+    conditions.any(|it| [Reason::NotOurs, Reason::Deleting].iter().any(|reason| it.reason == reason.as_str()))
 }
 
 /// An object that should be.

@@ -128,6 +128,8 @@ pub enum Write<'a> {
     Replace(&'a Value),
     /// A server-side apply, with force, over the version that stands in the object, if one does.
     Apply(&'a Value),
+    /// A server-side apply of an object that does not exist. Refused with a conflict where one of that name does.
+    ApplyNew(&'a Value),
     /// A merge patch, of the version that stands in the patch.
     Merge {
         key: &'a Key,
@@ -148,7 +150,7 @@ impl fmt::Debug for Write<'_> {
         let (verb, key) = match *self {
             Self::Create(object) => ("create", Key::of(object)),
             Self::Replace(object) => ("replace", Key::of(object)),
-            Self::Apply(object) => ("apply", Key::of(object)),
+            Self::Apply(object) | Self::ApplyNew(object) => ("apply", Key::of(object)),
             Self::Merge { key, .. } => ("merge", Some(key.clone())),
             Self::ReplaceStatus(object) => ("replace the status of", Key::of(object)),
             Self::MergeStatus { key, .. } => ("merge the status of", Some(key.clone())),

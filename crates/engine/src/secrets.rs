@@ -40,7 +40,7 @@ pub use around::{Around, Why};
 pub use declared::SecretValues;
 pub use deletion::{HeldKeys, key_entries, key_entry, keys_to_revoke};
 pub use fingerprints::FingerprintKeys;
-pub use holder::Holder;
+pub use holder::{Holder, Verified};
 pub use key_secrets::{KeySecrets, Written};
 pub use machine::{KeyNeed, Next, Rest, next};
 pub use memory::{KeyMemory, KeyStore};

@@ -13,6 +13,7 @@ mod driver;
 #[cfg(test)]
 mod in_memory;
 mod memory;
+mod news;
 mod predicate;
 mod provisioner;
 mod reconcile;
@@ -47,7 +48,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    controllers::Controllers, memory::Memory, reconcile::Reconciles, references::References, rounds::Rounds,
+    controllers::Controllers,
+    memory::Memory,
+    news::{ConfigMaps, PlaneStatuses},
+    reconcile::Reconciles,
+    references::References,
+    rounds::Rounds,
 };
 use crate::{
     args::Run,
@@ -83,6 +89,8 @@ pub(crate) struct Shared {
     /// The manifests of control planes, once their controller runs.
     control_planes: Arc<OnceLock<Store<CoderControlPlane>>>,
     references: References,
+    config_maps: ConfigMaps,
+    plane_statuses: PlaneStatuses,
     owned: Arc<Owned>,
     /// Versions of manifests that the watch has yet to show.
     own_writes: Arc<OwnWrites>,
@@ -148,6 +156,8 @@ impl Shared {
             planes: Planes::default(),
             control_planes,
             references: References::default(),
+            config_maps: ConfigMaps::default(),
+            plane_statuses: PlaneStatuses::default(),
             owned,
             own_writes,
             rounds: Rounds::default(),

@@ -72,6 +72,11 @@ impl MemoryCluster {
         self.lock().writes
     }
 
+    /// The kinds that are watched now, one for each watch.
+    pub fn watched_kinds(&self) -> Vec<String> {
+        self.lock().watchers.kinds()
+    }
+
     /// Refuses to create, replace or apply the objects for which the predicate is true. `None` refuses none.
     pub fn refuse_writes(&self, is_refused: Option<fn(&Value) -> bool>) {
         self.lock().is_refused = is_refused;

@@ -49,8 +49,11 @@ async fn start_daemons(fixture: &Fixture<'_>) -> Result<()> {
     let key = made["key"].as_str().context("coderd gives the key that it made")?;
     fixture.write_secret("daemons", "key", key).await?;
     let from = json!({"secretKeyRef": {"name": "daemons", "key": "key"}});
+    // Daemons of one name are one to coderd.
+    let name = json!({"fieldRef": {"fieldPath": "metadata.name"}});
     let environment = json!([{"name": "CODER_URL", "value": fixture.coderd.owner.url},
-        {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": from}]);
+        {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": from},
+        {"name": "CODER_PROVISIONER_DAEMON_NAME", "valueFrom": name}]);
     let image = fixture.bench.bed.info().image("bed/coder");
     let container = json!({"name": "daemon", "image": image, "command": ["/opt/coder", "provisioner", "start"],
         "env": environment});

@@ -44,6 +44,9 @@ pub struct CoderProvisionerStatus {
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(flatten)]
     pub key: ProvisionerKeyState,
+    /// The uid and the version of the Secret in which the key's value was last verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_version: Option<String>,
     /// The plan, while it is pending or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,

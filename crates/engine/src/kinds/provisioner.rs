@@ -28,7 +28,7 @@ use crate::{
     kinds::control_plane::version,
     objects::Keeper as _,
     pipeline::{outcome::Blocked, remote_name::RemoteName},
-    secrets::{Holder, SecretPlace, holders::KeyHolder},
+    secrets::{Holder, SecretPlace, Verified, holders::KeyHolder, mirror::of_status},
 };
 
 /// The kinds of the objects that a provisioner has: group, version, kind.
@@ -72,7 +72,18 @@ impl KeyHolder for CoderProvisioner {
 
 /// The object that has the keys of a provisioner.
 pub fn holder(provisioner: &CoderProvisioner) -> Holder {
-    Holder::new(provisioner, names::labels(&provisioner.name_any()), Some(provisioner.owner()))
+    let labels = names::labels(&provisioner.name_any());
+    Holder { verified: verified(provisioner), ..Holder::new(provisioner, labels, Some(provisioner.owner())) }
+}
+
+/// The Secret in which the value of the key was last verified, by the status.
+fn verified(provisioner: &CoderProvisioner) -> Option<Verified> {
+    let status = provisioner.status.as_ref()?;
+    Some(Verified {
+        place: of_status(&status.key, "").secret?,
+        version: status.secret_version.clone()?,
+        checksum: status.key.provisioner_key_checksum.clone()?,
+    })
 }
 
 /// The image of the daemons, if they may have it now: a control plane has it first.

@@ -1,13 +1,9 @@
 //! Objects of the cluster that are kept for a manifest: what is there, what is applied, and what became of the pods.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use api::Reason;
 use futures::future::join_all;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -19,21 +15,17 @@ use kube::{Resource, ResourceExt as _, core::Selector};
 use serde_json::json;
 
 use super::{
-    Child, ChildEffect, Keeper, Key, Live, ObjectsSituation, Planned, plan, pod_logs,
+    Child, Keeper, Key, Live, ObjectsSituation, Planned,
+    carry_out::{May, News, carry_out, tell},
+    plan, pod_logs,
     rollout::{Rollout, RolloutSeen, rollout},
 };
 use crate::{
     objects::WORKSPACES_ROLE,
-    pipeline::{
-        outcome::Blocked,
-        plan::{Action, Plan, Step},
-    },
-    ports::{Cluster, ClusterError, Event, Only, Reading, Write},
+    pipeline::{outcome::Blocked, plan::Plan},
+    ports::{Cluster, ClusterError, Reading, Write},
     secrets::own_secrets::{self, RefusedSecret},
 };
-
-/// How long what was found under the names of children counts. An apply has no precondition for an object that was absent.
-const NAMESAKES_COUNT: SignedDuration = SignedDuration::from_secs(10);
 
 /// What should be, and what is.
 #[derive(Debug)]
@@ -45,32 +37,18 @@ pub struct Comparison<'a> {
     pub children: &'a [Child],
     /// Those that have their labels.
     pub live: Vec<Live>,
-    /// What an earlier comparison of the same children has found under their names. It is read again where it is `None` or too old.
-    pub namesakes: Option<Namesakes>,
+    /// Whether objects that have the name of a missing one and not our labels are looked for, as for a plan that people read.
+    /// Otherwise the creation finds them: it changes no object that exists.
+    pub reads_names: bool,
 }
 
 /// The objects of a manifest, compared with what they should be.
 #[derive(Debug)]
 pub struct Compared {
     pub planned: Planned,
-    /// `None` where the objects were not compared.
-    pub namesakes: Option<Namesakes>,
+    /// Whether the objects were compared.
+    is_complete: bool,
     run: Run,
-}
-
-/// What was made and is not reported yet. It is reported together with the objects that are created, in one Event.
-#[derive(Debug, Default)]
-pub struct News(Mutex<Vec<String>>);
-
-impl News {
-    pub fn new(notes: Vec<String>) -> Self {
-        Self(Mutex::new(notes))
-    }
-
-    /// The notes that nobody has taken yet.
-    pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 /// What became of the objects of a manifest.
@@ -82,9 +60,6 @@ pub struct Kept {
     /// Whether something was written.
     pub changed: bool,
 }
-
-/// Whether a plan may be carried out.
-pub type May<'a> = &'a (dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync);
 
 /// Makes the objects what they should be, if the plan for that may be carried out.
 pub async fn keep<K>(
@@ -112,16 +87,18 @@ pub async fn apply<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Compared { mut planned, mut run, namesakes } = compared;
-    let changed = !planned.plan.is_empty() && may(&planned.plan);
-    if changed {
-        planned.refused.extend(carry_out(keeper, &planned.plan.steps, news, cluster).await?);
+    let Compared { planned: Planned { plan, mut refused }, mut run, is_complete } = compared;
+    let mut changed = false;
+    if !plan.is_empty() && may(&plan) {
+        let carried = carry_out(keeper, &plan.steps, (may, news), cluster).await?;
+        changed = carried.is_changed;
+        refused.extend(carried.refused);
         run = seen(keeper, deployment, pods, cluster).await?;
     }
-    if namesakes.is_some() {
+    if is_complete {
         run.listen(&keeper.namespace().unwrap_or_default(), pods, cluster).await?;
     }
-    Ok(Kept { run, refused: planned.refused, changed })
+    Ok(Kept { run, refused, changed })
 }
 
 /// Compares the objects that should be with those that are. Nothing is written. Nothing is planned where pods would be given a
@@ -134,28 +111,26 @@ pub async fn compare<K>(
 where
     K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Comparison { deployment, pods, children, mut live, namesakes: known } = objects;
+    let Comparison { deployment, pods, children, mut live, reads_names } = objects;
     if let Some(refused) = refused_secret(keeper, children, &live, cluster).await? {
         let run = seen(keeper, deployment, pods, cluster).await?;
         let planned = Planned { plan: Plan::empty(), refused: vec![refused] };
-        return Ok(Compared { planned, namesakes: None, run });
+        return Ok(Compared { planned, is_complete: false, run });
     }
     let own_namespace = keeper.namespace().unwrap_or_default();
-    let is_recent = |it: &Namesakes| cluster.now().duration_since(it.read_at) <= NAMESAKES_COUNT;
-    let namesakes = match known.filter(is_recent) {
-        Some(known) => known,
-        None => namesakes(children, &live, &own_namespace, cluster).await?,
-    };
-    let is_new = |it: &&Live| live.iter().all(|live| live.key != it.key);
-    let unlabelled: Vec<Live> = namesakes.found.iter().filter(is_new).cloned().collect();
-    live.extend(unlabelled);
-    let (children, mut left_out) = without(children, &namesakes.forbidden);
+    // In other namespaces the operator may have no rights: then nothing is planned.
+    let is_read = |it: &&Child| reads_names || it.key.namespace != own_namespace;
+    let unseen = children.iter().filter(|it| live.iter().all(|live| live.key != it.key));
+    let Namesakes { found, forbidden } =
+        namesakes(unseen.filter(is_read).collect(), &own_namespace, cluster).await?;
+    live.extend(found);
+    let (children, mut left_out) = without(children, &forbidden);
     let is_it = |it: &&Live| it.key.kind == "Deployment" && it.key.name == deployment;
     let run = Run::of(keeper, live.iter().find(is_it).and_then(typed), pods, cluster).await?;
     let rolled_out = run.rollout() == Some(Rollout::Done);
     let mut planned = plan(&ObjectsSituation { keeper, children: &children, live: &live, rolled_out });
     planned.refused.append(&mut left_out);
-    Ok(Compared { planned, namesakes: Some(namesakes), run })
+    Ok(Compared { planned, is_complete: true, run })
 }
 
 /// A Secret that pods of these objects would be given, and that the operator keeps for itself or for another object.
@@ -185,17 +160,6 @@ fn refusal_of(refused: RefusedSecret, live: &[Live]) -> String {
              delete the pods, and replace the credentials in the Secret",
             deployment.key.name
         ),
-    }
-}
-
-/// What the API server says against a step, in words. Everything that may pass by itself stays an error.
-fn refusal(step: &Step<ChildEffect>, error: ClusterError) -> Result<Blocked, ClusterError> {
-    match error {
-        ClusterError::Refused(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
-            let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
-            Ok(Blocked { reason: Reason::NotApplied, message })
-        }
-        error => Err(error),
     }
 }
 
@@ -245,18 +209,6 @@ pub async fn scale_to_zero(
     let note = format!("Deployment {name} has no pods any more: {why}");
     tell(keeper, true, (Reason::ScaledToZero, "Update"), &note, cluster).await;
     Ok(())
-}
-
-/// Tells people of a step that was done.
-async fn tell(
-    keeper: &impl Resource<DynamicType = ()>,
-    is_warning: bool,
-    (reason, action): (Reason, &'static str),
-    note: &str,
-    cluster: &dyn Cluster,
-) {
-    let event = Event { is_warning, reason, action, note, must_be_written: false };
-    cluster.event(&keeper.object_ref(&()), event).await;
 }
 
 /// The Deployment and its pods.
@@ -321,9 +273,7 @@ impl Run {
 }
 
 /// What is found under the names of children.
-#[derive(Debug)]
-pub struct Namesakes {
-    read_at: Timestamp,
+struct Namesakes {
     found: Vec<Live>,
     /// Those in other namespaces that the operator may not read, with the API server's answer.
     forbidden: BTreeMap<Key, String>,
@@ -331,15 +281,12 @@ pub struct Namesakes {
 
 /// What has the name of something that should be ours and not our labels: somebody else's, most likely.
 async fn namesakes(
-    children: &[Child],
-    live: &[Live],
+    children: Vec<&Child>,
     own_namespace: &str,
     cluster: &dyn Cluster,
 ) -> Result<Namesakes, ClusterError> {
-    let read_at = cluster.now();
-    let mut namesakes = Namesakes { read_at, found: Vec::new(), forbidden: BTreeMap::new() };
-    let unseen = children.iter().filter(|it| live.iter().all(|live| live.key != it.key));
-    let reads = unseen.map(async |child| (child, cluster.get(&child.key, Reading::Now).await));
+    let mut namesakes = Namesakes { found: Vec::new(), forbidden: BTreeMap::new() };
+    let reads = children.into_iter().map(async |child| (child, cluster.get(&child.key, Reading::Now).await));
     for (child, read) in join_all(reads).await {
         match read {
             Ok(object) => namesakes.found.extend(object),
@@ -364,129 +311,9 @@ fn without(children: &[Child], forbidden: &BTreeMap<Key, String>) -> (Vec<Child>
     (kept, notices.collect())
 }
 
-/// Carries out the steps and reports those that were done. Creations come together, and are one Event with the news.
-async fn carry_out(
-    keeper: &impl Resource<DynamicType = ()>,
-    steps: &[Step<ChildEffect>],
-    news: Option<&News>,
-    cluster: &dyn Cluster,
-) -> Result<Vec<Blocked>, ClusterError> {
-    let (mut created, mut refused, mut done) = (Vec::new(), Vec::new(), Ok(()));
-    for batch in batches(steps) {
-        let groups = batch.into_iter().map(|group| carry_out_group(group, cluster));
-        for (step, result) in join_all(groups).await.into_iter().flatten() {
-            match result {
-                Ok(note) if step.action == Action::Create => created.push(note),
-                Ok(note) => tell(keeper, false, words_of(step.action), &note, cluster).await,
-                // The same request would be refused again, and nothing else may wait for it.
-                Err(error) => match refusal(step, error) {
-                    Ok(refusal) => refused.push(refusal),
-                    Err(error) => done = Err(error),
-                },
-            }
-        }
-        if done.is_err() {
-            break;
-        }
-    }
-    if !created.is_empty() {
-        let mut notes = news.map(News::take).unwrap_or_default();
-        notes.append(&mut created);
-        tell(keeper, false, words_of(Action::Create), &notes.join("; "), cluster).await;
-    }
-    done.map(|()| refused)
-}
-
-/// Steps in the order in which they are carried out: accounts and Roles, then what refers to them, then what goes. Steps of a
-/// batch are carried out side by side, those of one object one after the other.
-fn batches(steps: &[Step<ChildEffect>]) -> [Vec<Vec<&Step<ChildEffect>>>; 3] {
-    let mut batches = [Vec::new(), Vec::new(), Vec::new()];
-    let mut groups: BTreeMap<&Key, Vec<&Step<ChildEffect>>> = BTreeMap::new();
-    for step in steps {
-        groups.entry(step.effect.key()).or_default().push(step);
-    }
-    for (key, group) in groups {
-        let goes = |it: &&Step<ChildEffect>| {
-            matches!(it.effect, ChildEffect::Delete { .. } | ChildEffect::Release { .. })
-        };
-        let is_referred_to = ["ServiceAccount", "Role"].contains(&key.kind.as_str());
-        let batch = match (group.iter().any(goes), is_referred_to) {
-            (true, _) => 2,
-            (false, true) => 0,
-            (false, false) => 1,
-        };
-        batches[batch].push(group);
-    }
-    batches
-}
-
-/// Carries out the steps of one object, up to the first that fails.
-async fn carry_out_group<'a>(
-    steps: Vec<&'a Step<ChildEffect>>,
-    cluster: &dyn Cluster,
-) -> Vec<(&'a Step<ChildEffect>, Result<String, ClusterError>)> {
-    let mut results = Vec::new();
-    for step in steps {
-        let result = carry_out_one(step, cluster).await;
-        let failed = result.is_err();
-        results.push((step, result));
-        if failed {
-            break;
-        }
-    }
-    results
-}
-
-/// Does one step and nothing else. Gives back what there is to say of it.
-async fn carry_out_one(step: &Step<ChildEffect>, cluster: &dyn Cluster) -> Result<String, ClusterError> {
-    let key = step.effect.key();
-    match &step.effect {
-        ChildEffect::Migrate { key, patch } => {
-            cluster.write(Write::Merge { key, patch }, "").await?;
-        }
-        ChildEffect::Apply { object, .. } | ChildEffect::Release { object, .. } => {
-            cluster.write(Write::Apply(object), "").await?;
-        }
-        ChildEffect::Delete { key, uid, version } => {
-            cluster.delete(key, Only { uid, version: version.as_deref() }).await?;
-        }
-    }
-    let fields: Vec<&str> = step.changes.iter().map(|it| it.field.as_str()).collect();
-    // A reason to make something names it already.
-    Ok(match step.action {
-        Action::Create => step.reason.clone(),
-        Action::Update | Action::Delete => format!("{key}: {} ({})", step.reason, fields.join(", ")),
-    })
-}
-
-/// The reason and the action of the Event for a step that was carried out.
-fn words_of(action: Action) -> (Reason, &'static str) {
-    match action {
-        Action::Create => (Reason::Created, "Create"),
-        Action::Update => (Reason::Updated, "Update"),
-        Action::Delete => (Reason::Deleted, "Delete"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
-    use crate::pipeline::plan::Impact;
-
-    fn answered(code: u16) -> Result<Blocked, ClusterError> {
-        let key = Key::new("apps/v1", "Deployment", "platform", "main");
-        let step = Step {
-            action: Action::Create,
-            impact: Impact::Safe,
-            reason: "Deployment platform/main is declared and missing".to_owned(),
-            changes: Vec::new(),
-            effect: ChildEffect::Apply { key, object: serde_json::Value::Null },
-        };
-        let status = Status::failure("denied by policy", "Forbidden").with_code(code);
-        refusal(&step, ClusterError::Refused(status.boxed()))
-    }
 
     #[test]
     fn refused_secret_that_running_pods_refer_to_is_reported() {
@@ -506,18 +333,6 @@ mod tests {
         );
         for other in [live("Deployment", "other"), live("Job", "token")] {
             assert_eq!(message(other), "Secret token is refused");
-        }
-    }
-
-    #[test]
-    fn what_the_api_server_refuses_is_told_and_what_may_pass_is_tried_again() {
-        for code in [400, 403, 422] {
-            let notice = answered(code).unwrap();
-            assert_eq!(notice.reason, Reason::NotApplied);
-            assert!(notice.message.contains("platform/main") && notice.message.contains("denied by policy"));
-        }
-        for code in [409, 429, 500, 503] {
-            assert!(answered(code).is_err(), "{code}");
         }
     }
 }

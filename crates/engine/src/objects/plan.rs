@@ -27,8 +27,9 @@ const REPLICAS: &[&str] = &["spec", "replicas"];
 pub enum ChildEffect {
     /// A merge patch of the metadata that says who manages which field.
     Migrate { key: Key, patch: Value },
-    /// A server-side apply as [`FIELD_MANAGER`](super::FIELD_MANAGER), with force. Over an object that exists it has the uid and
-    /// the version of that object.
+    /// A server-side apply as [`FIELD_MANAGER`](super::FIELD_MANAGER), which is refused where an object of the name exists.
+    Create(Child),
+    /// The same with force, over an object that exists: with the uid and the version of that object.
     Apply { key: Key, object: Value },
     /// The same, of an object that stays and is nobody's from then on.
     Release { key: Key, object: Value },
@@ -59,7 +60,8 @@ impl ChildEffect {
     /// The object that is written.
     pub fn key(&self) -> &Key {
         match self {
-            Self::Migrate { key, .. }
+            Self::Create(Child { key, .. })
+            | Self::Migrate { key, .. }
             | Self::Apply { key, .. }
             | Self::Release { key, .. }
             | Self::Delete { key, .. } => key,
@@ -73,8 +75,7 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
     let mut planned = Planned { plan: Plan::empty(), refused: Vec::new() };
     let mut account_refused = false;
     for child in *children {
-        // Pods would run as somebody else's account, and it would be given rights.
-        if account_refused && ["Deployment", "RoleBinding"].contains(&child.key.kind.as_str()) {
+        if account_refused && needs_account(&child.key) {
             continue;
         }
         let found = live.iter().find(|it| it.key == child.key);
@@ -83,10 +84,13 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
             Ownership::Ours | Ownership::Predecessors => {
                 planned.plan.steps.extend(found.into_iter().flat_map(|it| update(*keeper, child, it)));
             }
-            Ownership::Leaving => planned.refused.push(Blocked {
-                reason: Reason::Deleting,
-                message: format!("{} is being deleted: it is made again once it is gone", child.key),
-            }),
+            Ownership::Leaving => {
+                account_refused |= child.key.kind == "ServiceAccount";
+                planned.refused.push(Blocked {
+                    reason: Reason::Deleting,
+                    message: format!("{} is being deleted: it is made again once it is gone", child.key),
+                });
+            }
             Ownership::Foreign(message) => {
                 account_refused |= child.key.kind == "ServiceAccount";
                 planned.refused.push(Blocked { reason: Reason::NotOurs, message });
@@ -101,13 +105,18 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
     planned
 }
 
+/// Whether an object is left out where the ServiceAccount is another's, or goes: pods would run as that account, or it would get rights.
+pub(super) fn needs_account(key: &Key) -> bool {
+    ["Deployment", "RoleBinding"].contains(&key.kind.as_str())
+}
+
 fn creation(child: &Child) -> Step<ChildEffect> {
     Step {
         action: Action::Create,
         impact: Impact::Safe,
         reason: format!("{} is declared and missing: {}", child.key, child.reason),
         changes: vec![Change::new(&child.key.to_string(), Value::Null, child.reason)],
-        effect: ChildEffect::Apply { key: child.key.clone(), object: child.object.clone() },
+        effect: ChildEffect::Create(child.clone()),
     }
 }
 

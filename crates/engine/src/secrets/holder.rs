@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Resource, ResourceExt as _};
 
+use super::record::SecretPlace;
 use crate::{pipeline::short::fnv, ports::object::Key};
 
 /// The object that has keys.
@@ -18,6 +19,18 @@ pub struct Holder {
     pub labels: BTreeMap<String, String>,
     /// The owner of a new Secret. Without one it stays when the object goes, and the record in it says whose it is.
     pub owner: Option<OwnerReference>,
+    /// The Secret in which the value of the key was last verified. `None` where the status does not say so.
+    pub verified: Option<Verified>,
+}
+
+/// A Secret whose value was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    pub place: SecretPlace,
+    /// Its uid and its version at that time.
+    pub version: String,
+    /// The checksum of the value.
+    pub checksum: String,
 }
 
 impl Holder {
@@ -33,6 +46,7 @@ impl Holder {
             uid: object.uid().unwrap_or_default(),
             labels,
             owner,
+            verified: None,
         }
     }
 

@@ -113,14 +113,18 @@ impl<'a> KeySecrets<'a> {
         is_owned_by(&self.holder.uid, secret) || (self.holder.owner.is_none() && holds())
     }
 
-    /// Keeps a Secret as it is now, and returns what it holds. The record of a key that the command line has minted from a file
-    /// is that of the object of the same name.
-    fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
-        let mut read = read(&secret, &self.holder.uid, &place.key);
+    /// The record of a key that the command line has minted from a file is that of the object of the same name.
+    fn with_holder(&self, mut read: SecretRead) -> SecretRead {
         let of_file = self.holder.of_file();
         if let Some(record) = read.record.as_mut().filter(|it| it.holder == of_file) {
             record.holder.clone_from(&self.holder.uid);
         }
+        read
+    }
+
+    /// Keeps a Secret as it is now, and returns what it holds.
+    fn keep(&self, place: &SecretPlace, secret: Secret) -> SecretRead {
+        let read = self.with_holder(read(&secret, &self.holder.uid, &place.key));
         self.store.memory.keep_read(self.holder, place, Some(&read));
         self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.name_any(), Kept(secret));
         read
@@ -156,9 +160,36 @@ impl KeySecrets<'_> {
 
     /// Returns what is known of a Secret without reading it, and without its value. `None` where it has to be read.
     pub async fn last_read(&self, place: &SecretPlace) -> Option<SecretRead> {
-        let known = self.store.memory.last_read(self.holder, place)?;
+        let known = self.store.memory.last_read(self.holder, place);
+        if known.is_none() && self.holder.verified.is_none() {
+            return None;
+        }
         let now = self.store.cluster.secret_metadata(&self.holder.namespace, &place.name).await.ok()??;
+        let known = known.or_else(|| self.verified(place, &now))?;
         (known.version == version(&now)).then_some(known)
+    }
+
+    /// What a Secret holds that has not changed since its value was verified: the status says which version that was, and the
+    /// metadata has the rest.
+    fn verified(&self, place: &SecretPlace, now: &ObjectMeta) -> Option<SecretRead> {
+        let verified = self.holder.verified.as_ref()?;
+        let secret = Secret { metadata: now.clone(), ..Secret::default() };
+        let read = self.with_holder(read(&secret, &self.holder.uid, &place.key));
+        let checksum = read.record.as_ref()?.current.as_ref()?.checksum.clone();
+        let is_it = verified.place == *place && verified.version == read.version;
+        (is_it && verified.checksum == checksum).then(|| SecretRead { checksum: Some(checksum), ..read })
+    }
+
+    /// The version of a Secret that holds the value with this checksum. `None` where that is not known.
+    pub fn version_of(&self, place: &SecretPlace, checksum: &str) -> Option<String> {
+        let known = self.store.memory.last_read(self.holder, place);
+        match known {
+            Some(known) => (known.checksum.as_deref() == Some(checksum)).then_some(known.version),
+            None => {
+                let verified = self.holder.verified.as_ref().filter(|it| it.place == *place);
+                verified.filter(|it| it.checksum == checksum).map(|it| it.version.clone())
+            }
+        }
     }
 
     /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without

@@ -1,6 +1,9 @@
 //! Provisioners without Kubernetes: the reconcile of the controllers, and the comparison of the command line.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use api::{CoderProvisioner, Reason};
 use engine::{
@@ -16,10 +19,9 @@ use engine::{
     secrets::{Retiring, Revoked},
 };
 use futures::future::BoxFuture;
-use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sim::{
-    ManualClock, MemoryCluster,
+    MemoryCluster,
     cluster::{ClusterCall, Interceptor},
 };
 
@@ -31,6 +33,36 @@ use crate::{
 const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
 const WORKLOAD: &str = "provisioner-alpha";
 const SECRET: &str = "alpha-provisioner-key";
+const ACCOUNT: &str = "alpha-provisioner";
+
+/// The reads that no watch answers: those of Secrets, and of objects that do not have our labels.
+#[derive(Debug, Default)]
+struct Reads(Mutex<Vec<String>>);
+
+impl Reads {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Interceptor for Reads {
+    fn before<'a>(&'a self, call: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        // The Deployment is read from the watch.
+        let is_read = match call {
+            ClusterCall::Get(key) => key.kind != "Deployment",
+            ClusterCall::Secret { .. } => true,
+            _ => false,
+        };
+        if is_read {
+            self.0.lock().unwrap().push(format!("{call:?}"));
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn after<'a>(&'a self, _: &'a ClusterCall<'a>) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
 
 /// Does something before every write, and may refuse the write.
 struct BeforeWrites<F>(F);
@@ -56,18 +88,16 @@ impl<F: Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync> Interceptor for
 struct Scene {
     sheet: Arc<Sheet>,
     cluster: Arc<MemoryCluster>,
+    reads: Arc<Reads>,
     manifest: Value,
 }
 
 impl Scene {
     fn new(spec: &Value) -> Self {
-        Self::on(support::cluster(), spec)
-    }
-
-    fn on(cluster: MemoryCluster, spec: &Value) -> Self {
         let home = json!([{"id": HOME, "name": "coder", "display_name": "Coder", "is_default": true}]);
         let sheet = Sheet::new(&json!({"organizations": home}));
-        let cluster = Arc::new(cluster);
+        let reads = Arc::<Reads>::default();
+        let cluster = Arc::new(support::cluster().intercepted_by(Arc::clone(&reads) as _));
         let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}});
         cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "metadata": {"name": "main", "namespace": "platform"}, "spec": {"external": external}}));
@@ -76,7 +106,7 @@ impl Scene {
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
             "metadata": {"name": "alpha", "namespace": "platform", "generation": 1}, "spec": whole});
-        Self { sheet, cluster, manifest }
+        Self { sheet, cluster, reads, manifest }
     }
 
     /// The same with something that is done before every write.
@@ -85,8 +115,8 @@ impl Scene {
         before: impl Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync + 'static,
     ) -> Self {
         let cluster = self.cluster.intercepted_by(Arc::new(BeforeWrites(before)));
-        let (sheet, manifest) = (Arc::clone(&self.sheet), self.manifest.clone());
-        Self { sheet, cluster: Arc::new(cluster), manifest }
+        let (sheet, reads, manifest) = (Arc::clone(&self.sheet), Arc::clone(&self.reads), self.manifest.clone());
+        Self { sheet, cluster: Arc::new(cluster), reads, manifest }
     }
 
     fn beside(&self) -> Beside {
@@ -180,6 +210,30 @@ async fn reconcile_creates_key_and_objects_and_the_second_one_writes_nothing() {
     let second = scene.reconcile(Ok(scene.reached())).await;
     assert!(!second.findings.changed, "{:?}", second.findings);
     assert_eq!((scene.sheet.writes().len(), scene.cluster.writes()), before);
+}
+
+#[tokio::test]
+async fn creation_reads_its_secret_alone_and_a_restart_reads_nothing_that_has_not_changed() {
+    let scene = Scene::new(&json!({}));
+    scene.stored();
+    scene.reconcile(Ok(scene.reached())).await;
+    let reads = scene.reads.take();
+    assert!(reads.len() == 1 && reads[0].contains(SECRET), "{reads:?}");
+
+    // Every reconcile here begins with an empty memory, as after a restart.
+    let restarted = scene.reconcile(Ok(scene.reached())).await;
+    assert_eq!(restarted.findings.readiness().reason, Reason::NoReplicasReady, "{:?}", restarted.findings);
+    assert_eq!(scene.reads.take(), [""; 0]);
+
+    let another = json!("YW5vdGhlcg==");
+    scene.cluster.edit("Secret", SECRET, |it| it["data"]["key"] = another.clone());
+    scene.reconcile(Ok(scene.reached())).await;
+    assert_ne!(
+        scene.cluster.find("Secret", SECRET).unwrap()["data"]["key"],
+        another,
+        "a value that Coder does not know"
+    );
+    assert!(scene.reads.take().iter().any(|it| it.contains(SECRET)));
 }
 
 #[tokio::test]
@@ -293,6 +347,54 @@ async fn object_of_another_owner_stops_the_plan_and_is_named() {
     let (reason, message) = scene.stopped(&scene.coder()).await;
     assert_eq!(reason, Reason::NotOurs);
     assert!(message.contains(WORKLOAD), "{message}");
+}
+
+#[tokio::test]
+async fn account_of_another_gets_no_rights_and_no_pods_and_is_left_alone() {
+    let scene = Scene::new(&json!({}));
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": ACCOUNT, "namespace": "platform"}, "secrets": [{"name": "theirs"}]});
+    scene.cluster.set(&account);
+    let theirs = scene.cluster.find("ServiceAccount", ACCOUNT);
+    let first = scene.reconcile(Ok(scene.reached())).await;
+    assert_eq!(first.findings.readiness().reason, Reason::NotOurs, "{:?}", first.findings);
+    assert_eq!(scene.cluster.find("ServiceAccount", ACCOUNT), theirs);
+    for kind in ["RoleBinding", "Deployment"] {
+        assert_eq!(scene.cluster.all(kind), [Value::Null; 0], "{kind}");
+    }
+    let before = scene.cluster.writes();
+    let second = scene.reconcile(Ok(scene.reached())).await;
+    assert_eq!(second.findings.readiness().reason, Reason::NotOurs);
+    assert_eq!(scene.cluster.writes(), before, "what was found is looked at before anything is written");
+}
+
+#[tokio::test]
+async fn account_of_another_gets_no_pods_where_a_policy_refuses_its_change() {
+    let scene = Scene::new(&json!({}));
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": ACCOUNT, "namespace": "platform"}});
+    scene.cluster.set(&account);
+    scene.cluster.refuse_writes(Some(|it| it["kind"] == "ServiceAccount"));
+    for _ in 0..2 {
+        let done = scene.reconcile(Ok(scene.reached())).await;
+        assert_eq!(done.findings.readiness().reason, Reason::NotOurs, "{:?}", done.findings);
+        for kind in ["RoleBinding", "Deployment"] {
+            assert_eq!(scene.cluster.all(kind), [Value::Null; 0], "{kind}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn own_object_that_lost_its_labels_gets_them_back() {
+    let scene = Scene::new(&json!({}));
+    scene.reconcile(Ok(scene.reached())).await;
+    let ours = scene.cluster.find("Role", WORKLOAD).unwrap();
+    scene.cluster.edit("Role", WORKLOAD, |it| it["metadata"]["labels"] = json!({}));
+    let done = scene.reconcile(Ok(scene.reached())).await;
+    assert!(done.findings.changed && done.trouble.is_none(), "{:?}", done.findings);
+    let healed = scene.cluster.find("Role", WORKLOAD).unwrap();
+    assert_eq!(healed["metadata"]["labels"], ours["metadata"]["labels"]);
+    assert_eq!(healed["metadata"]["uid"], ours["metadata"]["uid"]);
 }
 
 /// A provisioner that is as declared, and then gets other tags and another number of daemons, which a person has to approve.
@@ -411,8 +513,7 @@ async fn approved_move_of_a_secret_is_not_asked_for_again_after_a_failure() {
 
 #[tokio::test]
 async fn object_that_another_creates_while_the_key_takes_its_time_is_left_alone() {
-    let clock = ManualClock::new(jiff::Timestamp::now());
-    let scene = Scene::on(MemoryCluster::new(clock.clock(), 1), &json!({}));
+    let scene = Scene::new(&json!({}));
     let others = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": WORKLOAD, "namespace": "platform"}, "spec": {"replicas": 9}});
     let (cluster, deployment) = (Arc::clone(&scene.cluster), others.clone());
@@ -421,7 +522,6 @@ async fn object_that_another_creates_while_the_key_takes_its_time_is_left_alone(
             && it["kind"] == "Secret"
         {
             cluster.set(&deployment);
-            clock.advance(SignedDuration::from_mins(1));
         }
         Ok(())
     });

@@ -44,6 +44,7 @@ const CASES: &[(&[&str], Case)] = &[
     (&["write"], |it| Box::pin(it.replacement())),
     (&["write"], |it| Box::pin(it.merge())),
     (&["write"], |it| Box::pin(it.apply())),
+    (&["write"], |it| Box::pin(it.apply_new())),
     (&["write"], |it| Box::pin(it.preconditions())),
     (&["write"], |it| Box::pin(it.status())),
     (&["delete"], |it| Box::pin(it.deletion())),
@@ -162,6 +163,20 @@ impl Side {
         let kept = self.write(Write::Apply(&same)).await.unwrap().object;
         let is_kept = kept["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"];
         vec![applied["data"].clone(), changed["data"].clone(), code(&stale), json!(is_kept)]
+    }
+
+    async fn apply_new(&self) -> Vec<Value> {
+        let map = self.map("apply-new", &json!({"a": "1", "b": "1"}));
+        let applied = self.write(Write::ApplyNew(&map)).await;
+        let again = self.write(Write::ApplyNew(&map)).await;
+        self.created(&self.map("apply-other", &json!({"b": "1"}))).await;
+        let over = self.write(Write::ApplyNew(&self.map("apply-other", &json!({"a": "1"})))).await;
+        let kept = self.read("apply-other").await.unwrap()["data"].clone();
+        // What was applied before is ours, and goes where it is not declared any more.
+        let mut less = self.map("apply-new", &json!({"b": "1"}));
+        less["metadata"]["resourceVersion"] = json!(applied.as_ref().unwrap().metadata().resource_version);
+        let less = self.write(Write::Apply(&less)).await.unwrap().object;
+        vec![code(&applied), code(&again), code(&over), kept, less["data"].clone()]
     }
 
     async fn preconditions(&self) -> Vec<Value> {

@@ -31,6 +31,10 @@ use super::{
     failure, patches, resource, watch, writes,
 };
 
+/// The version that an object has while it does not exist, and no other one: etcd begins with the next. The API server compares
+/// it with that of an object of the name, and ignores it where there is none.
+const NO_VERSION: &str = "1";
+
 /// The cluster that this operator works in, by requests alone.
 pub(crate) struct KubeCluster {
     client: Client,
@@ -96,6 +100,17 @@ impl KubeCluster {
         self.api(&key.api_version, &key.kind, Some(&key.namespace))
     }
 
+    async fn applied(
+        &self,
+        object: &Value,
+    ) -> Result<(Key, kube::Result<DynamicObject>, ApiResource), ClusterError> {
+        let (key, _) = decoded(object)?;
+        let (objects, resource) = self.objects(&key);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = objects.patch(&key.name, &params, &Patch::Apply(object)).await;
+        Ok((key, written, resource))
+    }
+
     async fn written(&self, write: Write<'_>) -> Result<Live, ClusterError> {
         let (key, written, resource) = match write {
             Write::Create(object) => {
@@ -109,12 +124,11 @@ impl KubeCluster {
                 let written = objects.replace(&key.name, &writes(), &object).await;
                 (key, written, resource)
             }
-            Write::Apply(object) => {
-                let (key, _) = decoded(object)?;
-                let (objects, resource) = self.objects(&key);
-                let params = PatchParams::apply(FIELD_MANAGER).force();
-                let written = objects.patch(&key.name, &params, &Patch::Apply(object)).await;
-                (key, written, resource)
+            Write::Apply(object) => self.applied(object).await?,
+            Write::ApplyNew(object) => {
+                let mut object = object.clone();
+                object["metadata"]["resourceVersion"] = NO_VERSION.into();
+                self.applied(&object).await?
             }
             Write::Merge { key, patch } => {
                 let (objects, resource) = self.objects(key);

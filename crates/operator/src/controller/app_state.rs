@@ -17,6 +17,7 @@ use engine::{
     },
     ports::ClusterError,
 };
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Controller};
@@ -31,7 +32,6 @@ use super::{
     reconcile::Ending,
     record::{publish, words_of},
     wake::{Wake, requested},
-    watch,
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
@@ -80,12 +80,14 @@ impl<K: Kind> Driven for OfKind<K> {
             return controller;
         }
         let driver = Arc::clone(driver);
-        // Only the metadata is watched; a reconcile reads the content.
-        let maps = watch::config_maps(&driver.shared);
-        controller.watches_stream(maps, move |it| {
-            let (namespace, name) = (it.namespace(), it.name_any());
-            driver.those(|it| it.namespace() == namespace && K::refers_to_config_map(it, &name))
-        })
+        controller.reconcile_on(driver.shared.config_maps.changes().flat_map(move |changed| {
+            let is_concerned = |it: &K::Manifest| {
+                changed.as_ref().is_none_or(|(namespace, name)| {
+                    it.namespace().as_ref() == Some(namespace) && K::refers_to_config_map(it, name)
+                })
+            };
+            futures::stream::iter(driver.those(is_concerned))
+        }))
     }
 
     fn interval(manifest: &K::Manifest) -> Duration {

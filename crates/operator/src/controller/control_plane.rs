@@ -130,6 +130,10 @@ impl Driven for ControlPlanes {
         events.boxed()
     }
 
+    fn shown(driver: &Driver<Self>, event: &watcher::Event<CoderControlPlane>) {
+        driver.shared.plane_statuses.shown(event);
+    }
+
     fn watch(
         driver: &Arc<Driver<Self>>,
         controller: Controller<CoderControlPlane>,
@@ -137,14 +141,19 @@ impl Driven for ControlPlanes {
         let shared = &driver.shared;
         let (of_maps, of_releases) = (Arc::clone(driver), Arc::clone(driver));
         // Only the metadata of what is referred to is watched; what has changed is fetched.
-        let maps = watch::config_maps(shared);
+        let maps = shared.config_maps.changes().flat_map(move |changed| {
+            let is_concerned = |plane: &CoderControlPlane| {
+                changed.as_ref().is_none_or(|(namespace, name)| {
+                    plane.namespace().as_ref() == Some(namespace)
+                        && is_read(plane, &SourceRef::ConfigMap(name.clone()))
+                })
+            };
+            futures::stream::iter(of_maps.those(is_concerned))
+        });
         let jobs = Watch::all::<Job>().only_metadata();
         let jobs = watch::events::<PartialObjectMeta<Job>>(shared, jobs).touched_objects();
         let controller = controller
-            .watches_stream(maps, move |it| {
-                let (namespace, reference) = (it.namespace(), SourceRef::ConfigMap(it.name_any()));
-                of_maps.those(|plane| plane.namespace() == namespace && is_read(plane, &reference))
-            })
+            .reconcile_on(maps)
             .owns_stream(jobs)
             // A control plane that waits for the last of its dependents goes when that is gone.
             .reconcile_on(shared.planes.releases().flat_map(move |_| {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use api::{CoderControlPlane, CoderProvisioner};
 use engine::{Cluster, Kind, kinds};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Resource as _;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,8 @@ impl Controllers {
         let mut start = Start { shared, controllers };
         let cluster: Arc<dyn Cluster> = Arc::clone(&shared.cluster) as _;
         start.controllers.extend(owned::watches(&shared.owned, &cluster, &shared.metrics));
+        let maps = shared.config_maps.clone().follow(Arc::clone(&cluster), Arc::clone(&shared.metrics));
+        start.controllers.push((ConfigMap::kind(&()), Box::pin(maps)));
         let secrets = secret_cache::watch(Arc::clone(&shared.secrets), cluster, Arc::clone(&shared.metrics));
         start.controllers.push((Secret::kind(&()), Box::pin(secrets)));
         kinds::visit(&mut start);

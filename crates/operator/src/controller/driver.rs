@@ -122,6 +122,9 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
         watch::decoded::<Self::Manifest>(&driver.shared, Some(driver.manifests.clone())).boxed()
     }
 
+    /// Hears what the watch of the manifests has shown, once it is in the store.
+    fn shown(_driver: &Driver<Self>, _event: &Event<Self::Manifest>) {}
+
     /// Adds watches that only this kind needs.
     fn watch(
         _driver: &Arc<Driver<Self>>,
@@ -171,10 +174,13 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
     let shared = &driver.shared;
     shared.metrics.show(driver.manifests.clone(), D::conditions);
     let (changed, rivals) = futures::channel::mpsc::unbounded();
-    let gone = changed.clone();
+    let (gone, of_shown) = (changed.clone(), Arc::clone(&driver));
     let changes = D::events(&driver)
         .reflect(writer)
         .inspect(move |it| {
+            if let Ok(event) = it {
+                D::shown(&of_shown, event);
+            }
             if let Ok(Event::Delete(_)) = it {
                 gone.unbounded_send(()).ok();
             }

@@ -298,6 +298,22 @@ async fn every_kind_lives_from_apply_to_deletion_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resource_is_watched_once_by_all_controllers_together() {
+    let mut stage = Stage::new();
+    external(&stage).await;
+    stage.ready("CoderControlPlane", "main").await;
+    stage.nodes.abort();
+    (&mut stage.nodes).await.unwrap_err();
+    let mut watched = stage.cluster.watched_kinds();
+    watched.sort();
+    let mut once = watched.clone();
+    once.dedup();
+    assert_eq!(watched, once);
+    assert!(once.len() > KINDS.len(), "{once:?}");
+    stage.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn drift_names_who_made_it_in_memory() {
     let stage = Stage::new();
     external(&stage).await;

@@ -4,13 +4,9 @@ mod access;
 mod deletion;
 mod elsewhere;
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use api::{CoderControlPlane, CoderProvisioner, Reason, finalizer};
+use api::{CoderProvisioner, Reason, finalizer};
 use engine::{
     Freshness, RemoteName, Trouble,
     kinds::provisioner::{
@@ -27,13 +23,10 @@ use engine::{
     ports::ClusterError,
     secrets::{Names, Retiring, Revoked},
 };
-use futures::future::BoxFuture;
+use futures::{StreamExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{
-    ResourceExt as _,
-    runtime::{PredicateConfig, WatchStreamExt as _, controller::Controller},
-};
+use kube::{ResourceExt as _, runtime::controller::Controller};
 
 use self::{access::Bootstraps, elsewhere::revoke_elsewhere};
 use super::{
@@ -42,7 +35,6 @@ use super::{
     predicate::is_ready,
     reconcile::Ending,
     wake::{PERIODIC, Wake, requested},
-    watch,
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
@@ -100,15 +92,12 @@ impl Driven for Provisioners {
         driver: &Arc<Driver<Self>>,
         controller: Controller<CoderProvisioner>,
     ) -> Controller<CoderProvisioner> {
-        // What a control plane reports in its status is written after its dependents were woken, and is read from there.
-        let statuses = watch::decoded::<CoderControlPlane>(&driver.shared, None)
-            .applied_objects()
-            .predicate_filter(|it: &CoderControlPlane| Some(said(it)), PredicateConfig::default());
-        let driver = Arc::clone(driver);
-        controller.watches_stream(statuses, move |it| {
-            let name = (it.namespace().unwrap_or_default(), it.name_any());
-            driver.referring(|it| plane_of(it) == name)
-        })
+        let (statuses, driver) = (driver.shared.plane_statuses.changes(), Arc::clone(driver));
+        controller.reconcile_on(statuses.flat_map(move |changed| {
+            let is_concerned =
+                |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| plane_of(it) == *name);
+            futures::stream::iter(driver.referring(is_concerned))
+        }))
     }
 
     async fn suspend(driver: &Driver<Self>, provisioner: &CoderProvisioner) -> Result<(), ClusterError> {
@@ -204,18 +193,6 @@ impl Before {
         }
         self.is_new.then(|| wake.need())
     }
-}
-
-/// Tells two versions of a control plane apart if they are not the same to its daemons.
-fn said(plane: &CoderControlPlane) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let status = plane.status.as_ref();
-    (plane.uid(), status.and_then(|it| it.url.as_ref())).hash(&mut hasher);
-    status.and_then(|it| it.deployment_id.as_ref()).hash(&mut hasher);
-    status.and_then(|it| it.version.as_ref()).hash(&mut hasher);
-    status.and_then(|it| it.external_provisioner_daemons_entitlement.as_ref()).hash(&mut hasher);
-    plane.spec.image().hash(&mut hasher);
-    hasher.finish()
 }
 
 fn plane_of(provisioner: &CoderProvisioner) -> PlaneName {

@@ -12,16 +12,11 @@ use engine::{
     ports::{self, ClusterError, Watch, WatchEvent},
 };
 use futures::{Stream, StreamExt as _, future::ready};
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Resource,
-    api::PartialObjectMeta,
     core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
-        WatchStreamExt as _,
         reflector::{ObjectRef, Store},
         watcher::{self, Event},
     },
@@ -87,14 +82,6 @@ fn without_managers(mut object: Value) -> Value {
         metadata.remove("managedFields");
     }
     object
-}
-
-/// ConfigMaps that were created, changed or deleted, by their metadata.
-pub(super) fn config_maps(
-    shared: &Arc<Shared>,
-) -> impl Stream<Item = watcher::Result<PartialObjectMeta<ConfigMap>>> + Send + use<> {
-    let maps = Watch::all::<ConfigMap>().only_metadata();
-    events::<PartialObjectMeta<ConfigMap>>(shared, maps).touched_objects()
 }
 
 /// Passes on what can be decoded and reports each version of an object that cannot. An object that could be decoded before is
@@ -186,7 +173,7 @@ mod tests {
 
     use api::CoderGroup;
     use futures::stream;
-    use kube::runtime::reflector;
+    use kube::runtime::{WatchStreamExt as _, reflector};
     use serde_json::json;
 
     use super::*;

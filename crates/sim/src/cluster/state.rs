@@ -86,8 +86,10 @@ impl State {
     }
 
     pub(super) fn write(&mut self, write: Write<'_>, now: Timestamp) -> Result<Value, ClusterError> {
-        if let (Write::Create(object) | Write::Replace(object) | Write::Apply(object), Some(is_refused)) =
-            (write, self.is_refused)
+        if let (
+            Write::Create(object) | Write::Replace(object) | Write::Apply(object) | Write::ApplyNew(object),
+            Some(is_refused),
+        ) = (write, self.is_refused)
             && is_refused(object)
         {
             return Err(ClusterError::refusal(403, "Forbidden", "it cannot be written"));
@@ -113,6 +115,13 @@ impl State {
                     // The object that was meant is gone.
                     Err(conflict(&key))
                 }
+            }
+            Write::ApplyNew(object) => {
+                let key = key_of(object)?;
+                if self.objects.contains_key(&key) {
+                    return Err(conflict(&key));
+                }
+                self.create(&key, apply(None, object), now)
             }
             Write::Merge { key, patch } => {
                 let before = self.patched(key, patch)?;

@@ -78,6 +78,12 @@ impl Watchers {
         });
     }
 
+    /// The kinds of the watches that somebody follows, one for each watch.
+    pub(super) fn kinds(&self) -> Vec<String> {
+        let followed = self.0.iter().filter(|it| !it.sender.is_closed());
+        followed.map(|it| it.watch.kind.clone()).collect()
+    }
+
     /// Loses every watch: each reports that and begins anew with a list.
     pub(super) fn lose(&mut self) {
         self.0.clear();

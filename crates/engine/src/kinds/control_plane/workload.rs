@@ -92,13 +92,16 @@ pub async fn keep(
     };
     workspace_roles::record(plane, &namespaces, context.cluster).await?;
     let (name, pods) = (plane.name_any(), selector(plane));
+    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
+    let reads_names = !plane.spec.changes.is_automatic() || objects::was_taken(conditions);
     let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, namesakes: None };
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, reads_names };
     let held_back = Mutex::new(None);
     let may = |plan: &Plan<ChildEffect>| {
         let checked = check(plane, &plan.view(&target(plane)));
         let is_ok = checked.is_ok();
-        *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
+        let mut first = held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        *first = first.take().or(checked.err());
         is_ok
     };
     let kept = objects::keep(&*plane, compared, &may, context.cluster).await?;
@@ -135,7 +138,7 @@ pub async fn preview(
     let Compared { desired, live, unlisted, .. } = compare(&plane, &context).await.map_err(unread)??;
     let pods = selector(&plane);
     let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, namesakes: None };
+        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, reads_names: true };
     let compared = Box::pin(objects::compare(&plane, compared, cluster)).await.map_err(unread)?;
     let Planned { plan, refused } = compared.planned;
     let notices = refused.into_iter().chain(desired.notices).chain(unlisted).collect();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     coder::{Beside, endpoint::place},
-    objects::{self, Compared, Comparison, Namesakes},
+    objects::{self, Compared, Comparison},
     pipeline::outcome::{Blocked, Invalid},
     ports::{Cluster, ClusterError, List, Reading, object::Live},
     secrets::SecretPlace,
@@ -45,12 +45,13 @@ impl From<ClusterError> for Unplanned {
     }
 }
 
-/// Compares the objects that are declared for pods which are `given` this with those that are there. Where the control plane does
+/// Compares the objects that are declared for pods which are `given` this with those that are there. `reads_names` is that of
+/// [`Comparison`]. Where the control plane does
 /// not let the daemons have their image yet, they keep the one that they have.
 pub(super) async fn compare(
     provisioner: &CoderProvisioner,
     given: (&str, &str),
-    namesakes: Option<Namesakes>,
+    reads_names: bool,
     declared: &CoderControlPlane,
     beside: &Beside,
 ) -> Result<Objects, Unplanned> {
@@ -71,7 +72,7 @@ pub(super) async fn compare(
     let children = children::desire(provisioner, &facts).map_err(Unplanned::Invalid)?;
     let live = live(provisioner, cluster).await?;
     let comparison =
-        Comparison { deployment: &workload, pods: &selector, children: &children, live, namesakes };
+        Comparison { deployment: &workload, pods: &selector, children: &children, live, reads_names };
     let compared = objects::compare(provisioner, comparison, cluster).await?;
     Ok(Objects { given: (given.0.to_owned(), given.1.to_owned()), compared, keeps_image })
 }
@@ -122,6 +123,13 @@ fn facts(
         replicas: provisioner.spec.replicas(),
         authority,
     }
+}
+
+/// Whether the names of missing objects are looked up before a plan is made: where it waits for a person, and where one of them
+/// was another's the last time.
+pub(super) fn reads_names(provisioner: &CoderProvisioner) -> bool {
+    let conditions = provisioner.status.iter().flat_map(|it| &it.conditions);
+    !provisioner.spec.changes.is_automatic() || objects::was_taken(conditions)
 }
 
 /// The Deployment of a provisioner, and the labels of its pods.

@@ -22,16 +22,16 @@ pub(super) struct Observed {
     pub(super) objects: Result<Option<Objects>, Unplanned>,
 }
 
-/// Observes a provisioner whose control plane is `declared`. The second value is what the key is driven from.
+/// Observes a provisioner whose control plane is `declared`. `reads_names` is that of [`compare`]. The second value is what the key is driven from.
 pub(super) async fn observe(
     provisioner: &CoderProvisioner,
     (keys, wanted): (&Keys<'_>, &Wanted),
     declared: &CoderControlPlane,
-    beside: &Beside,
+    (reads_names, beside): (bool, &Beside),
 ) -> Result<(Observed, Looked), Trouble> {
     let (key, looked) = keys.drive(wanted).look_first().await?;
     let objects = match given(&key, wanted) {
-        Some(given) => compare(provisioner, given, None, declared, beside).await.map(Some),
+        Some(given) => compare(provisioner, given, reads_names, declared, beside).await.map(Some),
         None => Ok(None),
     };
     Ok((Observed { wanted: wanted.clone(), key, objects }, looked))

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::{
-    compared::{Objects, Unplanned},
+    compared::{Objects, Unplanned, reads_names},
     daemons::Daemons,
     holder,
     keys::{self, Keys, recorded},
@@ -166,6 +166,7 @@ async fn keyed(
     }
     let (cluster, store) = (&*beside.cluster, beside.key_store());
     let (wanted, holder) = (keys::wanted(&provisioner, &home), holder(&provisioner));
+    let place = wanted.secret.clone();
     let approved = OnceLock::new();
     let first = |object: &Value| with_intent(object, approved.get(), cluster.now());
     let revoke = |retiring: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> { elsewhere(retiring) };
@@ -182,15 +183,16 @@ async fn keyed(
         None => home.reached.coder.clone(),
     };
     let keys = Keys { coder: &coder, secrets: &secrets, around: &around, recorded, pods: carried };
+    let around_it = (reads_names(&provisioner), beside);
     let (driven, objects) =
-        match observe(&provisioner, (&keys, &wanted), &home.reached.declared, beside).await {
+        match observe(&provisioner, (&keys, &wanted), &home.reached.declared, around_it).await {
             Ok((observed, looked)) => {
                 let held_back = decide(reconciled, &observed);
                 reconciled.findings.approved.iter().for_each(|it| drop(approved.set(it.clone())));
                 let driven = keys.drive(&Wanted { held_back, ..wanted }).run_after(looked).await;
                 // What was read before a key is changed may be old by now.
                 let is_settled = observed.key.acts.is_empty();
-                let objects = if is_settled { observed.objects } else { as_known(observed.objects) };
+                let objects = observed.objects.map(|it| it.filter(|_| is_settled));
                 (driven, objects)
             }
             Err(trouble) => (Err(trouble), Ok(None)),
@@ -208,7 +210,11 @@ async fn keyed(
             reconciled.again_at = rest.again_at;
             reconciled.is_rotating = rest.is_rotating();
             // The status is written at the end of the reconcile: the Secret has the record already.
-            provisioner.status.get_or_insert_default().key = to_status(&rest.record);
+            let status = provisioner.status.get_or_insert_default();
+            status.key = to_status(&rest.record);
+            let held = rest.key.as_ref().ok();
+            let verified = held.and_then(|it| secrets.version_of(&place, &it.checksum));
+            status.secret_version = verified.or_else(|| status.secret_version.take());
             settle(&mut reconciled.findings, rest)
         }
     };
@@ -235,12 +241,6 @@ fn decide(reconciled: &mut Reconciled, observed: &Observed) -> Option<Blocked> {
     findings.approved = begun.or_else(|| recorded.cloned());
     findings.held_back = check(provisioner, &plan, recorded).err();
     findings.held_back.as_ref().map(HeldBack::blocked)
-}
-
-/// Objects that have to be compared again: what was found under their names is all that is used again.
-fn as_known(objects: Result<Option<Objects>, Unplanned>) -> Result<Option<Objects>, Unplanned> {
-    // No pod is given a key without an address.
-    objects.map(|it| it.map(|it| Objects { given: (String::new(), String::new()), ..it }))
 }
 
 /// Enters the state of the key and of its Secret into the findings.
@@ -377,7 +377,12 @@ pub async fn write_status(
     next: CoderProvisionerStatus,
     cluster: &dyn Cluster,
 ) -> Result<CoderProvisioner, ClusterError> {
-    if written == Some(&next) {
+    // That a Secret was verified in another version is no reason to write.
+    let is_same = |it: &CoderProvisionerStatus| {
+        let secret_version = it.secret_version.clone().or_else(|| next.secret_version.clone());
+        *it == CoderProvisionerStatus { secret_version, ..next.clone() }
+    };
+    if written.is_some_and(is_same) {
         return Ok(provisioner.clone());
     }
     // With the version that was read: of two writers one is refused and reconciles again.

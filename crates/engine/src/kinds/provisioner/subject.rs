@@ -158,7 +158,7 @@ impl Provisioner {
         let (around, secrets) = (Around::new(store, &holder, None), KeySecrets::new(store, &holder));
         let coder = &home.reached.coder;
         let keys = Keys { coder, secrets: &secrets, around: &around, recorded, pods };
-        let observed = observe(manifest, (&keys, &wanted), &home.reached.declared, beside).await;
+        let observed = observe(manifest, (&keys, &wanted), &home.reached.declared, (true, beside)).await;
         observed.map(|it| it.0).map_err(Outcome::from)
     }
 }

@@ -6,7 +6,7 @@ use api::{ApprovedPlan, CoderControlPlane, CoderProvisioner, EntitlementLossPoli
 use kube::ResourceExt as _;
 
 use super::{
-    compared::{Objects, Unplanned, compare, selected},
+    compared::{Objects, Unplanned, compare, reads_names, selected},
     names::{self, target},
     plan::of_objects,
 };
@@ -40,10 +40,7 @@ pub(super) async fn run(
     let is_given = |it: &Objects| (it.given.0.as_str(), it.given.1.as_str()) == given;
     let objects = match observed {
         Ok(Some(known)) if is_given(&known) => Ok(known),
-        Ok(known) => {
-            let namesakes = known.and_then(|it| it.compared.namesakes);
-            compare(provisioner, given, namesakes, declared, beside).await
-        }
+        Ok(_) => compare(provisioner, given, reads_names(provisioner), declared, beside).await,
         Err(unplanned) => Err(unplanned),
     };
     match objects {
@@ -88,13 +85,15 @@ async fn keep(
         let plan = of_objects(plan).view(&target(&provisioner.name_any()));
         let checked = check(provisioner, &plan, approved.as_ref());
         let is_ok = checked.is_ok();
-        *held_back.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
+        let mut first = held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        *first = first.take().or(checked.err());
         is_ok
     };
     let of = (workload.as_str(), &selector);
     let kept = objects::apply(provisioner, compared, of, (&may, Some(news)), cluster).await?;
     let Kept { run: seen, refused, changed } = kept;
-    let refused = refused.into_iter().next();
+    // An object of another comes first: only a person can help.
+    let refused = refused.into_iter().min_by_key(|it| it.reason != Reason::NotOurs);
     findings.replicas = Some(counted(&seen));
     findings.deployment = Some(refused.map_or_else(|| standing(&seen), Err));
     findings.changed |= changed;

@@ -6,7 +6,7 @@ use api::CoderControlPlane;
 use engine::{
     kinds::control_plane::{Desired, KINDS, PlaneFacts, children::Deployed, desire},
     objects::{
-        ChildEffect, FIELD_MANAGER, Key, Live, ObjectsSituation, Planned, plan,
+        Child, ChildEffect, FIELD_MANAGER, Key, Live, ObjectsSituation, Planned, plan,
         references::{Source, references},
     },
 };
@@ -143,7 +143,9 @@ impl Plane {
 
     async fn write(&self, effect: &ChildEffect) -> kube::Result<()> {
         match effect {
-            ChildEffect::Apply { key, object } | ChildEffect::Release { key, object } => {
+            ChildEffect::Create(Child { key, object, .. })
+            | ChildEffect::Apply { key, object }
+            | ChildEffect::Release { key, object } => {
                 let parameters = PatchParams::apply(FIELD_MANAGER).force();
                 self.api(key).patch(&key.name, &parameters, &Patch::Apply(object)).await?;
             }

@@ -95,7 +95,15 @@ impl Operator {
         set_owner(&mut owned, Some(&uid));
         let owner = serde_json::from_value(owned["metadata"]["ownerReferences"][0].clone()).unwrap();
         let (namespace, name) = (NAMESPACE.to_owned(), OBJECT.to_owned());
-        Holder { kind: KIND.into(), namespace, name, uid, labels: BTreeMap::new(), owner: Some(owner) }
+        Holder {
+            kind: KIND.into(),
+            namespace,
+            name,
+            uid,
+            labels: BTreeMap::new(),
+            owner: Some(owner),
+            verified: None,
+        }
     }
 
     async fn revoke_elsewhere(&self, retiring: Retiring) -> Result<Revoked, Trouble> {

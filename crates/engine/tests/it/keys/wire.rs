@@ -97,7 +97,18 @@ impl Many {
             (wanted.names, wanted.organization_id) = (Names::new(&name, &uid), deployment.home());
             wanted.secret.name.clone_from(&name);
             let (namespace, labels) = (NAMESPACE.to_owned(), std::collections::BTreeMap::new());
-            (Holder { kind: "CoderProvisionerKey".into(), namespace, name, uid, labels, owner: None }, wanted)
+            (
+                Holder {
+                    kind: "CoderProvisionerKey".into(),
+                    namespace,
+                    name,
+                    uid,
+                    labels,
+                    owner: None,
+                    verified: None,
+                },
+                wanted,
+            )
         };
         let objects: Vec<(Holder, Wanted)> = (0..count).map(object).collect();
         let cluster = MemoryCluster::new(Arc::new(start), 1);

@@ -134,7 +134,7 @@ fn removals(spec: &Value, live: &[Live], rolled_out: bool) -> Vec<String> {
     let words = planned.plan.steps.iter().filter_map(|it| match &it.effect {
         ChildEffect::Delete { key, uid, .. } => Some(format!("delete {key} {uid}")),
         ChildEffect::Release { key, .. } => Some(format!("release {key}")),
-        ChildEffect::Apply { .. } | ChildEffect::Migrate { .. } => None,
+        ChildEffect::Create(_) | ChildEffect::Apply { .. } | ChildEffect::Migrate { .. } => None,
     });
     words.collect()
 }

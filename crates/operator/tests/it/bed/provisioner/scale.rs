@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         licensed,
-        operator::{requests, writes},
+        operator::requests,
         proxy::Proxy,
         stage::{Stage, eventually, is_ready},
     },
@@ -73,6 +73,8 @@ struct Cost {
     /// Requests about keys, and all of them, without those that the control plane makes for itself.
     requests: BTreeMap<String, usize>,
     writes: BTreeMap<String, usize>,
+    /// Reads of the API server, as `VERB RESOURCE`.
+    reads: BTreeMap<String, usize>,
     took: Duration,
 }
 
@@ -90,17 +92,17 @@ struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     async fn start(stage: &'a Stage, proxy: &'a Proxy) -> Self {
-        let written = writes(&stage.namespace).await.len();
-        let since = (proxy.requests().len(), written, Instant::now());
+        let sent = requests(&stage.namespace).await.len();
+        let since = (proxy.requests().len(), sent, Instant::now());
         Self { stage, proxy, since }
     }
 
     #[expect(clippy::print_stderr, reason = "it says what it measured")]
     async fn read(self, what: &str, count: usize) -> Cost {
-        let (requests, before, since) = self.since;
+        let (asked_before, sent_before, since) = self.since;
         let took = since.elapsed();
         let mut asked = BTreeMap::<String, usize>::new();
-        for it in self.proxy.requests().iter().skip(requests) {
+        for it in self.proxy.requests().iter().skip(asked_before) {
             let is_keys = it.path.contains("provisionerkeys");
             let what = if !is_keys {
                 it.path.rsplit('/').next().unwrap_or_default()
@@ -114,21 +116,27 @@ impl<'a> Meter<'a> {
             *asked.entry(what.to_owned()).or_default() += 1;
         }
         let mut written = BTreeMap::<String, usize>::new();
-        for it in writes(&self.stage.namespace).await.iter().skip(before) {
+        let mut reads = BTreeMap::<String, usize>::new();
+        for it in requests(&self.stage.namespace).await.iter().skip(sent_before) {
             let text = |field: &str| it["objectRef"][field].as_str().unwrap_or_default().to_owned();
-            *written.entry(format!("{} {}", text("resource"), text("subresource"))).or_default() += 1;
+            let verb = it["verb"].as_str().unwrap_or_default();
+            if ["get", "list"].contains(&verb) {
+                *reads.entry(format!("{verb} {}", text("resource"))).or_default() += 1;
+            } else {
+                *written.entry(format!("{} {}", text("resource"), text("subresource"))).or_default() += 1;
+            }
         }
         let total: usize = written.values().sum();
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let each = |it: usize| it as f64 / count as f64;
         eprintln!(
-            "{what}, {count}: {:.1} s, {:.2} requests and {:.2} writes each; requests {asked:?}; writes {written:?}; {}",
+            "{what}, {count}: {:.1} s, {:.2} requests and {:.2} writes each; requests {asked:?}; writes {written:?}; reads {reads:?}; {}",
             took.as_secs_f64(),
             each(asked.values().sum()),
             each(total),
             memory(self.stage)
         );
-        Cost { requests: asked, writes: written, took }
+        Cost { requests: asked, writes: written, reads, took }
     }
 }
 
@@ -242,6 +250,10 @@ async fn two_hundred_provisioners_cost_what_they_need_and_nothing_when_nothing_i
             assert_eq!(written(once), 100, "{once}: {:?}", cost.writes);
         }
         assert!(written("events ") <= 100 + FEW, "one Event each: {:?}", cost.writes);
+        // The creation of an object finds out whether its name is free. The Secret of the key is read first.
+        let (gets, lists): (Vec<_>, Vec<_>) = cost.reads.iter().partition(|it| it.0.starts_with("get "));
+        assert!(gets.iter().map(|it| it.1).sum::<usize>() <= 100 + FEW, "{:?}", cost.reads);
+        assert!(lists.iter().all(|it| *it.1 <= seconds + FEW), "shared: {:?}", cost.reads);
     }
     for cost in [&half, &whole] {
         // The answer to the request is the one write. A list that began after the requests serves all of them.
