@@ -105,7 +105,10 @@ const OF_A_VERSION: [&str; 4] = ["source", "version", "version.test.workspace", 
 pub struct Template;
 
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts of a manifest that do not depend on each other")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts of a manifest that do not depend on each other"
+)]
 pub struct Desired {
     namespace: String,
     control_plane: String,

@@ -115,7 +115,8 @@ impl Scene {
         before: impl Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync + 'static,
     ) -> Self {
         let cluster = self.cluster.intercepted_by(Arc::new(BeforeWrites(before)));
-        let (sheet, reads, manifest) = (Arc::clone(&self.sheet), Arc::clone(&self.reads), self.manifest.clone());
+        let (sheet, reads, manifest) =
+            (Arc::clone(&self.sheet), Arc::clone(&self.reads), self.manifest.clone());
         Self { sheet, cluster: Arc::new(cluster), reads, manifest }
     }
 
