@@ -182,14 +182,11 @@ impl KeySecrets<'_> {
 
     /// The version of a Secret that holds the value with this checksum. `None` where that is not known.
     pub fn version_of(&self, place: &SecretPlace, checksum: &str) -> Option<String> {
-        let known = self.store.memory.last_read(self.holder, place);
-        match known {
-            Some(known) => (known.checksum.as_deref() == Some(checksum)).then_some(known.version),
-            None => {
-                let verified = self.holder.verified.as_ref().filter(|it| it.place == *place);
-                verified.filter(|it| it.checksum == checksum).map(|it| it.version.clone())
-            }
+        if let Some(known) = self.store.memory.last_read(self.holder, place) {
+            return (known.checksum.as_deref() == Some(checksum)).then_some(known.version);
         }
+        let verified = self.holder.verified.as_ref().filter(|it| it.place == *place);
+        verified.filter(|it| it.checksum == checksum).map(|it| it.version.clone())
     }
 
     /// Writes record, and value where there is one, at once; only if the Secret still has that version, or, without

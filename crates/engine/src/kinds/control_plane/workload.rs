@@ -101,7 +101,7 @@ pub async fn keep(
         let checked = check(plane, &plan.view(&target(plane)));
         let is_ok = checked.is_ok();
         let mut first = held_back.lock().unwrap_or_else(PoisonError::into_inner);
-        *first = first.take().or(checked.err());
+        *first = first.take().or_else(|| checked.err());
         is_ok
     };
     let kept = objects::keep(&*plane, compared, &may, context.cluster).await?;

@@ -86,7 +86,7 @@ async fn keep(
         let checked = check(provisioner, &plan, approved.as_ref());
         let is_ok = checked.is_ok();
         let mut first = held_back.lock().unwrap_or_else(PoisonError::into_inner);
-        *first = first.take().or(checked.err());
+        *first = first.take().or_else(|| checked.err());
         is_ok
     };
     let of = (workload.as_str(), &selector);
