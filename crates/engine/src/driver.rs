@@ -387,7 +387,8 @@ impl<K: Kind> Object<K> {
                 Some(id) => K::home(id, coder).await?,
                 None => None,
             };
-            K::observe(&K::for_deletion(desired, home), held, coder).await
+            // What another manifest holds is looked at as what nobody holds: its own record says what is there to clean up.
+            K::observe(&K::for_deletion(desired, home), held.filter(|_| !self.is_left), coder).await
         };
         let observed = match observed.await {
             Ok(observed) => observed,

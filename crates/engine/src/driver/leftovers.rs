@@ -1,5 +1,6 @@
 //! What earlier reconciles made and left, where a manifest cannot be compared any more.
 
+use api::Reason;
 use client::Class;
 
 use super::{Assessment, Object, Verdict};
@@ -45,7 +46,10 @@ fn is_lasting(outcome: &Outcome) -> bool {
             Class::Invalid | Class::Missing | Class::Conflict | Class::License | Class::Forbidden
         ),
         Outcome::Failed(Trouble::Stale) => false,
-        Outcome::Blocked(waiting) => waiting.reason.polled_every().is_none(),
+        Outcome::Blocked(waiting) => {
+            let is_passing = [Reason::ClusterError, Reason::Progressing, Reason::SecretUnreadable];
+            waiting.reason.polled_every().is_none() && !is_passing.contains(&waiting.reason)
+        }
         _ => true,
     }
 }

@@ -29,7 +29,8 @@ use std::{
 };
 
 use api::{
-    AppState as _, CoderTemplate, DeletionPolicy, TemplateSource, TemplateTestState, TemplateVersionState,
+    AppState as _, CoderTemplate, DeletionPolicy, Reason, TemplateSource, TemplateTestState,
+    TemplateVersionState,
     condition::{DRIFTED, READY},
 };
 use client::{
@@ -44,6 +45,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+pub use self::archive::is_left_out;
 use self::{
     access::Access, fetch::Archive, source::Source, test_workspace::DesiredTest, test_workspace::Removal,
     version::Version, work::Material,
@@ -471,10 +473,18 @@ fn entry(test: &TemplateTestState) -> Entry {
     Entry::TestWorkspace { owner: test.owner.clone(), name: test.workspace.clone() }
 }
 
-/// Whether the status says that the template is as declared, or that it drifted.
+/// Whether the status says that the template is as declared, as far as the deployment supports that, or that it drifted.
 fn was_equal(manifest: &CoderTemplate) -> bool {
-    let conditions = manifest.status().map_or(&[][..], |it| &it.conditions);
-    conditions.iter().any(|it| [READY, DRIFTED].contains(&it.type_.as_str()) && it.status == "True")
+    let Some(status) = manifest.status() else { return false };
+    let is_unsupported = |reason: &str| {
+        let lacks = [Reason::NotEntitled, Reason::VersionNotSupported];
+        status.plan.is_none() && status.id.is_some() && lacks.iter().any(|it| it.as_str() == reason)
+    };
+    status.conditions.iter().any(|it| match it.type_.as_str() {
+        READY => it.status == "True" || is_unsupported(&it.reason),
+        DRIFTED => it.status == "True",
+        _ => false,
+    })
 }
 
 fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, Invalid> {
@@ -544,4 +554,25 @@ fn variables(manifest: &CoderTemplate) -> Result<Vec<Variable>, Invalid> {
         variables.push(Variable { name: declared.name.clone(), value });
     }
     Ok(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn template_with_an_unlicensed_field_is_equal_all_the_same() {
+        let was_equal = |ready: &str, reason: &str, plan: &Value| {
+            let conditions = json!([{"type": "Ready", "status": ready, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": "a"},
+                "spec": {"controlPlaneRef": {"name": "main"}}, "status": {"id": "1", "plan": plan, "conditions": conditions}});
+            was_equal(&serde_json::from_value(manifest).unwrap())
+        };
+        assert!(was_equal("True", "Ready", &Value::Null) && was_equal("False", "NotEntitled", &Value::Null));
+        let plan = json!({"hash": "1", "summary": "1 change"});
+        assert!(
+            !was_equal("False", "NotEntitled", &plan) && !was_equal("False", "VersionFailed", &Value::Null)
+        );
+    }
 }

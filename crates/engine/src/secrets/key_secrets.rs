@@ -7,6 +7,8 @@ use std::{
 };
 
 use api::{Reason, annotation};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use client::scrub::clean;
 use jiff::SignedDuration;
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
@@ -54,12 +56,18 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    fn new(error: &ClusterError, secret: &str) -> Self {
+    /// What the API server says may repeat what was sent.
+    fn new(error: &ClusterError, secret: &Secret) -> Self {
+        let values = secret.data.iter().flat_map(BTreeMap::values);
+        let values =
+            values.flat_map(|it| [String::from_utf8_lossy(&it.0).into_owned(), STANDARD.encode(&it.0)]);
+        let values: Vec<String> = values.filter(|it| !it.is_empty()).collect();
+        let said = clean(&error.to_string(), &values.iter().map(String::as_str).collect::<Vec<_>>());
         let seconds = match error {
             ClusterError::Refused(status) => status.details.as_ref().map(|it| it.retry_after_seconds),
             ClusterError::NoAnswer(_) | ClusterError::NoCluster(_) => None,
         };
-        let message = format!("Secret {secret} cannot be written: {error}");
+        let message = format!("Secret {} cannot be written: {said}", secret.name_any());
         Self {
             blocked: Blocked { reason: Reason::SecretNotWritten, message },
             may_be_done: error.may_have_taken_effect(),
@@ -217,7 +225,7 @@ impl KeySecrets<'_> {
                 Ok(Written::Done(version))
             }
             Err(error) if is_overtaken(&error, &place.name) => Ok(Written::Conflict),
-            Err(error) => Err(Unwritten::new(&error, &place.name)),
+            Err(error) => Err(Unwritten::new(&error, &secret)),
         }
     }
 

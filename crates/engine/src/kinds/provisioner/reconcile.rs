@@ -116,7 +116,7 @@ pub async fn reconcile(
         // The record of the keys is written, whatever is wrong with the objects.
         let mut known = reconciled.provisioner.status.clone().unwrap_or_default();
         // What is left of an approved plan needs no other approval.
-        known.approved.clone_from(&reconciled.findings.approved);
+        known.approved = reconciled.findings.approved.clone().or(known.approved);
         write_status(&reconciled.provisioner, reconciled.written.as_ref(), known, cluster).await.ok();
         return Err(error);
     }

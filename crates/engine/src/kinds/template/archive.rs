@@ -135,7 +135,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), String> {
 
 /// Whether Coder's own command line leaves an entry of a directory out: hidden ones, and Terraform's state and values of variables, which
 /// hold secrets.
-pub(crate) fn is_left_out(name: &str) -> bool {
+pub fn is_left_out(name: &str) -> bool {
     let is_hidden = name.starts_with('.') && name != LOCK;
     let is_values = ["terraform.tfvars", "terraform.tfvars.json"].contains(&name)
         || name.ends_with(".auto.tfvars")

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use api::Reason;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
@@ -14,7 +15,10 @@ use super::{
 };
 use crate::{
     coder::{Coder, missing},
-    pipeline::{export::SourceFile, outcome::Trouble},
+    pipeline::{
+        export::SourceFile,
+        outcome::{Blocked, Trouble},
+    },
     ports::Reading,
 };
 
@@ -67,10 +71,11 @@ impl Source {
 
 async fn config_map(namespace: &str, name: &str, coder: &Coder) -> Result<Files, Trouble> {
     let cluster = coder.references()?;
-    let found: Option<ConfigMap> = cluster
-        .read(namespace, name, Reading::Now)
-        .await
-        .map_err(|error| unusable(format!("ConfigMap {name} cannot be read: {error}")))?;
+    let unread = |error| Blocked {
+        reason: Reason::ClusterError,
+        message: format!("ConfigMap {name} cannot be read: {error}"),
+    };
+    let found: Option<ConfigMap> = cluster.read(namespace, name, Reading::Now).await.map_err(unread)?;
     let found =
         found.ok_or_else(|| missing(format!("there is no ConfigMap {name} in this namespace: create it")))?;
     let text = found.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));

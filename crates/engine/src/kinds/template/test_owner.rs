@@ -1,7 +1,7 @@
 //! The account that owns test workspaces: what Coder shows of its rights.
 
 use api::{EVERYONE, Reason};
-use client::{organizations::Organization, templates::Template as Remote, users::User};
+use client::{Class, organizations::Organization, templates::Template as Remote, users::User};
 
 use super::{
     Desired,
@@ -32,10 +32,16 @@ pub(super) async fn refused(
     let organizations = coder.organizations().await?;
     let mut memberships = Vec::new();
     for id in &user.organization_ids {
-        let members = coder.members(*id).await?;
+        let members = match coder.members(*id).await {
+            Ok(members) => Some(members),
+            // What the account may not read is not shown.
+            Err(error) if [Class::Forbidden, Class::Missing].contains(&error.class()) => None,
+            Err(error) => return Err(error.into()),
+        };
         let name =
             organizations.iter().find(|it| it.id == *id).map_or_else(|| id.to_string(), |it| it.name.clone());
-        memberships.push((name, members.iter().find(|it| it.user_id == user.id).cloned()));
+        memberships
+            .push((name, members.iter().flat_map(|it| it.iter()).find(|it| it.user_id == user.id).cloned()));
     }
     let grant = grant(user, desired, template, home, coder).await?;
     Ok(refusal(user, &memberships, grant.as_deref()))

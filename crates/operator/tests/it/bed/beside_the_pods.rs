@@ -10,7 +10,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use serde_json::{Value, json};
@@ -47,6 +50,13 @@ fn complete(status: &'static str, reason: &'static str) -> impl Fn(&Value) -> bo
         says(it, "Complete", status, reason)
             && it["status"]["observedGeneration"] == it["metadata"]["generation"]
     }
+}
+
+/// Whether the name of an object is another's.
+fn is_taken(plane: &Value) -> bool {
+    let conditions = plane["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["reason"] == "NotOurs")
+        && plane["status"]["observedGeneration"] == plane["metadata"]["generation"]
 }
 
 fn words(plane: &Value, kind: &str) -> String {
@@ -179,15 +189,35 @@ async fn a_route_is_made_once_the_gateway_api_is_there_and_goes_when_it_is_no_lo
         "it is written once"
     );
 
-    // Another way in takes its place, and goes in its turn.
+    // Another way in takes its place, and goes in its turn. One of somebody else under the name is left alone.
+    let ingresses = stage.api::<Ingress>();
+    let others = json!({"metadata": {"name": "main"},
+        "spec": {"defaultBackend": {"service": {"name": "theirs", "port": {"number": 80}}}}});
+    let others: Ingress = serde_json::from_value(others).unwrap();
+    let others = ingresses.create(&PostParams::default(), &others).await.unwrap();
     stage.apply(&plane(&json!({"expose": {"ingress": {"host": "coder.example.com"}}}))).await;
+    stage.wait::<CoderControlPlane>("main", "in the way", is_taken).await;
+    assert_eq!(
+        ingresses.get("main").await.unwrap().metadata.resource_version,
+        others.metadata.resource_version
+    );
+    ingresses.delete("main", &DeleteParams::default()).await.unwrap();
     stage.wait::<CoderControlPlane>("main", "complete", complete("True", "UpToDate")).await;
     assert!(routes(&stage).get_opt("main").await.unwrap().is_none(), "the route is no longer declared");
-    let ingresses = stage.api::<Ingress>();
     let rules = ingresses.get("main").await.unwrap().spec.unwrap().rules.unwrap();
     assert_eq!(rules[0].host.as_deref(), Some("coder.example.com"));
+    let others = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "main"}});
+    let others: DynamicObject = serde_json::from_value(others).unwrap();
+    let others = routes(&stage).create(&PostParams::default(), &others).await.unwrap();
+    stage.apply(&plane(&exposed)).await;
+    stage.wait::<CoderControlPlane>("main", "in the way", is_taken).await;
+    assert_eq!(
+        routes(&stage).get("main").await.unwrap().metadata.resource_version,
+        others.metadata.resource_version
+    );
     stage.apply(&plane(&json!({}))).await;
     stage.wait::<CoderControlPlane>("main", "complete", complete("True", "UpToDate")).await;
     assert!(ingresses.get_opt("main").await.unwrap().is_none(), "nothing is declared any more");
+    assert!(routes(&stage).get_opt("main").await.unwrap().is_some(), "it is not ours to delete");
     uninstall(&crds).await;
 }

@@ -229,6 +229,28 @@ async fn executable_files_of_templates_stay_executable() {
 }
 
 #[tokio::test]
+async fn files_that_are_never_published_are_left_alone() {
+    let folder = Folder::new("export-templates-unpublished");
+    let sandbox = filled(&folder).await;
+    built(&sandbox).await;
+    let out = folder.0.join("out");
+    let source = out.join("codertemplate/coder-ours");
+    fs::create_dir_all(source.join(".terraform/providers")).unwrap();
+    let kept = ["terraform.tfvars", "terraform.tfstate", ".terraform/providers/x"].map(|it| source.join(it));
+    kept.iter().for_each(|it| fs::write(it, "mine").unwrap());
+    let surplus = source.join("old.tf");
+    for more in [&[][..], &["--overwrite"]] {
+        let args = [&["export", "--output-dir", out.to_str().unwrap()], more].concat();
+        assert_code(&sandbox.run(&args), 0);
+        assert!(kept.iter().all(|it| it.is_file()), "{more:?}");
+        fs::write(&surplus, "locals {}").unwrap();
+    }
+    assert_code(&sandbox.run(&["export", "--output-dir", out.to_str().unwrap()]), 4);
+    assert_code(&sandbox.run(&["export", "--output-dir", out.to_str().unwrap(), "--overwrite"]), 0);
+    assert!(!surplus.exists(), "it would be published");
+}
+
+#[tokio::test]
 async fn links_below_the_folder_are_refused_and_not_followed() {
     let folder = Folder::new("export-templates-links");
     let sandbox = filled(&folder).await;

@@ -12,6 +12,7 @@ use std::{
 use anyhow::Context as _;
 use engine::{
     export::{Export, Exported},
+    kinds::template::is_left_out,
     pipeline::export::SourceFile,
 };
 
@@ -162,7 +163,8 @@ fn source_folder(exported: &Exported) -> PathBuf {
     kind_folder(exported).join(&exported.name)
 }
 
-/// Files in the folders of templates that are not of this export: they would be published.
+/// Files in the folders of templates that are not of this export: they would be published. Those that are never published, as values
+/// of variables, are left alone.
 fn surplus(folder: &Path, export: &Export) -> Result<Vec<PathBuf>, Failure> {
     let mut surplus = Vec::new();
     for exported in export.manifests.iter().filter(|it| !it.files.is_empty()) {
@@ -182,6 +184,9 @@ fn surplus(folder: &Path, export: &Export) -> Result<Vec<PathBuf>, Failure> {
             for entry in entries {
                 let entry = entry.with_context(|| format!("list {}", place.display()))?;
                 let path = entry.path();
+                if is_left_out(&entry.file_name().to_string_lossy()) {
+                    continue;
+                }
                 if entry.file_type().is_ok_and(|it| it.is_dir()) {
                     open.push(path);
                 } else if !known.contains(&path) {
