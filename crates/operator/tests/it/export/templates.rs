@@ -237,7 +237,9 @@ async fn files_that_are_never_published_are_left_alone() {
     let source = out.join("codertemplate/coder-ours");
     fs::create_dir_all(source.join(".terraform/providers")).unwrap();
     let kept = ["terraform.tfvars", "terraform.tfstate", ".terraform/providers/x"].map(|it| source.join(it));
-    kept.iter().for_each(|it| fs::write(it, "mine").unwrap());
+    for path in &kept {
+        fs::write(path, "mine").unwrap();
+    }
     let surplus = source.join("old.tf");
     for more in [&[][..], &["--overwrite"]] {
         let args = [&["export", "--output-dir", out.to_str().unwrap()], more].concat();
