@@ -143,6 +143,12 @@ impl Coder {
         self.reads.published.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
 
+    /// Whether this process has published a version of something else: one of the same content, for another template.
+    pub(crate) fn is_of_another(&self, version: Uuid, what: &str) -> bool {
+        let published = self.reads.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.iter().any(|(other, it)| *it == version && other != what)
+    }
+
     pub(crate) fn note_published(&self, what: &str, version: Uuid) {
         self.reads.published.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned(), version);
     }

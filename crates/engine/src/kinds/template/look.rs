@@ -281,7 +281,8 @@ async fn without_template(
         Err(error) => return Err(error.into()),
     };
     let jobs = jobs.iter().filter(|it| it.metadata.template_version_name == version.name);
-    for candidate in jobs.filter_map(|it| it.input.template_version_id) {
+    let candidates = jobs.filter_map(|it| it.input.template_version_id);
+    for candidate in candidates.filter(|it| !coder.is_of_another(*it, &version.material.identity)) {
         if let Some(found) = without_template_by_id(version, candidate, coder).await? {
             return Ok(Some(found));
         }

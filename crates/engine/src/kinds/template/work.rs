@@ -174,6 +174,10 @@ pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>
                     coder.forget_templates(home).await;
                     Err(Trouble::Stale)
                 }
+                // A version of the same content that was left without a template is another manifest's by now.
+                Err(error) if error.validations().iter().any(|it| it.field == "template_version_id") => {
+                    Err(Trouble::Stale)
+                }
                 Err(error) => {
                     coder.forget_templates(home).await;
                     Err(error.into())

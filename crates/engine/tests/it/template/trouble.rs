@@ -169,3 +169,18 @@ async fn upload_limit_is_waited_for_and_one_archive_is_uploaded_once() {
     assert!(limited.message.contains("12 archives a minute"), "{}", limited.message);
     assert!(reasons.iter().all(|it| it.reason == Reason::VersionBuilding), "{reasons:?}");
 }
+
+#[tokio::test]
+async fn new_templates_of_the_same_source_have_versions_of_their_own() {
+    let scene = Scene::new().await;
+    let mut manifests = ["one", "two"].map(|name| template(&json!({"name": name})));
+    for manifest in &mut manifests {
+        assert_eq!(scene.blocked(manifest).await.reason, Reason::VersionBuilding);
+    }
+    assert_eq!(scene.versions(), 2);
+    scene.build();
+    for manifest in &mut manifests {
+        scene.applied(manifest).await;
+    }
+    assert_eq!(scene.versions(), 2);
+}
