@@ -387,7 +387,7 @@ impl<K: Kind> Object<K> {
                 Some(id) => K::home(id, coder).await?,
                 None => None,
             };
-            // What another manifest holds is looked at as what nobody holds: its own record says what is there to clean up.
+            // An object that another manifest holds is not this one's: only what this status records is taken back.
             K::observe(&K::for_deletion(desired, home), held.filter(|_| !self.is_left), coder).await
         };
         let observed = match observed.await {

@@ -53,3 +53,21 @@ fn is_lasting(outcome: &Outcome) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::outcome::Blocked;
+
+    #[test]
+    fn what_passes_by_itself_ends_nothing() {
+        let lasts = |reason| is_lasting(&Outcome::Blocked(Blocked { reason, message: String::new() }));
+        for reason in [Reason::ReferenceNotFound, Reason::SecretNotFound, Reason::SourceNotUsable] {
+            assert!(lasts(reason), "{reason}");
+        }
+        for reason in [Reason::ClusterError, Reason::Progressing, Reason::SecretUnreadable] {
+            assert!(!lasts(reason), "{reason}");
+        }
+        assert!(!is_lasting(&Outcome::Failed(Trouble::Stale)));
+    }
+}

@@ -30,7 +30,7 @@ impl News {
         Self(Mutex::new(notes))
     }
 
-    /// The notes that nobody has taken yet.
+    /// The notes that are not reported yet.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -361,4 +361,19 @@ mod tests {
             assert!(read.value.is_some() && read.withheld.is_none(), "{metadata}");
         }
     }
+
+    #[test]
+    fn answer_that_repeats_what_was_sent_is_reported_without_it() {
+        let value = "a-key-that-nobody-may-see";
+        let mut secret = secret(&json!({"name": "x"}));
+        secret.data = Some(BTreeMap::from([("key".to_owned(), ByteString(value.as_bytes().to_vec()))]));
+        let encoded = STANDARD.encode(value);
+        let error = ClusterError::refusal(403, "Forbidden", &format!("policy denies {encoded} and {value}"));
+        let message = Unwritten::new(&error, &secret).blocked.message;
+        assert!(
+            message.starts_with("Secret x cannot be written: ") && message.contains("policy denies"),
+            "{message}"
+        );
+        assert!(!message.contains(value) && !message.contains(&encoded), "{message}");
+    }
 }

@@ -189,7 +189,7 @@ async fn a_route_is_made_once_the_gateway_api_is_there_and_goes_when_it_is_no_lo
         "it is written once"
     );
 
-    // Another way in takes its place, and goes in its turn. One of somebody else under the name is left alone.
+    // Another way in takes its place, and goes in its turn. An Ingress of another client under the name is left alone.
     let ingresses = stage.api::<Ingress>();
     let others = json!({"metadata": {"name": "main"},
         "spec": {"defaultBackend": {"service": {"name": "theirs", "port": {"number": 80}}}}});
