@@ -1,11 +1,14 @@
 //! What all app-state kinds have in common, for code that serves every one of them.
 
-use std::fmt::Debug;
+use std::{borrow::Cow, fmt::Debug};
 
 use k8s_openapi::NamespaceResourceScope;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{policy::Policy, status::Status};
+use crate::{
+    policy::{DeletionPolicy, Policy},
+    status::Status,
+};
 
 /// A manifest of one of our kinds.
 pub trait Manifest:
@@ -20,13 +23,15 @@ pub trait Manifest:
 {
 }
 
-/// A kind that declares state behind a control plane's API.
+/// A manifest with the policy and the status that all kinds have.
 pub trait AppState: Manifest {
-    /// The name of the control plane, which is in the same namespace.
+    /// The name of the control plane, which is in the same namespace. A control plane has its own.
     fn control_plane(&self) -> &str;
-    fn policy(&self) -> &Policy;
+    fn policy(&self) -> Cow<'_, Policy>;
     fn status(&self) -> Option<&Status>;
     fn set_status(&mut self, status: Status);
+    /// Takes over the whole status of another version of the same manifest.
+    fn take_status(&mut self, from: &Self);
 }
 
 /// A status with the part that every app-state kind reports.
@@ -46,15 +51,21 @@ impl CommonStatus for Status {
     }
 }
 
-macro_rules! app_state {
-    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {$(
+/// Implements [`AppState`] for a kind whose policy is made from its spec by an expression.
+macro_rules! app_state_of {
+    ($kind:ident, $spec:ident => $policy:expr) => {
+        app_state_of!($kind, it => &it.spec.control_plane_ref.name, $spec => $policy);
+    };
+    ($kind:ident, $manifest:ident => $control_plane:expr, $spec:ident => $policy:expr) => {
         impl AppState for crate::$kind {
             fn control_plane(&self) -> &str {
-                &self.spec.control_plane_ref.name
+                let $manifest = self;
+                $control_plane
             }
 
-            fn policy(&self) -> &Policy {
-                &self.spec.policy
+            fn policy(&self) -> Cow<'_, Policy> {
+                let $spec = &self.spec;
+                $policy
             }
 
             fn status(&self) -> Option<&Status> {
@@ -64,11 +75,36 @@ macro_rules! app_state {
             fn set_status(&mut self, status: Status) {
                 self.status.get_or_insert_default().set_common(status);
             }
+
+            fn take_status(&mut self, from: &Self) {
+                self.status.clone_from(&from.status);
+            }
         }
-    )+
+    };
+}
+
+macro_rules! app_state {
+    ($($module:ident: $kind:ident => $driver:ident),+ $(,)?; $($with_pods:ident: $other:ident),+ $(,)?) => {
+        $(app_state_of!($kind, spec => Cow::Borrowed(&spec.policy));)+
         $(impl Manifest for crate::$kind {})+
         $(impl Manifest for crate::$other {})+
     };
 }
 
 for_each_kind!(app_state);
+
+// The keys of a provisioner go with it.
+app_state_of!(CoderProvisioner, spec => Cow::Owned(Policy {
+    suspend: spec.suspend,
+    interval: spec.interval,
+    deletion_policy: Some(DeletionPolicy::Delete),
+    ..spec.changes.policy()
+}));
+
+// What the operator made for a control plane goes with it.
+app_state_of!(CoderControlPlane, plane => plane.metadata.name.as_deref().unwrap_or_default(), spec => Cow::Owned(Policy {
+    suspend: spec.suspend,
+    interval: spec.interval,
+    deletion_policy: Some(DeletionPolicy::Delete),
+    ..spec.changes.policy()
+}));

@@ -2,7 +2,7 @@
 
 /// Calls a macro with a row for every kind: its module here and in the engine, its name, and the engine's type that drives it.
 ///
-/// Kinds that run pods have no such type: their controllers drive them.
+/// Kinds that run pods come last, without that type: suites for state behind Coder's API alone do not cover them.
 #[macro_export]
 macro_rules! for_each_kind {
     ($with:ident) => {

@@ -362,6 +362,9 @@ pub struct CoderTemplateStatus {
     /// The version that the source makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<TemplateVersionState>,
+    /// The id of the active version, unless a person has promoted it while the manifest declares another one.
+    #[serde(default, rename = "activeVersionID", skip_serializing_if = "Option::is_none")]
+    pub active_version_id: Option<String>,
     /// The last test of a version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TemplateTestState>,
@@ -375,6 +378,9 @@ pub struct TemplateTestState {
     pub workspace: String,
     /// The user name of its owner.
     pub owner: String,
+    /// The id of the workspace. Absent until Coder has answered to its creation.
+    #[serde(default, rename = "workspaceID", skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<String>,
     /// The id of the version.
     pub version: String,
     /// `passed` or `failed`. Absent while the test goes on.

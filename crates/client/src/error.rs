@@ -145,6 +145,11 @@ impl Error {
         }
     }
 
+    /// Whether the server says that the object was deleted. It answers "not found" also for what the account may not read.
+    pub fn is_deleted(&self) -> bool {
+        self.status() == Some(StatusCode::GONE)
+    }
+
     /// Whether this build of Coder has no such route at all: the open-source one, or another version.
     pub fn route_missing(&self) -> bool {
         matches!(&self.0.problem, Problem::Refused(refusal) if refusal.route_missing)

@@ -6,9 +6,9 @@
 use std::sync::LazyLock;
 
 use crate::{
-    ai_providers, appearance, audit, deployment, files, groups, idp_sync, licenses, members, model_configs,
-    organizations, people, provisioner_keys, roles, server_config, template_versions, templates, users,
-    workspaces,
+    ai_providers, appearance, audit, authorization, deployment, files, groups, idp_sync, licenses, members,
+    model_configs, organizations, people, provisioner_keys, roles, server_config, template_versions,
+    templates, users, workspaces,
 };
 
 pub use crate::route::Route;
@@ -35,6 +35,7 @@ pub static ROUTES: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
         template_versions::ROUTES,
         workspaces::ROUTES,
         audit::ROUTES,
+        authorization::ROUTES,
     ];
     areas.concat()
 });

@@ -57,6 +57,17 @@ impl TransportError {
     }
 }
 
+/// The transport of a deployment that is not reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Unreached;
+
+impl Transport for Unreached {
+    fn send(&self, _: http::Request<Bytes>) -> BoxFuture<'_, Result<http::Response<Bytes>, TransportError>> {
+        let why = "the deployment is not reached for this";
+        Box::pin(std::future::ready(Err(TransportError::Connect(why.to_owned()))))
+    }
+}
+
 /// What cannot be turned into a transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportOptionsError {

@@ -117,6 +117,7 @@ pub enum Transition {
 
 routes! {
     LIST_WORKSPACES = get("/api/v2/workspaces").reads::<Workspaces>();
+    READ_WORKSPACE = get("/api/v2/workspaces/{workspace}").reads::<Workspace>();
     // Names are unique among the workspaces of an owner: a second one is a conflict.
     CREATE_WORKSPACE = post("/api/v2/organizations/{organization}/members/{user}/workspaces")
         .sends::<CreateWorkspace>()
@@ -152,6 +153,12 @@ impl Client {
         let query = format!("name:{part} organization:{organization}");
         let call = self.call(&LIST_WORKSPACES).query("q", &query).query("limit", &NAMED);
         Ok(call.read::<Workspaces>().await?.workspaces)
+    }
+
+    /// Reads a workspace. The error says whether it [was deleted](Error::is_deleted); it is missing also where the caller may not
+    /// see it.
+    pub async fn workspace(&self, id: Uuid) -> Result<Workspace, Error> {
+        self.call(&READ_WORKSPACE).parameter("workspace", &id).read().await
     }
 
     /// Makes a workspace for a member of an organization, and begins to start it. A conflict where the owner has one of that

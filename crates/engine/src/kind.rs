@@ -1,6 +1,6 @@
 //! What a kind is: its types and its stages. Everything that kinds have in common is elsewhere, once.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use api::{AppState, Mode};
 use client::organizations::Organization;
@@ -12,15 +12,17 @@ use crate::{
     coder::Coder,
     pipeline::{
         attribution::Audited,
+        conditions::Fact,
         decide::Contact,
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
         gate::Gate,
         ledger::{Entry, Ledger},
-        outcome::{Blocked, Invalid, Trouble},
-        plan::Plan,
+        outcome::{Blocked, Invalid, Outcome, Trouble},
+        plan::{Plan, Step},
         remote_name::RemoteName,
     },
+    ports::object::Live,
     secrets::{KeyStore, SecretPlace, SecretValues},
 };
 
@@ -29,10 +31,37 @@ use crate::{
 pub struct Aside {
     /// Fields of the status that only this kind has and that are to be others; null for one that goes.
     pub status: Map<String, Value>,
+    /// Fields of the status that are written together with others, and are no reason to write it.
+    pub along: Map<String, Value>,
+    /// The conditions that only this kind has.
+    pub facts: Vec<Fact>,
+    /// The message of `Ready` where the object is as declared. `None` for the message of every kind.
+    pub ready: Option<String>,
+    /// How soon there will be something to do that no watch shows.
+    pub within: Option<Duration>,
     /// When there will be something to do, should nobody tell before.
     pub again_at: Option<Timestamp>,
     /// Fields that differ because something that the manifest refers to has changed, as the content of a ConfigMap: no drift.
     pub own_changes: &'static [&'static str],
+}
+
+/// What became of the steps of a round.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// The id of what was made, or belongs to the object.
+    pub id: Option<Uuid>,
+    /// How many steps were done.
+    pub done: usize,
+    /// Fields of the status that only this kind has, by the steps that were done.
+    pub recorded: Map<String, Value>,
+    /// Why the first step that was not done failed.
+    pub failed: Option<Outcome>,
+    /// Steps that were refused for good, and held up no other step.
+    pub refused: Vec<Blocked>,
+    /// The condition that the step which failed stands for, where the kind has one.
+    pub condition: Option<&'static str>,
+    /// Why steps of upkeep have to be tried again, although all others are done.
+    pub retry: Option<Trouble>,
 }
 
 /// How far a plan can be carried out now.
@@ -45,12 +74,23 @@ pub struct Round {
     pub waits: Option<Blocked>,
 }
 
+/// Who carries out the plan of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// `apply`, and the controllers.
+    Any,
+    /// Only the controllers: `plan` and `verify` show the plan, and `apply` skips the manifest.
+    Controller,
+}
+
 /// What earlier reconciles of a manifest made and have not taken back yet.
 #[derive(Debug)]
 pub struct Leftovers<E> {
     /// The steps that take it back: upkeep alone, which needs no approval.
     pub plan: Plan<E>,
     pub aside: Aside,
+    /// The entries of the ledger that are taken back.
+    pub taken_back: Vec<Entry>,
 }
 
 /// The ledger of the one remote object that a manifest declares.
@@ -69,6 +109,24 @@ pub(crate) fn object_ledger<K: Kind + ?Sized>(manifest: &K::Manifest) -> Ledger 
         Some((None, None)) | None => {}
     }
     ledger
+}
+
+/// Does steps one after the other, up to the first that fails.
+async fn one_by_one<K: Kind + ?Sized>(steps: &[&Step<K::Effect>], coder: &Coder) -> Carried {
+    let mut carried = Carried::default();
+    for step in steps {
+        carried.recorded.extend(K::intends(&step.effect));
+        match K::apply(&step.effect, coder).await {
+            Ok(made) => carried.id = made.or(carried.id),
+            Err(trouble) => {
+                carried.failed = Some(trouble.into());
+                return carried;
+            }
+        }
+        carried.recorded.extend(K::recorded(&step.effect));
+        carried.done += 1;
+    }
+    carried
 }
 
 /// An app-state kind. The stages are called in the order in which they stand here.
@@ -94,6 +152,18 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const HAS_SECRETS: bool = false;
     /// Whether manifests may refer to Secrets of people, by [`Self::secret_refs`]. A change of such a Secret wakes them.
     const REFERS_TO_SECRETS: bool = false;
+    /// Whether the kind owns objects of the cluster. Its plans are shown without the values of variables and arguments of pods.
+    const OWNS_OBJECTS: bool = false;
+    /// Whether it is assessed after it has passed [`Self::GATE`]. Otherwise [`Self::observe`] checks the deployment, where it needs one.
+    const IS_GATED: bool = !Self::OWNS_OBJECTS;
+    /// Whether what it creates is found again by records of its own, and not by `status.creating`.
+    const HAS_RECORDS: bool = Self::OWNS_OBJECTS;
+    /// Whether the controllers assess it again after its steps: what came of them is known at once.
+    const LOOKS_AGAIN: bool = Self::OWNS_OBJECTS;
+    /// Whether it is compared with a deployment. Without that need it is assessed also while its control plane cannot be reached.
+    const NEEDS_DEPLOYMENT: bool = true;
+    /// Who carries out its plans.
+    const RUNNER: Runner = Runner::Any;
     /// Whether manifests may refer to ConfigMaps. A change of such a ConfigMap wakes them.
     const REFERS_TO_CONFIG_MAPS: bool = false;
 
@@ -140,6 +210,11 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Pure: what a deletion has to take back, as far as the status names it.
     fn ledger(manifest: &Self::Manifest) -> Ledger {
         object_ledger::<Self>(manifest)
+    }
+
+    /// Pure: whether nothing of the object is on record yet, so that nothing of it can have changed since.
+    fn is_unrecorded(manifest: &Self::Manifest) -> bool {
+        manifest.status().is_none_or(|it| it.id.is_none())
     }
 
     /// The ledger with what only a record beside the status names.
@@ -197,7 +272,7 @@ pub trait Kind: Debug + Send + Sync + 'static {
     }
 
     /// Pure: why nothing can be planned although everything was read. What the kind tells of itself is written all the same.
-    fn waits(_observed: &Self::Observed) -> Option<Blocked> {
+    fn waits(_observed: &Self::Observed) -> Option<Outcome> {
         None
     }
 
@@ -256,6 +331,25 @@ pub trait Kind: Debug + Send + Sync + 'static {
         effect: &Self::Effect,
         coder: &Coder,
     ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
+
+    /// Does the steps of a round: one after the other, up to the first that fails.
+    fn carry_out(steps: &[&Step<Self::Effect>], coder: &Coder) -> impl Future<Output = Carried> + Send {
+        one_by_one::<Self>(steps, coder)
+    }
+
+    /// Pure: the kind-specific status at the end of a reconcile. `aside` is `None` where the object was not compared; `condition` is
+    /// the type of the condition that reports the failed step.
+    fn conclude(
+        _manifest: &Self::Manifest,
+        aside: Option<Aside>,
+        _condition: Option<&'static str>,
+        _outcome: &Outcome,
+    ) -> Aside {
+        aside.unwrap_or_default()
+    }
+
+    /// Pure: what the manifest of a file takes over from the object `stored` in a cluster, beside its uid and its status.
+    fn take_over(_manifest: &mut Self::Manifest, _stored: &Live) {}
 
     /// Pure: fields of the status that only this kind has, to be written once the step is done, as the fingerprint of a
     /// secret value that was sent.

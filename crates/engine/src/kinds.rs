@@ -6,11 +6,10 @@ mod mapping;
 mod names;
 pub mod provisioner;
 
-use api::CoderProvisioner;
 use kube::Resource as _;
 use serde_json::Value;
 
-use self::provisioner::subject::Provisioner;
+pub use self::provisioner::Provisioner;
 use crate::{
     coder::Coder,
     driver::{Object, Subject},
@@ -26,8 +25,8 @@ pub trait Visitor {
 
 /// Reads a manifest of any kind that can be compared, kinds with objects of their own included. `None` for other kinds.
 pub fn subject(kind: &str, manifest: &Value) -> Option<Result<Box<dyn Subject>, serde_json::Error>> {
-    if kind == CoderProvisioner::kind(&()) {
-        return Some(Provisioner::parse(manifest).map(|it| Box::new(it) as Box<dyn Subject>));
+    if kind == <Provisioner as Kind>::Manifest::kind(&()) {
+        return Some(Object::<Provisioner>::parse(manifest).map(|it| Box::new(it) as Box<dyn Subject>));
     }
     parse(kind, manifest)
 }

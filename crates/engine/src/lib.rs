@@ -2,8 +2,8 @@
 //!
 //! Owns the stages that every kind runs (`desire`, `observe`, `plan`, `apply`), the behaviour that all kinds
 //! share ([`pipeline`]) and the kinds themselves ([`kinds`]), each of which is a small file.
-//! `desire`, `plan` and `decide` are pure; `observe` and `apply` talk to coderd through a [`Coder`]. A control plane
-//! has stages of its own ([`kinds::control_plane`]).
+//! `desire`, `plan` and `decide` are pure; `observe` and `apply` talk to coderd through a [`Coder`]. The
+//! parts of a control plane are kinds, too ([`kinds::control_plane`]).
 //!
 //! It knows no clock, no environment, no terminal and no Kubernetes API: the doors (controller, command line) bring those.
 //!
@@ -25,8 +25,8 @@ pub use coder::{
     Coder, Freshness,
     endpoint::{Credentials, Endpoint},
 };
-pub use driver::{Assessment, Object, Reference, Report, Runner, Subject, Verdict};
-pub use kind::{Aside, Kind, Round};
+pub use driver::{Assessment, Object, Reference, Report, Subject, Verdict};
+pub use kind::{Aside, Kind, Round, Runner};
 pub use pipeline::{
     decide::{Contact, Decision, Door, Refusal},
     outcome::{Blocked, Invalid, Outcome, Trouble},

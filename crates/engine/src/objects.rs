@@ -29,8 +29,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use crate::ports::object::{Key, Live};
+pub(crate) use carry_out::carry_out;
 pub use carry_out::{May, News};
-pub use keep::{Compared, Comparison, Kept, Run, apply, compare, deployment, keep, scale_to_zero, seen};
+pub use keep::{Compared, Comparison, Run, compare, deployment, scale_to_zero, seen};
 pub use plan::{ChildEffect, ObjectsSituation, Planned, leave_out, plan};
 
 /// The Role that gives the operator rights in a namespace that takes workspaces.

@@ -16,6 +16,7 @@ mod memory;
 mod news;
 mod predicate;
 mod provisioner;
+mod reach;
 mod reconcile;
 mod record;
 mod references;
@@ -111,7 +112,7 @@ pub(crate) struct Shared {
     /// How archives of templates are read. `None` where HTTP cannot be used.
     downloads: Option<Downloads>,
     /// What `extraRules` of control planes may grant.
-    allowed_rules: Vec<PolicyRule>,
+    allowed_rules: Arc<[PolicyRule]>,
     stop: CancellationToken,
 }
 
@@ -166,7 +167,7 @@ impl Shared {
             metrics,
             addresses,
             downloads: Downloads::new(addresses).ok(),
-            allowed_rules,
+            allowed_rules: allowed_rules.into(),
             stop,
         })
     }
@@ -211,6 +212,8 @@ impl Shared {
             memory: Arc::clone(&self.keys),
             writes_status: true,
             fingerprints: Some(Arc::clone(&self.planes.fingerprints)),
+            allowed_rules: Some(Arc::clone(&self.allowed_rules)),
+            tokens: Arc::clone(&self.planes.tokens),
         }
     }
 
@@ -284,7 +287,7 @@ async fn act(args: Run) -> Result<()> {
     });
     let leads = tokio::select! {
         won = won(&mut election) => {
-            anyhow::ensure!(won, "the election ended without us");
+            anyhow::ensure!(won, "leader election stopped before this process became the leader; restart to rejoin");
             true
         }
         () = &mut told => false,
@@ -355,7 +358,7 @@ async fn lost(election: &mut Option<Election>) {
 
 fn no_longer_leads() -> anyhow::Error {
     anyhow::anyhow!(
-        "leadership was lost: the lease was not renewed in time, or another operator holds it; start again to stand for it"
+        "leadership was lost: the Lease was not renewed in time, or another operator holds it; restart to rejoin the election"
     )
 }
 

@@ -8,18 +8,16 @@ use std::{
     },
 };
 
-use api::{CredentialStatus, Reason};
+use api::{CoderControlPlane, CredentialStatus, Reason};
 use client::{Client, Downloads, Guard, RateLimiter, routes::Route};
 use engine::{
     Coder, Freshness,
-    coder::{Beside, Promises, endpoint::DeclaredOrigin},
-    kinds::control_plane::{
-        access::{Lifetime, TokenMemory},
-        identity::ReachedDeployment,
-    },
+    coder::{Beside, Promises, TokenMemory, endpoint::DeclaredOrigin},
+    kinds::control_plane::{access::Lifetime, identity::ReachedDeployment},
     secrets::FingerprintKeys,
 };
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -29,6 +27,11 @@ use super::stream::received;
 
 /// Which control plane: its namespace and its name.
 pub(crate) type PlaneName = (String, String);
+
+/// The name of a control plane.
+pub(crate) fn name_of(plane: &CoderControlPlane) -> PlaneName {
+    (plane.namespace().unwrap_or_default(), plane.name_any())
+}
 
 /// Stops a client for good, also in the hands of a reconcile that is under way.
 #[derive(Debug, Default)]
@@ -174,7 +177,7 @@ pub(crate) struct Planes {
     /// The keys of fingerprints of secret values.
     pub(crate) fingerprints: Arc<FingerprintKeys>,
     /// The operator's own tokens.
-    pub(crate) tokens: TokenMemory,
+    pub(crate) tokens: Arc<TokenMemory>,
 }
 
 impl Default for Planes {
@@ -186,7 +189,7 @@ impl Default for Planes {
             released: channel(),
             rate_limiters: Mutex::default(),
             fingerprints: Arc::default(),
-            tokens: TokenMemory::default(),
+            tokens: Arc::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ mod ai_providers;
 mod answer;
 mod appearance;
 mod audit;
+mod authorization;
 mod body;
 mod builds;
 mod call;

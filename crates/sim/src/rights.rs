@@ -15,6 +15,8 @@ pub(crate) enum Right {
     ManageProvisionerKeys,
     ManageSync,
     ManageTemplates,
+    /// To see the workspaces of others.
+    ReadWorkspaces,
     /// To make workspaces for others, and to delete them.
     ManageWorkspaces,
     /// Site-wide administrators of templates do not have it; those of an organization do.
@@ -57,6 +59,7 @@ pub(crate) fn has(user: &User, right: Right) -> bool {
         Right::ReadProvisionerKeys
         | Right::ManageProvisionerKeys
         | Right::ManageTemplates
+        | Right::ReadWorkspaces
         | Right::CountResources => &[OWNER, TEMPLATE_ADMIN],
         Right::ManageOrganizations
         | Right::ManageLicenses

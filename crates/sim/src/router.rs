@@ -4,8 +4,8 @@ use client::routes::{ROUTES, Route};
 use http::Method;
 
 use crate::{
-    ai_providers, answer::Handled, appearance, audit, call::Call, entitlements, files, groups, licenses,
-    members, model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles,
+    ai_providers, answer::Handled, appearance, audit, authorization, call::Call, entitlements, files, groups,
+    licenses, members, model_configs, organizations, people, provisioner_daemons, provisioner_keys, roles,
     server_config, sessions, sharing, sync, templates, tokens, users, versions, workspaces,
 };
 
@@ -68,7 +68,8 @@ impl Router {
     /// Finds the endpoint whose path has the most literal segments.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Result<Match<'_>, Unrouted> {
         let path = path.strip_suffix('/').unwrap_or(path);
-        let matching = self.0.iter().filter_map(|it| Some((it, parameters(it.path, path)?)));
+        let begins = |it: &&Endpoint| path.starts_with(it.path.split('{').next().unwrap_or_default());
+        let matching = self.0.iter().filter(begins).filter_map(|it| Some((it, parameters(it.path, path)?)));
         let mut matching: Vec<Match<'_>> = matching.collect();
         matching.sort_by_key(|(_, parameters)| parameters.len());
         if matching.is_empty() {
@@ -225,6 +226,8 @@ fn of_templates(method: &str, path: &str) -> Option<(Access, Handler)> {
         ("GET", "/organizations/{organization}/provisionerjobs") => (Account, versions::jobs),
         ("PATCH", "/templateversions/{templateversion}") => (Account, versions::update),
         ("GET", "/workspaces") => (Account, workspaces::list),
+        ("GET", "/workspaces/{workspace}") => (Account, workspaces::read),
+        ("POST", "/authcheck") => (Account, authorization::check),
         ("POST", "/organizations/{organization}/members/{user}/workspaces") => (Account, workspaces::create),
         ("POST", "/workspaces/{workspace}/builds") => (Account, workspaces::build),
         ("GET", "/workspacebuilds/{workspacebuild}/logs") => (Account, workspaces::logs),

@@ -92,6 +92,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Handled {
         })
     };
     let found: Vec<Value> = live(call.state, call.now)
+        .filter(|(_, it)| is_visible(call, it))
         .filter(matches)
         .map(|(id, it)| shown(call.state, *id, it, call.now))
         .collect();
@@ -204,6 +205,24 @@ fn id(call: &Call<'_>, parameter: &str) -> Result<Uuid, Answer> {
     let wanted = call.parameter(parameter);
     let invalid = |why| Answer::message(400, format!("Invalid UUID \"{wanted}\".")).detail(why);
     body::uuid(wanted).map_err(invalid)
+}
+
+/// Whether the caller may see a workspace.
+fn is_visible(call: &Call<'_>, workspace: &Workspace) -> bool {
+    workspace.owner_id == call.caller || call.may(Right::ReadWorkspaces)
+}
+
+pub(crate) fn read(call: &mut Call<'_>) -> Handled {
+    let id = id(call, "workspace")?;
+    let workspace = call.state.workspaces.get(&id).filter(|it| is_visible(call, it)).ok_or_else(not_found)?;
+    if is_deleted(call.state, workspace, call.now) {
+        let message = format!(
+            "Workspace \"{id}\" was deleted, you can view this workspace by specifying '?include_deleted=true' and trying \
+             again."
+        );
+        return Err(Answer::message(410, message));
+    }
+    Ok(Answer::ok(shown(call.state, id, workspace, call.now)))
 }
 
 /// Deletes a workspace.

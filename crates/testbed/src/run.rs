@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::loopback::Block;
 
@@ -22,6 +22,10 @@ pub const MARKER: &str = "BED_RUN";
 
 /// What the folders of runs are called, before their identifier.
 pub const FOLDER_PREFIX: &str = "coder-operator-bed-";
+
+/// How much room the databases and logs of a whole suite take, in bytes. Without it PostgreSQL stops in the middle, and every test
+/// after that fails without saying why.
+const ROOM: u64 = 4_000_000_000;
 
 /// How many failures have their logs kept.
 const KEPT_LOGS: usize = 10;
@@ -41,8 +45,18 @@ pub struct Run {
 impl Run {
     /// Makes the folder, claims the addresses and starts the reaper.
     pub fn start() -> Result<Self> {
+        let temporary = std::env::temp_dir();
+        let room = rustix::fs::statvfs(&temporary).map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+        let room = room.with_context(|| format!("ask for the free room in {}", temporary.display()))?;
+        let (gigabytes, needed) = (room / 1_000_000_000, ROOM / 1_000_000_000);
+        ensure!(
+            room >= ROOM,
+            "a bed takes up to {needed} GB in {}, and less than {} GB are free: free some, or set TMPDIR",
+            temporary.display(),
+            gigabytes + 1
+        );
         let id = uuid::Uuid::new_v4().simple().to_string().split_off(20);
-        let folder = std::env::temp_dir().join(format!("{FOLDER_PREFIX}{id}"));
+        let folder = temporary.join(format!("{FOLDER_PREFIX}{id}"));
         let (addresses, claim) = Block::claim()?;
         // The reaper comes first: there is no moment at which the folder exists and nobody would remove it.
         let mut reaper = Command::new("/bin/sh")

@@ -160,12 +160,19 @@ async fn null_lists_and_maps_are_empty() {
         answer(200, "null"),
         answer(200, r#"{"field":"g","mapping":{"a":null,"b":[]},"regex_filter":null}"#),
         answer(200, r#"{"members":null,"count":0}"#),
+        answer(200, r#"{"announcement_banners":null}"#),
+        answer(
+            200,
+            &format!(r#"{{"id":"{0}","organization_id":"{0}","name":"g","members":null}}"#, Uuid::nil()),
+        ),
     ]);
     let client = script.client();
     assert_eq!(client.list_tokens("me").await.unwrap(), []);
     let sync = client.group_sync(Uuid::nil()).await.unwrap();
     assert_eq!(sync.mapping.get("a"), Some(&Vec::new()));
     assert_eq!(client.list_members(Uuid::nil()).await.unwrap(), []);
+    assert_eq!(client.appearance().await.unwrap().announcement_banners, []);
+    assert_eq!(client.group(Uuid::nil()).await.unwrap().members, []);
 }
 
 #[tokio::test]

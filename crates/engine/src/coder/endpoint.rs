@@ -39,7 +39,7 @@ impl Endpoint {
 }
 
 /// What a Secret of credentials holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Credentials {
     /// Used as it is.
     Token(SecretString),

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::{
-    Freshness,
+    Coder, Freshness,
     shared::{PerOrganization, Read},
 };
+use crate::secrets::own::OwnIntents;
 
 /// How far apart lists are that are read for keys which were just minted.
 const APART: Duration = Duration::from_secs(1);
@@ -116,6 +117,38 @@ impl Unlisted {
         };
         self.rounds.insert(home, next);
         next
+    }
+}
+
+impl Coder {
+    /// The provisioner keys of an organization, with the daemons that were seen on them.
+    pub async fn keys(&self, organization: Uuid, now: Timestamp) -> Result<Arc<KeyList>, Error> {
+        Ok(self.used(self.reads.keys.get(&self.client, organization, self.need, now).await?))
+    }
+
+    /// What this process wrote down before it asked for keys.
+    pub(crate) fn own_intents(&self) -> &OwnIntents {
+        &self.reads.own_intents
+    }
+
+    pub(crate) async fn note_key(&self, key: &ProvisionerKey) {
+        self.reads.keys.note(key).await;
+    }
+
+    pub(crate) fn note_minted(&self, organization: Uuid, name: &str) {
+        self.reads.keys.note_minted(organization, name);
+    }
+
+    /// The same deployment with a list of keys that shows one which this process has minted.
+    pub(crate) async fn showing(&self, organization: Uuid, name: &str) -> Self {
+        match self.reads.keys.showing(organization, name).await {
+            Some(need) => Self { need: self.need.and(need), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
+    pub(crate) async fn note_key_gone(&self, organization: Uuid, name: &str) {
+        self.reads.keys.note_gone(organization, name).await;
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{
     kind::{Kind, Leftovers},
     pipeline::{
         decide::{Decision, Door},
-        outcome::{Outcome, Trouble},
+        ledger::Ledger,
+        outcome::{Blocked, Outcome, Trouble},
     },
 };
 
@@ -22,7 +23,7 @@ impl<K: Kind> Object<K> {
         if door == Door::CommandLine || !is_lasting(&outcome) {
             return Assessment::stopped(&target, outcome);
         }
-        let Leftovers { plan, aside } = match K::leftovers(&self.manifest, self.held(), coder).await {
+        let Leftovers { plan, aside, .. } = match K::leftovers(&self.manifest, self.held(), coder).await {
             Ok(Some(leftovers)) => leftovers,
             Ok(None) => return Assessment::stopped(&target, outcome),
             Err(trouble) => return Assessment::stopped(&target, trouble.into()),
@@ -36,6 +37,37 @@ impl<K: Kind> Object<K> {
         self.stopped = Some(outcome);
         Assessment { plan: view, aside, verdict: Verdict::Decided(Decision::Apply), ..stopped }
     }
+
+    /// The assessment of the deletion of an invalid manifest: only leftovers of earlier reconciles are taken back. `owed` is what the
+    /// deletion has to take back.
+    pub(super) async fn stop_deletion(
+        &mut self,
+        outcome: Outcome,
+        owed: &Ledger,
+        coder: &Coder,
+    ) -> Assessment {
+        let target = K::target(&self.manifest);
+        let Leftovers { plan, taken_back, .. } = match K::leftovers(&self.manifest, self.held(), coder).await
+        {
+            Ok(Some(leftovers)) => leftovers,
+            Ok(None) => return Assessment::stopped(&target, outcome),
+            Err(trouble) => return Assessment::stopped(&target, trouble.into()),
+        };
+        if owed.without(&taken_back).is_empty() {
+            return Assessment::nothing(&target, None);
+        }
+        if !taken_back.is_empty() {
+            self.gone = taken_back;
+            return Assessment::stopped(&target, outcome);
+        }
+        let message = "what earlier reconciles made is deleted first".to_owned();
+        let deleting = Outcome::Blocked(Blocked { reason: Reason::Deleting, message });
+        let view = plan.view(&target);
+        let stopped = Assessment::stopped(&target, deleting.clone());
+        self.plan = Some(plan);
+        self.stopped = Some(deleting);
+        Assessment { plan: view, verdict: Verdict::Decided(Decision::Apply), ..stopped }
+    }
 }
 
 /// Whether the same reconcile would end the same way soon after. What an answer of Coder that is late interrupts goes on.
@@ -45,7 +77,7 @@ fn is_lasting(outcome: &Outcome) -> bool {
             error.class(),
             Class::Invalid | Class::Missing | Class::Conflict | Class::License | Class::Forbidden
         ),
-        Outcome::Failed(Trouble::Stale) => false,
+        Outcome::Failed(Trouble::Stale | Trouble::Cluster(_)) => false,
         Outcome::Blocked(waiting) => {
             let is_passing = [Reason::ClusterError, Reason::Progressing, Reason::SecretUnreadable];
             waiting.reason.polled_every().is_none() && !is_passing.contains(&waiting.reason)
@@ -57,7 +89,6 @@ fn is_lasting(outcome: &Outcome) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::outcome::Blocked;
 
     #[test]
     fn what_passes_by_itself_ends_nothing() {

@@ -177,7 +177,7 @@ async fn try_revoke(
         // One that was not listed before has not been deleted by us.
         Ok(found) => !found && !was_listed,
         Err(Trouble::Remote(error)) => error.nothing_was_done(),
-        Err(Trouble::Blocked(_) | Trouble::Stale) => false,
+        Err(Trouble::Blocked(_) | Trouble::Cluster(_) | Trouble::Stale) => false,
     };
     if nothing_was_done && is_new {
         coder.own_intents().forget_deletion(organization, &held.name);
@@ -193,8 +193,11 @@ async fn try_revoke(
         Some(Fate::Doubtful) => Ok(Revoked::Doubtful),
         Some(Fate::Delete) => {
             coder.own_intents().forget_deletion(organization, &held.name);
-            let message =
-                format!("key {} is there and cannot be deleted: the account has no right to", held.name);
+            let message = format!(
+                "cannot delete provisioner key {}: the account lacks the permission; grant it the role \
+                 organization-template-admin",
+                held.name
+            );
             Err(Blocked { reason: Reason::Forbidden, message }.into())
         }
     }
@@ -207,7 +210,8 @@ async fn unseen(coder: &Coder, organization: Uuid, name: &str) -> Result<Revoked
         return Ok(Revoked::OutOfReach);
     }
     let message = format!(
-        "whether key {name} is there cannot be seen: the account has no right to the keys of its organization"
+        "cannot determine whether provisioner key {name} exists: the account may not list the keys of the organization; grant \
+         it the role organization-template-admin"
     );
     Err(Trouble::Blocked(Blocked { reason: Reason::Forbidden, message }))
 }

@@ -48,6 +48,21 @@ pub struct Driven {
 /// What a look has read.
 pub struct Looked(Box<State>);
 
+impl Looked {
+    /// What would be done while the keys that are not minted yet are held back.
+    pub(crate) fn held_back(&self, wanted: &Wanted, now: Timestamp) -> Option<KeyPreview> {
+        preview(wanted, &self.0.seen, now)
+    }
+
+    /// The record that names a key which is about to be minted, where nothing else comes first.
+    pub(crate) fn begins(&self, wanted: &Wanted, now: Timestamp) -> Option<Record> {
+        match machine::next(wanted, &self.0.seen, now) {
+            Next::Begin { record, .. } => Some(*record),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Looked {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_tuple("Looked").field(&self.0.seen).finish()
@@ -84,9 +99,20 @@ impl Drive<'_, '_> {
         self.run_revoking(|_| true).await
     }
 
-    /// The same after a look, without reading again what that has read.
-    pub async fn run_after(&self, looked: Looked) -> Result<Driven, Trouble> {
-        Box::pin(self.go_on(looked.0, |_| true)).await
+    /// The same after a look, without reading again what that has read. `begun` is the record that was written into the status since.
+    pub async fn run_after(&self, looked: Looked, begun: Option<&Record>) -> Result<Driven, Trouble> {
+        let Looked(mut state) = looked;
+        if let Some(record) = begun {
+            self.begun(&mut state, record);
+        }
+        Box::pin(self.go_on(state, |_| true)).await
+    }
+
+    /// Enters that a record which names a key to be minted stands in the status.
+    fn begun(&self, state: &mut State, record: &Record) {
+        state.seen.begun(record);
+        self.around.remember(record);
+        self.remember(state);
     }
 
     /// The same, and revokes no other keys than these. Those whose values are lost are nobody's, and go in any case.
@@ -118,9 +144,7 @@ impl Drive<'_, '_> {
                 Next::Write(write) => self.write(&mut state, *write).await?,
                 Next::Begin { record, need: _ } => {
                     self.around.begin(&state.seen.mirror, &record).await?;
-                    state.seen.begun(&record);
-                    self.around.remember(&record);
-                    self.remember(&state);
+                    self.begun(&mut state, &record);
                 }
                 Next::Mirror { record, leaves } => {
                     self.leave(&leaves).await;
@@ -181,7 +205,10 @@ impl Drive<'_, '_> {
         if state.is_known && !self.rests(&state) {
             *state = self.start(Reading::Now).await?;
         }
-        self.look_from(state).await
+        let (mut preview, looked) = self.look_from(state).await?;
+        // What could not be read may be all there is to do.
+        preview.is_settled &= looked.0.trouble.is_none();
+        Ok((preview, looked))
     }
 
     async fn look_from(&self, mut state: Box<State>) -> Result<(KeyPreview, Looked), Trouble> {
@@ -217,7 +244,13 @@ impl Drive<'_, '_> {
             let intent = it.intent.iter().map(|it| Retiring { held: it.held(), since: it.since, lost: true });
             it.retiring.iter().filter(|it| it.lost).cloned().chain(intent)
         });
-        let lost: Vec<Retiring> = lost.filter(|it| seen.find(&it.held.name).is_some()).collect();
+        // An intent that a newer record has completed is no doubt any more.
+        let current = copies::newest(self.wanted, seen).current;
+        let is_current = |it: &Retiring| {
+            current.as_ref().is_some_and(|current| current.is_called(&it.held.name, it.held.organization_id))
+        };
+        let lost: Vec<Retiring> =
+            lost.filter(|it| seen.find(&it.held.name).is_some() && !is_current(it)).collect();
         for retiring in lost {
             let is_ours_by_name = self.wanted.names.is_ours(&retiring.held.name);
             match is_anothers(self.around, &retiring, is_ours_by_name).await {
@@ -504,6 +537,6 @@ pub async fn is_anothers(
 fn unsettled() -> Trouble {
     Trouble::Blocked(Blocked {
         reason: api::Reason::Progressing,
-        message: "somebody else is at work on the same key; it is looked at again".to_owned(),
+        message: "another operator is changing this key; reconciling again".to_owned(),
     })
 }

@@ -21,7 +21,7 @@ use crate::{
     pipeline::{
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
-        outcome::{Blocked, Invalid, Trouble},
+        outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
         remote_name::RemoteName,
     },
@@ -140,8 +140,8 @@ impl Kind for AiModel {
         Ok(Observed { found, found_provider, blocked })
     }
 
-    fn waits(observed: &Observed) -> Option<Blocked> {
-        observed.blocked.clone()
+    fn waits(observed: &Observed) -> Option<Outcome> {
+        observed.blocked.clone().map(Outcome::Blocked)
     }
 
     fn is_default(_: &Observed) -> bool {

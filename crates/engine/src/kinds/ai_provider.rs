@@ -28,7 +28,7 @@ use crate::{
         diff::Diff,
         export::{ExportPlace, KindExport, Listed},
         field_gate::FieldGate,
-        outcome::{Blocked, Invalid, Trouble},
+        outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Action, Impact, Plan, Step},
         remote_name::RemoteName,
     },
@@ -223,8 +223,8 @@ impl Kind for AiProvider {
         Ok(observed)
     }
 
-    fn waits(observed: &Observed) -> Option<Blocked> {
-        observed.blocked.clone()
+    fn waits(observed: &Observed) -> Option<Outcome> {
+        observed.blocked.clone().map(Outcome::Blocked)
     }
 
     fn is_default(_: &Observed) -> bool {

@@ -3,7 +3,8 @@
 //! Every one needs access ([`access`]), licences ([`license`]) and a look at what they cover ([`entitlements`]). One that
 //! we run is also a set of objects in the cluster. In the order in which a reconcile uses it:
 //! [`references`] says which Secrets and `ConfigMap`s have to be read, [`facts`] reads them, [`children`] makes of the manifest
-//! and these facts the objects that should be; [`workload`] compares them with those that are and applies them.
+//! and these facts the objects that should be; [`workload`] compares them with those that are and applies them. Objects and licences are a
+//! [`Kind`](crate::Kind) each over the same manifest: the controller reaches the deployment between the two.
 //!
 //! Names, labels and finalizers are those of coder-k8s, so that what it installed is taken over where it stands.
 
@@ -17,11 +18,10 @@ mod keeper;
 mod ledger;
 pub mod license;
 mod names;
-mod plan;
 pub mod status;
-pub mod subject;
 pub mod token_record;
 pub mod token_secret;
+mod unlooked;
 pub mod version;
 pub mod workload;
 pub mod workspace_roles;
@@ -29,6 +29,7 @@ pub mod workspace_roles;
 pub use children::{Desired, PlaneFacts, check_rule, consents, desire};
 pub use ledger::{leaves, ledger};
 pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
+pub use workload::{PlaneObjects, Workload};
 
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 6] = [

@@ -29,7 +29,7 @@ use crate::{
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
         ledger::{Entry, KeyState, Ledger},
-        outcome::{Blocked, Invalid, Trouble},
+        outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Change, Impact, Plan, Step},
         remote_name::RemoteName,
     },
@@ -211,9 +211,11 @@ impl Kind for ProvisionerKey {
         Ok(Observed { job, status, found: Found::Keys(Box::new(preview)) })
     }
 
-    fn waits(observed: &Observed) -> Option<Blocked> {
+    fn waits(observed: &Observed) -> Option<Outcome> {
         match &observed.found {
-            Found::Keys(preview) if preview.acts.is_empty() => preview.rest.key.as_ref().err().cloned(),
+            Found::Keys(preview) if preview.acts.is_empty() => {
+                preview.rest.key.as_ref().err().cloned().map(Outcome::Blocked)
+            }
             Found::Keys(_) | Found::Ours { .. } => None,
         }
     }

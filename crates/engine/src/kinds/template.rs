@@ -7,6 +7,7 @@
 mod access;
 mod archival;
 mod archive;
+mod drift;
 mod export;
 mod fetch;
 mod look;
@@ -18,6 +19,7 @@ mod source;
 mod test_look;
 mod test_owner;
 mod test_rounds;
+mod test_trace;
 mod test_work;
 mod test_workspace;
 mod version;
@@ -28,11 +30,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use api::{
-    AppState as _, CoderTemplate, DeletionPolicy, Reason, TemplateSource, TemplateTestState,
-    TemplateVersionState,
-    condition::{DRIFTED, READY},
-};
+use api::{CoderTemplate, DeletionPolicy, TemplateSource, TemplateTestState, TemplateVersionState};
 use client::{
     Class,
     organizations::Organization,
@@ -67,6 +65,8 @@ use crate::{
     secrets::{SecretPlace, SecretValues},
 };
 
+/// The field of the status with the active version.
+const ACTIVE_ID: &str = "activeVersionID";
 /// The longest name of a template, in bytes.
 const NAME: usize = 32;
 const SCHEDULING: Gate = Gate { feature: "advanced_template_scheduling", license: "Premium or Enterprise" };
@@ -100,9 +100,6 @@ const AUDITED: &[(&str, &str)] = &[
     ("schedule.allowUserAutostop", "allow_user_autostop"),
 ];
 
-/// The fields that follow from a changed source, a changed Secret, or the next round of the work on a version.
-const OF_A_VERSION: [&str; 4] = ["source", "version", "version.test.workspace", "activeVersion"];
-
 #[derive(Debug)]
 pub struct Template;
 
@@ -122,6 +119,8 @@ pub struct Desired {
     version: Option<DesiredVersion>,
     /// What the status says of the version.
     recorded: Option<TemplateVersionState>,
+    /// The active version that the status tells of.
+    recorded_active: Option<String>,
     /// What the status says of the last test.
     recorded_test: Option<TemplateTestState>,
     /// What the names of the manifest's test workspaces begin with.
@@ -171,6 +170,9 @@ pub struct Observed {
     /// The test workspaces of earlier versions and tests; of all of them for a deletion, and only the one on record where the template
     /// is not held.
     former: Vec<Workspace>,
+    /// Why Coder does not show the test workspace on record. `None` where it does, and where that is gone.
+    hidden: Option<Blocked>,
+    recorded_active: Option<String>,
     recorded_test: Option<TemplateTestState>,
     test_prefix: String,
     was_equal: bool,
@@ -220,6 +222,8 @@ pub enum Effect {
         organization: String,
         owner: String,
         workspace: Option<(Box<CreateWorkspace>, TemplateTestState)>,
+        /// The id of the workspace is entered here for the status.
+        made: OnceLock<Uuid>,
         /// The version, and its message with the result of a test whose workspace Coder refuses to make.
         failure: Option<(Uuid, String)>,
     },
@@ -278,9 +282,10 @@ impl Kind for Template {
             access: Access::declared(spec.acl.as_ref()),
             version: desired_version(manifest)?,
             recorded: manifest.status.as_ref().and_then(|it| it.version.clone()),
+            recorded_active: manifest.status.as_ref().and_then(|it| it.active_version_id.clone()),
             recorded_test: manifest.status.as_ref().and_then(|it| it.test.clone()),
             test_prefix: test_workspace::prefix(&Self::target(manifest)),
-            was_equal: was_equal(manifest),
+            was_equal: drift::was_equal(manifest),
             is_leaving: false,
             is_retained: spec.policy.deletion_policy() == DeletionPolicy::Retain,
             is_observed: spec.policy.mode() == api::Mode::Observe,
@@ -363,9 +368,12 @@ impl Kind for Template {
             None => coder.home(manifest.organization()).await?,
         };
         // Coder deletes no template and no organization with workspaces, but may hide both from an account.
-        let Some(home) = home else { return Ok(None) };
-        let left = test_look::recorded(open, held, &home, coder).await?;
-        Ok(Some(test_rounds::leftovers(open, &left, coder.now())))
+        if home.is_none() && open.workspace_id.is_none() {
+            return Ok(None);
+        }
+        let left = test_look::recorded(open, held, home.as_ref(), coder).await?;
+        let taken_back = if left.is_empty() { vec![entry(open)] } else { Vec::new() };
+        Ok(Some(Leftovers { taken_back, ..test_rounds::leftovers(open, &left, coder.now()) }))
     }
 
     fn is_default(_: &Observed) -> bool {
@@ -382,13 +390,14 @@ impl Kind for Template {
     }
 
     fn aside(observed: &Observed) -> Aside {
-        let mut aside = Aside::default();
+        let again_at = test_rounds::again_at(observed);
+        let mut aside = Aside { again_at, own_changes: drift::own_changes(observed), ..Aside::default() };
         if let Some(test) = test_rounds::record(observed) {
             aside.status.insert("test".to_owned(), json!(test));
         }
         let Some(version) = &observed.version else { return aside };
-        if !observed.was_equal || !version.was_settled(observed.recorded_test.as_ref()) {
-            aside.own_changes = &OF_A_VERSION;
+        if let Some(active) = drift::active_to_record(observed, version) {
+            aside.status.insert(ACTIVE_ID.to_owned(), json!(active));
         }
         let state = TemplateVersionState {
             name: version.name.clone(),
@@ -452,6 +461,13 @@ impl Kind for Template {
                 published.get().map(|it| ("version".to_owned(), json!(it))).into_iter().collect()
             }
             Effect::EndTest { state: Some(state), .. } => Map::from_iter([("test".to_owned(), json!(state))]),
+            Effect::Test { workspace: Some((_, state)), made, .. } => {
+                let made = made.get().map(|id| json!(test_workspace::identified(state, *id)));
+                made.map(|it| ("test".to_owned(), it)).into_iter().collect()
+            }
+            Effect::Create { version: Some(id), .. } | Effect::Promote { version: Some(id), .. } => {
+                Map::from_iter([(ACTIVE_ID.to_owned(), json!(id))])
+            }
             _ => Map::new(),
         }
     }
@@ -471,20 +487,6 @@ impl Kind for Template {
 /// A test workspace that the deletion of the manifest takes back.
 fn entry(test: &TemplateTestState) -> Entry {
     Entry::TestWorkspace { owner: test.owner.clone(), name: test.workspace.clone() }
-}
-
-/// Whether the status says that the template is as declared, as far as the deployment supports that, or that it drifted.
-fn was_equal(manifest: &CoderTemplate) -> bool {
-    let Some(status) = manifest.status() else { return false };
-    let is_unsupported = |reason: &str| {
-        let lacks = [Reason::NotEntitled, Reason::VersionNotSupported];
-        status.plan.is_none() && status.id.is_some() && lacks.iter().any(|it| it.as_str() == reason)
-    };
-    status.conditions.iter().any(|it| match it.type_.as_str() {
-        READY => it.status == "True" || is_unsupported(&it.reason),
-        DRIFTED => it.status == "True",
-        _ => false,
-    })
 }
 
 fn desired_version(manifest: &CoderTemplate) -> Result<Option<DesiredVersion>, Invalid> {
@@ -554,25 +556,4 @@ fn variables(manifest: &CoderTemplate) -> Result<Vec<Variable>, Invalid> {
         variables.push(Variable { name: declared.name.clone(), value });
     }
     Ok(variables)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn template_with_an_unlicensed_field_is_equal_all_the_same() {
-        let was_equal = |ready: &str, reason: &str, plan: &Value| {
-            let conditions = json!([{"type": "Ready", "status": ready, "reason": reason, "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-            let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": "a"},
-                "spec": {"controlPlaneRef": {"name": "main"}}, "status": {"id": "1", "plan": plan, "conditions": conditions}});
-            was_equal(&serde_json::from_value(manifest).unwrap())
-        };
-        assert!(was_equal("True", "Ready", &Value::Null) && was_equal("False", "NotEntitled", &Value::Null));
-        let plan = json!({"hash": "1", "summary": "1 change"});
-        assert!(
-            !was_equal("False", "NotEntitled", &plan) && !was_equal("False", "VersionFailed", &Value::Null)
-        );
-    }
 }

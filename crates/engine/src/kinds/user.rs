@@ -26,7 +26,7 @@ use crate::{
         attribution::{Audited, AuditedObject},
         export::{ExportPlace, KindExport, Listed},
         gate::Gate,
-        outcome::{Blocked, Invalid, Trouble},
+        outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Impact, Plan},
         remote_name::RemoteName,
     },
@@ -206,8 +206,8 @@ impl Kind for User {
         Ok(observed)
     }
 
-    fn waits(observed: &Observed) -> Option<Blocked> {
-        observed.protection.clone()
+    fn waits(observed: &Observed) -> Option<Outcome> {
+        observed.protection.clone().map(Outcome::Blocked)
     }
 
     fn unmanaged(observed: &Observed) -> Option<Blocked> {

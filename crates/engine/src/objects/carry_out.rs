@@ -30,6 +30,11 @@ impl News {
         Self(Mutex::new(notes))
     }
 
+    /// Adds notes.
+    pub fn extend(&self, notes: Vec<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(notes);
+    }
+
     /// The notes that are not reported yet.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -41,17 +46,17 @@ pub type May<'a> = &'a (dyn Fn(&Plan<ChildEffect>) -> bool + Send + Sync);
 
 /// What became of steps.
 #[derive(Default)]
-pub(super) struct Carried {
+pub(crate) struct CarriedObjects {
     /// What there is to say of the objects that were created.
     created: Vec<String>,
-    pub(super) refused: Vec<Blocked>,
-    pub(super) is_changed: bool,
+    pub(crate) refused: Vec<Blocked>,
+    pub(crate) is_changed: bool,
     /// Creations that were refused, and by what: there may be an object of the name.
     taken: Vec<(Step<ChildEffect>, ClusterError)>,
     failed: Option<ClusterError>,
 }
 
-impl Carried {
+impl CarriedObjects {
     /// Enters the result of a step. Returns what there is to say of it now.
     fn enter(&mut self, step: &Step<ChildEffect>, result: Result<String, ClusterError>) -> Option<String> {
         match result {
@@ -80,16 +85,16 @@ impl Carried {
 }
 
 /// Carries out the steps and reports those that were done. Creations come together, and are one Event with the news.
-pub(super) async fn carry_out<K>(
+pub(crate) async fn carry_out<K>(
     keeper: &K,
     steps: &[Step<ChildEffect>],
     (may, news): (May<'_>, Option<&News>),
     cluster: &dyn Cluster,
-) -> Result<Carried, ClusterError>
+) -> Result<CarriedObjects, ClusterError>
 where
     K: Keeper + Resource<DynamicType = ()>,
 {
-    let (mut carried, mut has_account) = (Carried::default(), true);
+    let (mut carried, mut has_account) = (CarriedObjects::default(), true);
     let [first, mut second, last] = batches(steps);
     carry_out_batch(keeper, first, &mut carried, cluster).await;
     has_account &= resolve_taken(keeper, &mut carried, may, cluster).await;
@@ -114,7 +119,12 @@ where
 
 /// Looks at the objects whose creation was refused. One of ours that has lost its labels is changed, and any other one is left
 /// alone. Returns whether the ServiceAccount is not another's, as far as that is known.
-async fn resolve_taken<K>(keeper: &K, carried: &mut Carried, may: May<'_>, cluster: &dyn Cluster) -> bool
+async fn resolve_taken<K>(
+    keeper: &K,
+    carried: &mut CarriedObjects,
+    may: May<'_>,
+    cluster: &dyn Cluster,
+) -> bool
 where
     K: Keeper + Resource<DynamicType = ()>,
 {
@@ -149,7 +159,7 @@ where
 async fn carry_out_batch(
     keeper: &impl Resource<DynamicType = ()>,
     batch: Vec<Vec<&Step<ChildEffect>>>,
-    carried: &mut Carried,
+    carried: &mut CarriedObjects,
     cluster: &dyn Cluster,
 ) {
     let groups = batch.into_iter().map(|group| carry_out_group(group, cluster));
@@ -238,7 +248,7 @@ fn words_of(action: Action) -> (Reason, &'static str) {
 fn refusal(step: &Step<ChildEffect>, error: ClusterError) -> Result<Blocked, ClusterError> {
     match error {
         ClusterError::Refused(status) if [400, 403, 404, 405, 422].contains(&status.code) => {
-            let message = format!("the API server does not take it: {}: {}", step.reason, status.message);
+            let message = format!("the API server refused the change: {}: {}", step.reason, status.message);
             Ok(Blocked { reason: Reason::NotApplied, message })
         }
         error => Err(error),

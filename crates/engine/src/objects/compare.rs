@@ -3,7 +3,7 @@
 //! Three things make a difference: a declared field that has another value, a declared field that is not ours (somebody else
 //! took it, or it is new), and a field that is ours and no longer declared. Fields of others are not looked at.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     fields::{has_keys, keys, label},
@@ -62,7 +62,10 @@ impl<'a> Place<'a> {
 
     fn change(&self, before: Option<&Value>, after: Option<&Value>) -> Change {
         let shown = |value: Option<&Value>| value.map_or(Value::Null, |it| self.shown(it));
-        Change { field: self.path.clone(), before: shown(before), after: shown(after) }
+        let change = Change::new(&self.path, shown(before), shown(after));
+        let is_hidden =
+            [before, after].into_iter().flatten().any(|value| self.shown(value) != *value) && before != after;
+        if is_hidden { change.hiding(&json!([before, after])) } else { change }
     }
 
     fn shown(&self, value: &Value) -> Value {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{
     Child, Keeper, Key, Live, ObjectsSituation, Planned,
-    carry_out::{May, News, carry_out, tell},
+    carry_out::tell,
     plan, pod_logs,
     rollout::{Rollout, RolloutSeen, rollout},
 };
@@ -48,57 +48,22 @@ pub struct Compared {
     pub planned: Planned,
     /// Whether the objects were compared.
     is_complete: bool,
-    run: Run,
-}
-
-/// What became of the objects of a manifest.
-#[derive(Debug)]
-pub struct Kept {
     pub run: Run,
-    /// What was not done because it is somebody else's, or because the API server refuses it.
-    pub refused: Vec<Blocked>,
-    /// Whether something was written.
-    pub changed: bool,
 }
 
-/// Makes the objects what they should be, if the plan for that may be carried out.
-pub async fn keep<K>(
-    keeper: &K,
-    objects: Comparison<'_>,
-    may: May<'_>,
-    cluster: &dyn Cluster,
-) -> Result<Kept, ClusterError>
-where
-    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    let of = (objects.deployment, objects.pods);
-    let compared = Box::pin(compare(keeper, objects, cluster)).await?;
-    Box::pin(apply(keeper, compared, of, (may, None), cluster)).await
-}
-
-/// Carries out the plan of a comparison, if it may be carried out. `news` is what was made before.
-pub async fn apply<K>(
-    keeper: &K,
-    compared: Compared,
-    (deployment, pods): (&str, &Selector),
-    (may, news): (May<'_>, Option<&News>),
-    cluster: &dyn Cluster,
-) -> Result<Kept, ClusterError>
-where
-    K: Keeper + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    let Compared { planned: Planned { plan, mut refused }, mut run, is_complete } = compared;
-    let mut changed = false;
-    if !plan.is_empty() && may(&plan) {
-        let carried = carry_out(keeper, &plan.steps, (may, news), cluster).await?;
-        changed = carried.is_changed;
-        refused.extend(carried.refused);
-        run = seen(keeper, deployment, pods, cluster).await?;
+impl Compared {
+    /// Asks pods that are in trouble for their last log lines.
+    pub async fn listen(
+        &mut self,
+        namespace: &str,
+        pods: &Selector,
+        cluster: &dyn Cluster,
+    ) -> Result<(), ClusterError> {
+        if self.is_complete {
+            self.run.listen(namespace, pods, cluster).await?;
+        }
+        Ok(())
     }
-    if is_complete {
-        run.listen(&keeper.namespace().unwrap_or_default(), pods, cluster).await?;
-    }
-    Ok(Kept { run, refused, changed })
 }
 
 /// Compares the objects that should be with those that are. Nothing is written. Nothing is planned where pods would be given a

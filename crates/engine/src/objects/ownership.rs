@@ -32,7 +32,7 @@ pub fn holder(keeper: &impl Keeper, key: &Key, live: Option<&ObjectMeta>) -> Own
     }
     if !is_held(keeper, key, live) && !has_labels(keeper, key, live) {
         return Ownership::Foreign(format!(
-            "{key} exists and is not ours: nothing of it was changed. Delete it, or {}",
+            "{key} exists and is not owned by this object: nothing of it was changed. Delete it, or {}",
             keeper.instead(key)
         ));
     }
@@ -62,8 +62,8 @@ fn belongs_to(keeper: &impl Keeper, key: &Key, owner: &OwnerReference) -> String
     let (OwnerReference { kind, name, uid, .. }, ours) = (owner, keeper.owner());
     if *kind == ours.kind && *name == ours.name {
         return format!(
-            "{key} belongs to an earlier {kind} {name} (uid {uid}): nothing of it was changed. It goes with that one; to keep \
-             it, remove its owner reference"
+            "{key} belongs to an earlier {kind} {name} (uid {uid}): nothing of it was changed. It is deleted with \
+             that owner; to keep it, remove its owner reference"
         );
     }
     format!(

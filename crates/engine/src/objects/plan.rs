@@ -88,7 +88,7 @@ pub fn plan<K: Keeper>(situation: &ObjectsSituation<'_, K>) -> Planned {
                 account_refused |= child.key.kind == "ServiceAccount";
                 planned.refused.push(Blocked {
                     reason: Reason::Deleting,
-                    message: format!("{} is being deleted: it is made again once it is gone", child.key),
+                    message: format!("{} is being deleted: it is created again once it is gone", child.key),
                 });
             }
             Ownership::Foreign(message) => {
@@ -115,9 +115,24 @@ fn creation(child: &Child) -> Step<ChildEffect> {
         action: Action::Create,
         impact: Impact::Safe,
         reason: format!("{} is declared and missing: {}", child.key, child.reason),
-        changes: vec![Change::new(&child.key.to_string(), Value::Null, child.reason)],
+        changes: vec![
+            Change::new(&child.key.to_string(), Value::Null, child.reason)
+                .hiding(&declared_part(child.object.clone())),
+        ],
         effect: ChildEffect::Create(child.clone()),
     }
+}
+
+/// The part of an object that the manifest declares: without its owner, and without annotations, which hold checksums of Secrets. Both
+/// are known to the controllers alone.
+fn declared_part(mut object: Value) -> Value {
+    for metadata in ["/metadata", "/spec/template/metadata"] {
+        if let Some(Value::Object(fields)) = object.pointer_mut(metadata) {
+            fields.remove("annotations");
+            fields.remove("ownerReferences");
+        }
+    }
+    object
 }
 
 fn update(keeper: &impl Keeper, child: &Child, live: &Live) -> Vec<Step<ChildEffect>> {
@@ -177,8 +192,8 @@ fn migration(live: &Live, migrated: &[ManagedFieldsEntry]) -> Step<ChildEffect> 
 fn impact(key: &Key, changes: &[Change]) -> Impact {
     let is_noticed = |it: &Change| match key.kind.as_str() {
         // New pods take the place of the old ones, and connections break.
-        "Deployment" => it.field.starts_with("spec.template") && it.before != it.after,
-        "Service" | "Ingress" | "HTTPRoute" => it.field.starts_with("spec") && it.before != it.after,
+        "Deployment" => it.field.starts_with("spec.template") && it.has_other_value(),
+        "Service" | "Ingress" | "HTTPRoute" => it.field.starts_with("spec") && it.has_other_value(),
         _ => false,
     };
     let stops = changes.iter().any(|it| it.field == "spec.replicas" && it.after == 0);
@@ -191,7 +206,7 @@ pub fn leave_out(step: &mut Step<ChildEffect>, is: impl Fn(&Change) -> bool) {
     let (key, object) = (step.effect.key(), format!("{}: ", step.effect.key()));
     let bare = |it: &Change| {
         let field = it.field.strip_prefix(&object).unwrap_or(&it.field);
-        Change::new(field, it.before.clone(), it.after.clone())
+        Change { field: field.to_owned(), ..it.clone() }
     };
     step.impact = impact(key, &step.changes.iter().map(bare).collect::<Vec<_>>());
 }
@@ -217,7 +232,7 @@ fn deletion(live: &Live) -> Option<Step<ChildEffect>> {
         action: Action::Delete,
         // Nobody reaches Coder by a way that is gone, and no workspace is made where nobody may.
         impact: Impact::Disruptive,
-        reason: format!("{key} is ours and no longer declared"),
+        reason: format!("{key} is owned and no longer declared"),
         changes: vec![Change::new(&key.to_string(), "ours", Value::Null)],
         effect: ChildEffect::Delete {
             key: key.clone(),
@@ -234,7 +249,7 @@ fn release(key: &Key, over: impl Fn(&Value) -> Value) -> Step<ChildEffect> {
     Step {
         action: Action::Update,
         impact: Impact::Safe,
-        reason: format!("{key} is no longer ours and stays"),
+        reason: format!("{key} is no longer owned by this object and is kept"),
         changes: vec![Change::new(&key.to_string(), "ours", "nobody's")],
         effect: ChildEffect::Release { key: key.clone(), object: over(&object) },
     }

@@ -52,7 +52,7 @@ pub struct RolloutSeen<'a> {
 pub fn rollout(seen: &RolloutSeen<'_>) -> Rollout {
     let status = seen.deployment.status.clone().unwrap_or_default();
     if status.observed_generation < seen.deployment.metadata.generation {
-        return Rollout::Progressing("the Deployment was changed and not yet looked at".to_owned());
+        return Rollout::Progressing("the Deployment controller has not observed the change yet".to_owned());
     }
     let wanted = seen.deployment.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1);
     let count = |it: Option<i32>| it.unwrap_or_default();
@@ -64,10 +64,8 @@ pub fn rollout(seen: &RolloutSeen<'_>) -> Rollout {
         return Rollout::Stuck(trouble);
     }
     let old = count(status.replicas).saturating_sub(updated);
-    let old = if old > 0 { format!(", {old} of an earlier form still there") } else { String::new() };
-    Rollout::Progressing(format!(
-        "{available} of {wanted} pods serve, {updated} are of the current form{old}"
-    ))
+    let old = if old > 0 { format!(", {old} old pods remain") } else { String::new() };
+    Rollout::Progressing(format!("{available}/{wanted} pods available, {updated} updated{old}"))
 }
 
 /// The first thing that is wrong, with the pod that shows it.
@@ -82,7 +80,7 @@ fn trouble(seen: &RolloutSeen<'_>, status: &DeploymentStatus) -> Option<String> 
     };
     let said = |it: &DeploymentCondition| short(it.message.as_deref().unwrap_or_default());
     if let Some(failure) = condition("ReplicaFailure", "True") {
-        return Some(format!("no pod can be made: {}", said(failure)));
+        return Some(format!("no pod can be created: {}", said(failure)));
     }
     let late = condition("Progressing", "False")?;
     let waiting = pods.iter().find(|pod| !is_ready(pod));
@@ -117,13 +115,16 @@ fn of_pod(pod: &Pod, last_lines: &BTreeMap<String, String>) -> Option<String> {
     });
     if let Some(unscheduled) = unscheduled {
         let message = short(unscheduled.message.as_deref().unwrap_or("no node fits"));
-        return Some(format!("pod {name} finds no node: {message}"));
+        return Some(format!("pod {name} cannot be scheduled: {message}"));
     }
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten()).find_map(|container| {
         if let Some(crash) = crash(pod, container) {
-            let what =
-                if crash.is_repeated { "ends again and again" } else { "ended and is not ready since" };
+            let what = if crash.is_repeated {
+                "is in a crash loop"
+            } else {
+                "exited and has not become ready since"
+            };
             return Some(format!("pod {name} {what}{}{}", exit(&crash), last_line(pod, last_lines)));
         }
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
@@ -135,14 +136,14 @@ fn of_pod(pod: &Pod, last_lines: &BTreeMap<String, String>) -> Option<String> {
 
 fn exit(crash: &Crash<'_>) -> String {
     crash.ending.map_or_else(String::new, |it| {
-        let reason = it.reason.as_deref().unwrap_or("ended");
+        let reason = it.reason.as_deref().unwrap_or("exited");
         format!(" ({reason}, exit code {})", it.exit_code)
     })
 }
 
 fn last_line(pod: &Pod, last_lines: &BTreeMap<String, String>) -> String {
     let line = last_lines.get(&pod.name_any()).map(|it| it.trim()).filter(|it| !it.is_empty());
-    line.map_or_else(String::new, |it| format!("; its last words: {}", short(it)))
+    line.map_or_else(String::new, |it| format!("; last log line: {}", short(it)))
 }
 
 fn is_ready(pod: &Pod) -> bool {

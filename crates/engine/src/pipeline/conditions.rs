@@ -18,6 +18,16 @@ pub struct Conditions<'a> {
     made: Vec<Condition>,
 }
 
+/// A condition that only one kind has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// The type of the condition.
+    pub condition: &'static str,
+    pub truth: Truth,
+    pub reason: Reason,
+    pub message: String,
+}
+
 /// What is known of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
@@ -44,6 +54,12 @@ impl<'a> Conditions<'a> {
             last_transition_time: since.map_or(Time(self.now), |it| it.last_transition_time.clone()),
         });
         self
+    }
+
+    #[must_use]
+    pub fn with_all(self, facts: &[Fact]) -> Self {
+        let with = |made: Self, it: &Fact| made.with(it.condition, it.truth, it.reason, &it.message);
+        facts.iter().fold(self, with)
     }
 
     pub fn made(self) -> Vec<Condition> {

@@ -55,8 +55,8 @@ impl Mended {
         Some(Blocked {
             reason: Reason::Contended,
             message: format!(
-                "spec.{field}: somebody else has changed it back {MOST} times within an hour. It is left alone until {until}: \
-                 find out who, or remove the field from the manifest"
+                "another client reverted spec.{field} {MOST} times within an hour; not changed until {until}: find that client, \
+                 or remove the field from the manifest"
             ),
         })
     }

@@ -20,18 +20,14 @@ impl Diff {
         found: &T,
     ) -> Option<T> {
         let declared = declared.filter(|declared| *declared != found)?;
-        self.changes.push(Change { field: field.to_owned(), before: value(found), after: value(declared) });
+        self.changes.push(Change::new(field, value(found), value(declared)));
         Some(declared.clone())
     }
 
     /// Writes down a field of something that does not exist yet.
     pub fn declare<T: Serialize>(&mut self, field: &str, declared: Option<&T>) {
         if let Some(declared) = declared {
-            self.changes.push(Change {
-                field: field.to_owned(),
-                before: Value::Null,
-                after: value(declared),
-            });
+            self.changes.push(Change::new(field, Value::Null, value(declared)));
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Reason;
 use client::Class;
 
-use crate::pipeline::decide::Refusal;
+use crate::{pipeline::decide::Refusal, ports::ClusterError};
 
 /// What a condition reports of [`Trouble::Stale`].
 pub(crate) const STALE: &str = "the object changed in Coder while it was compared: it is compared again";
@@ -57,6 +57,8 @@ pub enum Trouble {
     Blocked(Blocked),
     /// coderd said no, or said nothing.
     Remote(Arc<client::Error>),
+    /// The API server refused, or did not answer.
+    Cluster(ClusterError),
     /// The remote object is not as the plan read it, and nothing was written.
     Stale,
 }
@@ -67,6 +69,9 @@ impl Trouble {
         match self {
             Self::Blocked(waiting) => waiting,
             Self::Remote(error) => Blocked { reason: reason_of(error.class()), message: error.words() },
+            Self::Cluster(error) => {
+                Blocked { reason: Reason::ClusterError, message: format!("the API server: {error}") }
+            }
             Self::Stale => Blocked { reason: Reason::Progressing, message: STALE.to_owned() },
         }
     }
@@ -75,6 +80,12 @@ impl Trouble {
 impl From<client::Error> for Trouble {
     fn from(error: client::Error) -> Self {
         Self::Remote(Arc::new(error))
+    }
+}
+
+impl From<ClusterError> for Trouble {
+    fn from(error: ClusterError) -> Self {
+        Self::Cluster(error)
     }
 }
 
@@ -113,6 +124,7 @@ impl Outcome {
             Self::Refused(Refusal::Destructive) => Reason::DestructiveRefused,
             Self::Invalid(_) => Reason::Invalid,
             Self::Failed(Trouble::Remote(error)) => reason_of(error.class()),
+            Self::Failed(Trouble::Cluster(_)) => Reason::ClusterError,
             Self::Failed(Trouble::Stale) => Reason::Progressing,
         }
     }

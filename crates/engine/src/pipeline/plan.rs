@@ -52,6 +52,10 @@ pub struct Change {
     pub field: String,
     pub before: Value,
     pub after: Value,
+    /// A digest of values that are not shown and differ. It is a part of the plan's hash, so that the approval of one value is none of
+    /// another.
+    #[serde(skip)]
+    pub(crate) hidden: Option<String>,
 }
 
 /// A plan without its effects: what people and programs see of it.
@@ -128,6 +132,17 @@ impl<E> Plan<E> {
 }
 
 impl<E> Step<E> {
+    /// Identifies the step on an object.
+    pub(crate) fn id(&self, target: &str) -> String {
+        step_id(target, &self.view())
+    }
+
+    /// The same for those who look.
+    pub(crate) fn without_effect(&self) -> Step<()> {
+        let StepView { action, impact, reason, changes } = self.view();
+        Step { action, impact, reason, changes, effect: () }
+    }
+
     fn view(&self) -> StepView {
         let Self { action, impact, reason, changes, effect: _ } = self;
         StepView { action: *action, impact: *impact, reason: reason.clone(), changes: changes.clone() }
@@ -142,6 +157,11 @@ impl StepView {
 }
 
 impl PlanView {
+    /// A plan without steps, where no target is known.
+    pub fn empty() -> Self {
+        Plan::<()>::empty().view("")
+    }
+
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -170,7 +190,19 @@ impl PlanView {
 
 impl Change {
     pub fn new(field: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
-        Self { field: field.to_owned(), before: before.into(), after: after.into() }
+        Self { field: field.to_owned(), before: before.into(), after: after.into(), hidden: None }
+    }
+
+    /// The same, with values that are not shown.
+    #[must_use]
+    pub(crate) fn hiding(self, values: &Value) -> Self {
+        let digest = Sha256::digest(serde_json::to_vec(values).unwrap_or_default());
+        Self { hidden: Some(base16ct::lower::encode_string(&digest[..16])), ..self }
+    }
+
+    /// Whether another value takes the place of the one before, and not only another owner.
+    pub(crate) fn has_other_value(&self) -> bool {
+        self.before != self.after || self.hidden.is_some()
     }
 }
 
@@ -185,6 +217,7 @@ fn hash(target: &str, steps: &[StepView]) -> String {
     hash.update([0]);
     // Maps of `serde_json` are sorted by key, which is what makes this stable.
     hash.update(serde_json::to_vec(&seen).unwrap_or_default());
+    steps.iter().filter(|it| it.needs_approval()).for_each(|it| add_hidden(it, &mut hash));
     base16ct::lower::encode_string(&hash.finalize()[..8])
 }
 
@@ -194,7 +227,14 @@ fn step_id(target: &str, step: &StepView) -> String {
     hash.update(target);
     hash.update([0]);
     hash.update(serde_json::to_vec(&(step.action, step.impact, &step.changes)).unwrap_or_default());
+    add_hidden(step, &mut hash);
     base16ct::lower::encode_string(&hash.finalize()[..8])
+}
+
+fn add_hidden(step: &StepView, hash: &mut Sha256) {
+    for digest in step.changes.iter().filter_map(|it| it.hidden.as_ref()) {
+        hash.update(digest);
+    }
 }
 
 /// The plan in half a line: `1 to create, 2 to update`.
@@ -238,6 +278,20 @@ mod tests {
         let mut reworded = plan("b");
         reworded.steps[0].reason = "since".to_owned();
         assert_eq!(reworded.view("alpha").hash, plan("b").view("alpha").hash);
+    }
+
+    #[test]
+    fn value_that_is_not_shown_is_a_part_of_the_hash() {
+        let hiding = |value: &str| {
+            let mut plan = plan("b");
+            let change = Change::new("env[TOKEN].value", "(hidden)", "(hidden)");
+            plan.steps[0].changes = vec![change.hiding(&json!(["a", value]))];
+            plan.view("alpha")
+        };
+        assert_eq!(hiding("hunter2"), hiding("hunter2"));
+        assert_ne!(hiding("hunter2").hash, hiding("hunter3").hash);
+        assert!(!hiding("hunter3").is_part_of(&hiding("hunter2").step_ids("alpha"), "alpha"));
+        assert!(!serde_json::to_string(&hiding("hunter2")).unwrap().contains("hunter"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::pipeline::{
     attribution::{self, Attribution},
-    conditions::{Conditions, Truth},
+    conditions::{Conditions, Fact, Truth},
     decide::{Contact, Refusal},
     outcome::{Blocked, Outcome, STALE, Trouble},
     plan::{Change, PlanView, StepView},
@@ -38,6 +38,12 @@ pub struct StatusInput<'a> {
     pub attributions: &'a [Attribution],
     /// Fields that differ because something that the manifest refers to has changed.
     pub own_changes: &'a [&'a str],
+    /// The conditions that only this kind has.
+    pub facts: &'a [Fact],
+    /// Whether only a person can bring the object forward, by what the kind knows of the reason.
+    pub stalls: bool,
+    /// What `Ready` says of an object that is as declared, where the kind has its own words.
+    pub ready: Option<&'a str>,
     /// The id to record, where there is one.
     pub id: Option<String>,
     /// The deployment that was reconciled with.
@@ -86,20 +92,37 @@ pub fn next(before: Option<&Status>, pass: &StatusInput<'_>) -> Status {
             .filter(|_| id.is_none() && (contact.is_none() || may_have_happened(outcome))),
         plan: pending.then(|| shown(plan, target)),
         approved: before.approved.filter(|it| !outcome.is_settled() && it.generation == *generation),
-        drift: if differs { drift_by(plan, attributions, own_changes) } else { Vec::new() },
+        drift: if differs { drift(plan, attributions, own_changes) } else { Vec::new() },
         last_applied_time: if *changed { Some(Time(*now)) } else { before.last_applied_time },
         last_handled_reconcile_at: requested.map(str::to_owned).or(before.last_handled_reconcile_at),
     }
 }
 
 fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Vec<Condition> {
-    let StatusInput { generation, contact, outcome, plan, now, unsupported, attributions, .. } = pass;
-    let mut message = message(outcome, plan);
+    let StatusInput {
+        generation,
+        contact,
+        outcome,
+        plan,
+        now,
+        unsupported,
+        attributions,
+        facts,
+        stalls,
+        ready: words,
+        ..
+    } = pass;
+    let mut message = match words {
+        Some(words) if outcome.is_ready() => (*words).to_owned(),
+        _ => message(outcome, plan),
+    };
     if let Some(fields) = unsupported.filter(|_| !outcome.is_settled()) {
-        message = format!("{message}. Moreover {}", fields.message);
+        message = format!("{message}. Also: {}", fields.message);
     }
     let ready = outcome.is_ready().into();
-    let made = Conditions::new(before, *generation, *now).with(READY, ready, outcome.reason(), &message);
+    let reason = reason(outcome, facts);
+    let made = Conditions::new(before, *generation, *now).with(READY, ready, reason, &message);
+    let made = made.with_all(facts);
     let made = match contact {
         None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
         Some(_) if differs => {
@@ -108,36 +131,52 @@ fn conditions(before: &[Condition], pass: &StatusInput<'_>, differs: bool) -> Ve
         Some(_) => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
     };
     // These two are there only while they are true: that is how tools tell progress from its lack.
-    let made = if outcome.is_stalled() {
-        made.with(STALLED, Truth::True, outcome.reason(), &message)
+    let made = if outcome.is_stalled() || *stalls {
+        made.with(STALLED, Truth::True, reason, &message)
     } else if !outcome.is_ready() && !matches!(outcome, Outcome::Observed) {
-        made.with(RECONCILING, Truth::True, outcome.reason(), &message)
+        made.with(RECONCILING, Truth::True, reason, &message)
     } else {
         made
     };
     made.made()
 }
 
+/// The reason of `Ready`. For an answer of Coder without a reason of its own it is that of the condition which failed.
+fn reason(outcome: &Outcome, facts: &[Fact]) -> Reason {
+    let failed = facts.iter().find(|it| it.truth == Truth::False);
+    match (outcome.reason(), failed) {
+        (Reason::RemoteError, Some(failed)) => failed.reason,
+        (reason, _) => reason,
+    }
+}
+
 /// The status of an object that nobody has looked at yet, so that it does not seem healthy by being empty. Nothing when
 /// there is one already.
-pub fn begun(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Option<Status> {
+pub fn begun(
+    before: Option<&Status>,
+    generation: Option<i64>,
+    facts: &[Fact],
+    now: Timestamp,
+) -> Option<Status> {
     if before.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY)) {
         return None;
     }
     let words = "not compared with the deployment yet";
     let conditions = Conditions::new(&[], generation, now)
         .with(READY, Truth::Unknown, Reason::Progressing, words)
+        .with_all(facts)
         .with(RECONCILING, Truth::True, Reason::Progressing, words)
         .made();
     Some(Status { observed_generation: generation, conditions, ..before.cloned().unwrap_or_default() })
 }
 
 /// The status of an object that is suspended: what was last found out is left standing, and nothing is claimed.
-pub fn suspended(before: Option<&Status>, generation: Option<i64>, now: Timestamp) -> Status {
+pub fn suspended(before: Option<&Status>, generation: Option<i64>, facts: &[Fact], now: Timestamp) -> Status {
     let before = before.cloned().unwrap_or_default();
     let words = "suspended: nothing is read or changed";
     let conditions = Conditions::new(&before.conditions, generation, now)
         .with(READY, Truth::Unknown, Reason::Suspended, words)
+        .with_all(facts)
         .with(DRIFTED, Truth::Unknown, Reason::Suspended, "")
         .made();
     Status { observed_generation: generation, conditions, ..before }
@@ -148,7 +187,7 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
     let approve = || format!("annotate the object with {}: {}", api::annotation::APPROVED_PLAN, plan.hash);
     match outcome {
         Outcome::Equal | Outcome::Applied => "as declared".to_owned(),
-        Outcome::Observed => format!("differs ({}), and is only observed", plan.summary),
+        Outcome::Observed => format!("differs ({}); not changed because mode is Observe", plan.summary),
         Outcome::Unsupported(waiting)
         | Outcome::Blocked(waiting)
         | Outcome::Failed(Trouble::Blocked(waiting)) => waiting.message.clone(),
@@ -158,10 +197,17 @@ pub fn message(outcome: &Outcome, plan: &PlanView) -> String {
         Outcome::Refused(Refusal::NotOurs) => "it exists, and adoptionPolicy is Never".to_owned(),
         Outcome::Refused(Refusal::NotApproved) => format!("approval is Manual: {}", approve()),
         Outcome::Refused(Refusal::Destructive) => {
-            format!("people's data would go: set allowDestructive, or {}", approve())
+            format!("the plan deletes users' data: set allowDestructive, or {}", approve())
         }
         Outcome::Invalid(invalid) => format!("{}: {}", invalid.field, invalid.message),
         Outcome::Failed(Trouble::Remote(error)) => error.words(),
+        Outcome::Failed(Trouble::Cluster(error)) => {
+            let advice = match error.code() {
+                Some(403) => ": bind the Role of deploy/rbac/cli.yaml to your account",
+                _ => "",
+            };
+            format!("objects of the cluster cannot be read: {error}{advice}")
+        }
         Outcome::Failed(Trouble::Stale) => STALE.to_owned(),
     }
 }
@@ -173,7 +219,7 @@ fn may_have_happened(outcome: &Outcome) -> bool {
 }
 
 /// A plan as a status shows it.
-pub(crate) fn shown(plan: &PlanView, target: &str) -> api::Plan {
+fn shown(plan: &PlanView, target: &str) -> api::Plan {
     let omitted = plan.steps.len().saturating_sub(SHOWN);
     api::Plan {
         hash: plan.hash.clone(),
@@ -202,11 +248,7 @@ fn lines(step: &StepView, target: &str) -> Vec<api::Step> {
 }
 
 /// The differences of a plan as a status shows them.
-pub(crate) fn drift(plan: &PlanView) -> Vec<Difference> {
-    drift_by(plan, &[], &[])
-}
-
-fn drift_by(plan: &PlanView, attributions: &[Attribution], own_changes: &[&str]) -> Vec<Difference> {
+fn drift(plan: &PlanView, attributions: &[Attribution], own_changes: &[&str]) -> Vec<Difference> {
     let changes = plan.changes().filter(|it| !own_changes.contains(&it.field.as_str()));
     changes.take(SHOWN).map(|it| difference(it, of(it, attributions))).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use api::{ProvisionerKeyState, Reason};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     holder::Holder,
@@ -55,16 +55,12 @@ impl Why {
 /// Revokes a key of another deployment.
 pub type Elsewhere<'a> = &'a (dyn Fn(Retiring) -> BoxFuture<'a, Result<Revoked, Trouble>> + Send + Sync);
 
-/// The fields of the first status of an object that has none yet: what is about to be minted is written together with them.
-pub type FirstStatus<'a> = &'a (dyn Fn(&Value) -> Map<String, Value> + Send + Sync);
-
 /// One object in one reconcile.
 pub struct Around<'a> {
     store: KeyStore<'a>,
     holder: &'a Holder,
     /// `None` for objects whose control plane cannot be changed: a key of another deployment is out of everybody's reach.
     pub elsewhere: Option<Elsewhere<'a>>,
-    pub first_status: Option<FirstStatus<'a>>,
     object: Mutex<Option<Live>>,
     minted: Mutex<Vec<String>>,
 }
@@ -78,14 +74,7 @@ impl std::fmt::Debug for Around<'_> {
 impl<'a> Around<'a> {
     /// `object` is the object as it was last read or written. `None` where it has to be read before its status is written.
     pub fn new(store: KeyStore<'a>, holder: &'a Holder, object: Option<Live>) -> Self {
-        Self {
-            store,
-            holder,
-            elsewhere: None,
-            first_status: None,
-            object: Mutex::new(object),
-            minted: Mutex::default(),
-        }
+        Self { store, holder, elsewhere: None, object: Mutex::new(object), minted: Mutex::default() }
     }
 
     /// The newest copy of the record that this process knows.
@@ -98,7 +87,7 @@ impl<'a> Around<'a> {
     }
 
     /// The object as it was last read or written.
-    pub fn object(&self) -> Option<Live> {
+    fn object(&self) -> Option<Live> {
         self.object.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -131,13 +120,10 @@ impl<'a> Around<'a> {
             let status = object.object.get("status").cloned().unwrap_or(Value::Null);
             let stored = serde_json::from_value::<ProvisionerKeyState>(status).unwrap_or_default();
             let newer = || ClusterError::refusal(409, "Conflict", "its status is newer than what is written");
-            let mut fields = advanced(&stored, record).ok_or_else(newer)?;
+            let fields = advanced(&stored, record).ok_or_else(newer)?;
             if fields.is_empty() {
                 self.keep(object);
                 return Ok(());
-            }
-            if let Some(first) = self.first_status {
-                fields.append(&mut first(&object.object));
             }
             let version = &object.metadata().resource_version;
             let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
@@ -158,7 +144,7 @@ impl<'a> Around<'a> {
     async fn advance(&self, before: &Record, record: &Record) -> Result<(), ClusterError> {
         let key = self.holder.key();
         let is_it = |it: &Live| it.metadata().uid.as_ref() == Some(&self.holder.uid);
-        let changed = || ClusterError::refusal(409, "Conflict", "somebody else has changed its status");
+        let changed = || ClusterError::refusal(409, "Conflict", "another client changed the status");
         let mut now = self.object();
         loop {
             let object = if let Some(object) = now.take() {
@@ -172,10 +158,7 @@ impl<'a> Around<'a> {
             if of_status(&stored, &before.holder) != *before {
                 return Err(changed());
             }
-            let mut fields = mirror::changed(&stored, &to_status(record));
-            if let Some(first) = self.first_status {
-                fields.append(&mut first(&object.object));
-            }
+            let fields = mirror::changed(&stored, &to_status(record));
             let version = &object.metadata().resource_version;
             let patch = json!({"metadata": {"resourceVersion": version}, "status": fields});
             let write = Write::MergeStatus { key: &key, patch: &patch };
@@ -205,6 +188,7 @@ impl<'a> Around<'a> {
     }
 
     fn keep(&self, object: Live) {
+        self.store.memory.keep_object(self.holder, &object);
         *self.object.lock().unwrap_or_else(PoisonError::into_inner) = Some(object);
     }
 }
@@ -251,7 +235,7 @@ impl Around<'_> {
     /// anywhere.
     pub async fn leave(&self, held: &Held) {
         let note = format!(
-            "provisioner key {} is left behind: nobody reaches the deployment of control plane {} any more",
+            "provisioner key {} is left behind: the deployment of control plane {} cannot be reached any more",
             held.name, held.place.control_plane
         );
         self.store.cluster.left_behind(&self.holder.reference(), Reason::Deleting, &note).await;
@@ -309,6 +293,6 @@ fn doubtful(key: &str, why: &Why) -> String {
          from that time; compare the clocks of Coder and of the cluster"
     };
     format!(
-        "provisioner key {key} is left behind: it {fact}. Delete the key in Coder unless somebody else created it"
+        "provisioner key {key} is left behind: it {fact}. Delete the key in Coder unless another client created it"
     )
 }

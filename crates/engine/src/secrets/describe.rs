@@ -23,12 +23,12 @@ pub(crate) fn step<E>(act: &Act, wanted: &Wanted, effect: E) -> Step<E> {
             ];
             let tags = serde_json::to_value(tags).unwrap_or(Value::Null);
             changes.push(Change::new("tags", Value::Null, tags));
-            let reason = format!("a key named {name} is made and written into Secret {secret_name}");
+            let reason = format!("a key named {name} is created and written into Secret {secret_name}");
             (Action::Create, Impact::Safe, reason, changes)
         }
         Act::Mint { need, before: Some(before), name } => {
             let reason = format!(
-                "a key named {name} is made and written into Secret {secret_name}, because {}; {before} stays valid until \
+                "a key named {name} is created and written into Secret {secret_name}, because {}; {before} stays valid until \
                  the overlap is over",
                 need.words(),
                 before = before.name
@@ -45,16 +45,15 @@ pub(crate) fn step<E>(act: &Act, wanted: &Wanted, effect: E) -> Step<E> {
                 Change::new("secretKey", before(|it| &it.key), secret_key.as_str()),
             ];
             let changes = changes.into_iter().filter(|it| it.before != it.after).collect();
-            let reason = format!("the value is written into Secret {secret_name}; where it was it stays");
+            let reason = format!("the value is written into Secret {secret_name}; the old entry is kept");
             (Action::Update, Impact::Disruptive, reason, changes)
         }
         Act::Note => {
-            let reason =
-                format!("what is known of the key is written beside its value, in Secret {secret_name}");
+            let reason = format!("the key's record is written to Secret {secret_name}");
             (Action::Update, Impact::Upkeep, reason, Vec::new())
         }
         Act::Revoke(held) => {
-            let reason = format!("key {} is revoked: another one has taken its place", held.name);
+            let reason = format!("key {} is revoked: another key has replaced it", held.name);
             let changes = vec![revoked(&held.name)];
             (Action::Delete, Impact::Upkeep, reason, changes)
         }

@@ -10,7 +10,10 @@ use super::{
     record::{Record, SecretPlace},
     secret_read::SecretRead,
 };
-use crate::ports::Cluster;
+use crate::ports::{
+    Cluster,
+    object::{Key, Live},
+};
 
 /// Which object: its kind, its namespace and its name.
 type ObjectName = (String, String, String);
@@ -24,6 +27,8 @@ struct Remembered {
     record: Option<Record>,
     /// What its Secrets held when they were last read.
     reads: HashMap<SecretPlace, SecretRead>,
+    /// The object as the last write of its status returned it. `None` once the driver has it.
+    written: Option<Live>,
 }
 
 /// Where keys are kept: the cluster with their Secrets, and what this process remembers of them.
@@ -48,6 +53,23 @@ impl KeyMemory {
 
     pub fn keep_record(&self, holder: &Holder, record: &Record) {
         self.with(holder, |it| it.record = Some(record.clone()));
+    }
+
+    /// Keeps the object whose status was written beside a driver.
+    pub(super) fn keep_object(&self, holder: &Holder, object: &Live) {
+        self.with(holder, |it| it.written = Some(object.clone()));
+    }
+
+    /// The same for an object without keys.
+    pub(crate) fn keep_written(&self, object: Live) {
+        let Key { kind, namespace, name, .. } = object.key.clone();
+        self.lock().entry((kind, namespace, name)).or_default().written = Some(object);
+    }
+
+    /// Takes the object as the last write of its status returned it. `None` where no write came after the last call.
+    pub fn take_object(&self, kind: &str, namespace: &str, name: &str) -> Option<Live> {
+        let name = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.lock().get_mut(&name)?.written.take()
     }
 
     /// What a Secret held when it was last read, without its value.

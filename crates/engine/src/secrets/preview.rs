@@ -57,6 +57,8 @@ pub struct KeyPreview {
     pub known: Record,
     /// Whether the Secret is somebody else's.
     pub is_users: bool,
+    /// Whether nothing at all would be written, records included.
+    pub is_settled: bool,
 }
 
 /// Nothing when it would come to no end.
@@ -64,9 +66,18 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
     let known = copies::newest(wanted, seen);
     let is_users = seen.secret.is_users(&wanted.names.uid);
     let (mut seen, mut acts, mut leaves) = (seen.clone(), Vec::new(), Vec::new());
+    // `None` until something is written, or a lost key is skipped, which stays on record for a while.
+    let mut first_writes = None;
     for _ in 0..machine::most_actions(wanted, &seen) {
-        match machine::next(wanted, &seen, now) {
-            Next::Rest(rest) => return Some(KeyPreview { acts, rest: *rest, leaves, known, is_users }),
+        let next = machine::next(wanted, &seen, now);
+        if matches!(next, Next::Write(_) | Next::Begin { .. } | Next::Mirror { .. } | Next::Remove(_)) {
+            first_writes = first_writes.or(Some(true));
+        }
+        match next {
+            Next::Rest(rest) => {
+                let is_settled = acts.is_empty() && first_writes != Some(true);
+                return Some(KeyPreview { acts, rest: *rest, leaves, known, is_users, is_settled });
+            }
             Next::Write(write) => {
                 act_of(wanted, &write, &seen, &mut acts);
                 seen.wrote(&write.record, &write.value);
@@ -94,7 +105,9 @@ pub fn preview(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Option<KeyPrevie
                 // A lost one may have come to nothing: its name is looked at for a while, and there is nothing to do.
                 let is_home = retiring.held.organization_id == Some(wanted.organization_id);
                 let is_nothing = is_home && seen.find(&retiring.held.name).is_none();
-                if !(retiring.lost && (is_nothing || seen.is_others(&retiring.held))) {
+                if retiring.lost && (is_nothing || seen.is_others(&retiring.held)) {
+                    first_writes = first_writes.or(Some(false));
+                } else {
                     acts.push(Act::Revoke(retiring.held.clone()));
                 }
                 seen.gone(&retiring.held);

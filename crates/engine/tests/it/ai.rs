@@ -13,8 +13,8 @@ use sim::MemoryCluster;
 
 use crate::{
     memory,
-    sheet::Sheet,
     support::{self, secret, subject},
+    wire::{Fault, Wire, answer},
 };
 
 const FIRST: &str = "sk-first-0123456789-abcdefghij";
@@ -55,6 +55,8 @@ impl Scene {
             memory: Arc::default(),
             writes_status: true,
             fingerprints: Some(Arc::default()),
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 
@@ -325,9 +327,12 @@ async fn model_is_adopted_only_where_one_matches() {
 
 #[tokio::test]
 async fn moved_route_of_models_names_the_supported_versions() {
-    let sheet = Sheet::new(&json!({"version": "v2.37.1"}));
-    let coder = Coder::new(sheet.client(), Promises::default());
-    let report = support::pass(&model("claude", &json!({})), &coder).await;
+    let next = memory::coder_of_version("v2.37.1", memory::licensed());
+    let wire = Wire::failing(next, |request| {
+        let is_experimental = request.uri().path().starts_with("/api/experimental/");
+        is_experimental.then(|| Fault::Instead(Ok(answer(404, &json!({"message": "Route not found."})))))
+    });
+    let report = support::pass(&model("claude", &json!({})), &wire.coder()).await;
     let Outcome::Blocked(Blocked { reason, message }) = report.outcome else {
         panic!("{:?}", report.outcome)
     };

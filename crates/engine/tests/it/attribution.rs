@@ -1,11 +1,9 @@
 //! Who made drift, at a deployment in memory: by its audit log, which is read once for everything that drifted.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use client::{Transport, TransportError, transport::BoxFuture};
-use engine::{Assessment, Coder, Door, coder::Promises};
-use http::{Request, Response};
+use engine::{Assessment, Door};
+use http::Request;
 use jiff::SignedDuration;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -14,39 +12,21 @@ use sim::state::State;
 use crate::{
     memory,
     support::{holding, subject},
+    wire::Wire,
 };
 
-/// A deployment that writes down what it is asked.
+/// A deployment that people change.
 #[derive(Debug)]
-struct Scene {
-    deployment: sim::Coder,
-    asked: Mutex<Vec<String>>,
-}
-
-#[derive(Debug)]
-struct Wire(Arc<Scene>);
-
-impl Transport for Wire {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
-        self.0.asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-        let transport = self.0.deployment.transport();
-        Box::pin(async move { transport.send(request).await })
-    }
-}
+struct Scene(Arc<Wire>);
 
 impl Scene {
-    fn with(state: State) -> Arc<Self> {
-        let deployment = memory::coder(Arc::new(memory::start), state);
-        Arc::new(Self { deployment, asked: Mutex::default() })
-    }
-
-    fn coder(self: &Arc<Self>) -> Coder {
-        Coder::new(memory::owner(Arc::new(Wire(Arc::clone(self)))), Promises::default())
+    fn with(state: State) -> Self {
+        Self(Wire::new(state))
     }
 
     /// A manifest that is applied, as a controller keeps it.
-    async fn applied(self: &Arc<Self>, manifest: &Value) -> Value {
-        let coder = self.coder();
+    async fn applied(&self, manifest: &Value) -> Value {
+        let coder = self.0.coder();
         let mut subject = subject(manifest);
         let assessment = subject.assess(&coder, Door::Controller).await;
         let report = subject.carry_out(&assessment, &coder).await;
@@ -58,24 +38,20 @@ impl Scene {
 
     /// What a person does in a browser.
     async fn by_hand(&self, username: &str, method: &str, path: &str, body: &Value) -> Value {
-        let token = self.deployment.sign_in(username, SignedDuration::from_hours(1)).unwrap();
+        let token = self.0.deployment.sign_in(username, SignedDuration::from_hours(1)).unwrap();
         let request = Request::builder().method(method).uri(format!("https://coder.test{path}"));
         let request = request.header("coder-session-token", token.expose_secret());
         let request = request.header("user-agent", "Mozilla/5.0").body(body.to_string().into()).unwrap();
-        let answer = self.deployment.transport().send(request).await.unwrap();
+        let answer = self.0.deployment.transport().send(request).await.unwrap();
         assert!(answer.status().is_success(), "{answer:?}");
         serde_json::from_slice(answer.body()).unwrap_or_default()
     }
 
     /// Makes alice, who may change groups.
-    async fn with_alice(self: &Arc<Self>) {
+    async fn with_alice(&self) {
         let alice = json!({"username": "alice", "email": "alice@coder.test", "password": "Some-password-31!",
             "user_status": "active", "roles": ["user-admin"], "organization_ids": [uuid::Uuid::nil()]});
         self.by_hand("owner", "POST", "/api/v2/users", &alice).await;
-    }
-
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
 
@@ -104,30 +80,30 @@ async fn one_read_of_the_log_serves_everything_that_drifted() {
             groups.push(scene.applied(&group(&format!("team-{number}"))).await);
         }
         // Equal objects need no log.
-        scene.asked();
-        let coder = scene.coder();
+        scene.0.asked();
+        let coder = scene.0.coder();
         for held in &groups {
             let assessment = subject(held).assess(&coder, Door::Controller).await;
             assert_eq!(who(&assessment), []);
         }
-        assert_eq!(log_reads(&scene.asked()), 0);
+        assert_eq!(log_reads(&scene.0.asked()), 0);
 
         for held in &groups {
             let path = format!("/api/v2/groups/{}", held["status"]["id"].as_str().unwrap());
             scene.by_hand("alice", "PATCH", &path, &json!({"name": "", "quota_allowance": 3})).await;
         }
-        let coder = scene.coder();
+        let coder = scene.0.coder();
         for held in &groups {
             let assessment = subject(held).assess(&coder, Door::Controller).await;
             assert_eq!(who(&assessment), [("quotaAllowance".to_owned(), "alice".to_owned())]);
             assert_eq!(assessment.attributions[0].at, Some(memory::start()));
         }
-        let asked = scene.asked();
+        let asked = scene.0.asked();
         assert_eq!(log_reads(&asked), 1, "{asked:?}");
         costs.push(asked.len());
 
         // A status that names alice is enough, and so is a manifest that has changed.
-        let coder = scene.coder();
+        let coder = scene.0.coder();
         let mut known = groups[0].clone();
         known["status"]["drift"] = json!([{"field": "quotaAllowance", "expected": "20", "found": "3",
             "changedBy": "alice", "changedAt": "2026-11-17T12:04:33Z"}]);
@@ -137,7 +113,7 @@ async fn one_read_of_the_log_serves_everything_that_drifted() {
         edited["metadata"]["generation"] = json!(2);
         let assessment = subject(&edited).assess(&coder, Door::Controller).await;
         assert_eq!(who(&assessment), []);
-        assert_eq!(log_reads(&scene.asked()), 0);
+        assert_eq!(log_reads(&scene.0.asked()), 0);
     }
     assert_eq!(costs[0], costs[1]);
 }
@@ -156,12 +132,12 @@ async fn own_writes_are_not_attributed() {
     let mut file = held.clone();
     file["spec"]["adoptionPolicy"] = json!("Adopt");
     file.as_object_mut().unwrap().remove("status");
-    let assessment = subject(&file).assess(&scene.coder(), Door::CommandLine).await;
+    let assessment = subject(&file).assess(&scene.0.coder(), Door::CommandLine).await;
     assert!(!assessment.plan.steps.is_empty());
     assert_eq!(who(&assessment), []);
     // The same account by hand is a person.
     scene.by_hand("owner", "PATCH", &path, &json!({"name": "", "display_name": "Mine"})).await;
-    let assessment = subject(&file).assess(&scene.coder(), Door::CommandLine).await;
+    let assessment = subject(&file).assess(&scene.0.coder(), Door::CommandLine).await;
     assert_eq!(who(&assessment), [("displayName".to_owned(), "owner".to_owned())]);
 }
 
@@ -174,10 +150,10 @@ async fn unlogged_drift_is_by_unknown_without_a_request() {
     let held = scene.applied(&appearance).await;
     let by_hand = json!({"application_name": "by hand", "announcement_banners": []});
     scene.by_hand("owner", "PUT", "/api/v2/appearance", &by_hand).await;
-    scene.asked();
-    let assessment = subject(&held).assess(&scene.coder(), Door::Controller).await;
+    scene.0.asked();
+    let assessment = subject(&held).assess(&scene.0.coder(), Door::Controller).await;
     assert_eq!(who(&assessment), [("applicationName".to_owned(), "unknown".to_owned())]);
-    assert_eq!(log_reads(&scene.asked()), 0);
+    assert_eq!(log_reads(&scene.0.asked()), 0);
 }
 
 #[tokio::test]
@@ -198,7 +174,7 @@ async fn without_the_entitlement_the_log_is_not_asked() {
         "status": {"id": robin.id, "observedGeneration": 1}});
     state.users.insert(robin.id, robin);
     let scene = Scene::with(state);
-    let assessment = subject(&manifest).assess(&scene.coder(), Door::Controller).await;
+    let assessment = subject(&manifest).assess(&scene.0.coder(), Door::Controller).await;
     assert_eq!(who(&assessment), [("roles".to_owned(), "unknown".to_owned())]);
-    assert_eq!(log_reads(&scene.asked()), 0);
+    assert_eq!(log_reads(&scene.0.asked()), 0);
 }

@@ -3,15 +3,16 @@
 //! A case says what is decided. What follows from that holds for all of them and is checked for each: what is not
 //! to be applied writes nothing, and what is applied is equal from then on.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use engine::{Coder, Contact, Decision, Door, Outcome, Refusal, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    sheet::Sheet,
+    memory,
     support::{holding, promises, subject},
+    wire::{Fault, Wire, answer},
 };
 
 #[derive(Debug, Deserialize)]
@@ -23,8 +24,31 @@ struct Case {
     promised: Vec<Value>,
     #[serde(default)]
     on_the_command_line: bool,
+    /// The version of Coder, where it matters.
+    version: Option<String>,
+    /// Answers by path in place of those of the deployment.
+    #[serde(default)]
+    answers: BTreeMap<String, (u16, Value)>,
+    /// What the deployment has beside an owner and the default organization.
+    #[serde(default = "empty")]
     coder: Value,
     expect: Expected,
+}
+
+fn empty() -> Value {
+    json!({})
+}
+
+impl Case {
+    fn wire(&self) -> Arc<Wire> {
+        let version = self.version.as_deref().unwrap_or("v2.36.1");
+        let deployment = memory::coder_of_version(version, memory::described(&self.coder));
+        let answers = self.answers.clone();
+        Wire::failing(deployment, move |request| {
+            let (status, body) = answers.get(request.uri().path())?;
+            Some(Fault::Instead(Ok(answer(*status, body))))
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,14 +109,14 @@ async fn every_case_is_decided_as_it_says() {
 }
 
 async fn run(case: &Case) -> Result<(), String> {
-    let sheet = Sheet::new(&case.coder);
-    let coder = Coder::new(sheet.client(), promises(&case.promised));
+    let wire = case.wire();
+    let coder = Coder::new(wire.client(), promises(&case.promised));
     let door = if case.on_the_command_line { Door::CommandLine } else { Door::Controller };
     let mut subject = subject(&case.manifest);
     let assessment = subject.assess(&coder, door).await;
     let expect = &case.expect;
     let decision = match &assessment.verdict {
-        Verdict::Stopped(outcome) => return stopped(expect, outcome, &sheet),
+        Verdict::Stopped(outcome) => return stopped(expect, outcome, &wire),
         Verdict::Decided(decision) => *decision,
     };
     let steps = expect.plan.iter().flatten();
@@ -107,47 +131,47 @@ async fn run(case: &Case) -> Result<(), String> {
     if let Some(hash) = &expect.hash {
         same("hash", hash, &assessment.plan.hash)?;
     }
-    same("writes before anything was carried out", 0, sheet.writes().len())?;
+    same("writes before anything was carried out", 0, wire.writes().len())?;
     if !case.promised.is_empty() {
         // What was promised is not there yet, so this cannot be carried out.
         return Ok(());
     }
     let report = subject.carry_out(&assessment, &coder).await;
     if decision != Decision::Apply {
-        return same("writes", 0, sheet.writes().len());
+        return same("writes", 0, wire.writes().len());
     }
     if let Some(write) = &expect.write {
-        same("write", write, &sheet.writes()[0].body)?;
+        same("write", write, &wire.writes()[0].body)?;
     }
     same("outcome", "Applied", &format!("{:?}", report.outcome))?;
-    equal_from_now_on(case, &sheet, report.id.ok_or("no id to record")?).await
+    equal_from_now_on(case, &wire, report.id.ok_or("no id to record")?).await
 }
 
-fn stopped(expect: &Expected, outcome: &Outcome, sheet: &Sheet) -> Result<(), String> {
-    same("writes", 0, sheet.writes().len())?;
+fn stopped(expect: &Expected, outcome: &Outcome, wire: &Wire) -> Result<(), String> {
+    same("writes", 0, wire.writes().len())?;
     match (outcome, &expect.waiting, &expect.invalid) {
         (Outcome::Blocked(waiting), Some(expected), _) => {
             same("reason", expected.reason.as_str(), waiting.reason.as_str())?;
             same("message", &expected.message, &waiting.message)
         }
         (Outcome::Invalid(invalid), _, Some(expected)) => {
-            same("asked", 0, sheet.asked().len())?;
+            same("asked", 0, wire.asked().len())?;
             same("field", &expected.field, &invalid.field)
         }
         _ => Err(format!("stopped with {outcome:?}")),
     }
 }
 
-async fn equal_from_now_on(case: &Case, sheet: &std::sync::Arc<Sheet>, id: uuid::Uuid) -> Result<(), String> {
-    let writes = sheet.writes().len();
-    let coder = Coder::new(sheet.client(), promises([]));
+async fn equal_from_now_on(case: &Case, wire: &Arc<Wire>, id: uuid::Uuid) -> Result<(), String> {
+    let writes = wire.writes().len();
+    let coder = wire.coder();
     let mut held = subject(&holding(&case.manifest, id));
     let again = held.assess(&coder, Door::Controller).await;
     same("contact afterwards", Some(Contact::Held), again.contact)?;
     same("plan afterwards", &Vec::new(), &again.plan.steps)?;
     let report = held.carry_out(&again, &coder).await;
     same("outcome afterwards", "Equal", &format!("{:?}", report.outcome))?;
-    same("writes afterwards", writes, sheet.writes().len())
+    same("writes afterwards", writes, wire.writes().len())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "what is compared is mostly made on the spot")]

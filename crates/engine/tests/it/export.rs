@@ -1,9 +1,8 @@
 //! A deployment in memory as manifests: their plans are empty, and what is not in them is named.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::Reason;
-use client::{Transport, TransportError};
 use engine::{
     Coder, Decision, Door, Outcome, Verdict,
     coder::Promises,
@@ -11,12 +10,12 @@ use engine::{
     kinds,
     pipeline::export::LeftOut,
 };
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::{
     examples, memory,
     support::{self, secret, subject},
+    wire::{Fault, Wire, answer},
 };
 
 const KEY: &str = "key-example-0123456789-abcdefghij";
@@ -52,31 +51,6 @@ fn example(kind: &str) -> Value {
     manifest
 }
 
-/// A deployment that refuses paths with this end, as to an account that may not read them.
-#[derive(Debug)]
-struct Refusing {
-    inner: Arc<dyn Transport>,
-    end: &'static str,
-    writes: Mutex<Vec<String>>,
-}
-
-impl Transport for Refusing {
-    fn send(
-        &self,
-        request: http::Request<bytes::Bytes>,
-    ) -> BoxFuture<'_, Result<http::Response<bytes::Bytes>, TransportError>> {
-        if request.method() != http::Method::GET {
-            self.writes.lock().unwrap().push(request.uri().path().to_owned());
-        }
-        if !self.end.is_empty() && request.uri().path().ends_with(self.end) {
-            let body = json!({"message": "Forbidden."}).to_string();
-            let answer = http::Response::builder().status(403).header("content-type", "application/json");
-            return Box::pin(async move { Ok(answer.body(body.into()).unwrap()) });
-        }
-        self.inner.send(request)
-    }
-}
-
 struct Scene {
     deployment: sim::Coder,
 }
@@ -84,10 +58,6 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         Self { deployment: memory::coder(Arc::new(memory::start), memory::licensed()) }
-    }
-
-    fn refusing(&self, end: &'static str) -> Arc<Refusing> {
-        Arc::new(Refusing { inner: self.deployment.transport(), end, writes: Mutex::default() })
     }
 
     /// The deployment as the command line has it: with a Secret that a person supplied.
@@ -206,8 +176,12 @@ fn has_hook(wanted: &str) -> bool {
 #[tokio::test]
 async fn list_that_the_account_may_not_read_is_named_and_the_rest_is_exported() {
     let scene = Scene::filled().await;
-    let refusing = scene.refusing("/groups");
-    let coder = Coder::new(memory::owner(Arc::clone(&refusing) as _), Promises::default());
+    // As to an account that may not read groups.
+    let wire = Wire::failing(scene.deployment, |request| {
+        let is_refused = request.uri().path().ends_with("/groups");
+        is_refused.then(|| Fault::Instead(Ok(answer(403, &json!({"message": "Forbidden."})))))
+    });
+    let coder = wire.coder();
     let export = kinds::export(&scope(), &coder).await.unwrap();
     let unread: Vec<&str> = export.unread.iter().map(|it| it.what.as_str()).collect();
     for what in ["CoderGroup of organization alpha", "CoderGroupSync of organization alpha"] {
@@ -215,7 +189,7 @@ async fn list_that_the_account_may_not_read_is_named_and_the_rest_is_exported() 
     }
     assert!(export.unread[0].why.contains("403"), "{:?}", export.unread);
     assert!(export.manifests.iter().any(|it| it.kind == "CoderRole"));
-    assert_eq!(*refusing.writes.lock().unwrap(), [] as [&str; 0], "export only reads");
+    assert_eq!(wire.writes(), [], "export only reads");
 }
 
 #[tokio::test]
@@ -226,12 +200,7 @@ async fn field_that_an_older_coder_does_not_support_is_left_out() {
         provider.manifest["spec"]["icon"].clone()
     };
     assert_eq!(icon(&newer.export(&scope()).await), "/icon/anthropic.svg");
-    let options = sim::Options {
-        rate_limit: None,
-        version: "v2.35.0".to_owned(),
-        ..sim::Options::new(Arc::new(memory::start))
-    };
-    let older = Scene { deployment: sim::Coder::with_state(options, newer.deployment.state()) };
+    let older = Scene { deployment: memory::coder_of_version("v2.35.0", newer.deployment.state()) };
     let export = older.export(&scope()).await;
     assert_eq!(icon(&export), Value::Null);
     older.assert_equal(&compared(&export), "ai-provider-anthropic").await;

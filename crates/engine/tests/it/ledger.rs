@@ -58,7 +58,7 @@ impl kinds::Visitor for AppStates {
                     manifest["spec"]["mode"] = mode.into();
                     manifest["spec"]["deletionPolicy"] = policy.into();
                     let manifest: K::Manifest = serde_json::from_value(manifest).unwrap();
-                    let (ledger, leaves) = (K::ledger(&manifest), Leaves::of(manifest.policy()));
+                    let (ledger, leaves) = (K::ledger(&manifest), Leaves::of(&manifest.policy()));
                     let is_deleted = policy == "Delete";
                     let what = format!("{kind} {mode} {policy} {status}");
                     let needs_finalizer = is_deleted && (*is_made || mode == "Enforce");
@@ -152,7 +152,7 @@ proptest! {
         policy in select(vec!["Delete", "Retain"]),
     ) {
         let manifest = key_manifest(&record, mode, policy);
-        let (ledger, leaves) = (ProvisionerKey::ledger(&manifest), Leaves::of(manifest.policy()));
+        let (ledger, leaves) = (ProvisionerKey::ledger(&manifest), Leaves::of(&manifest.policy()));
         let is_current = |name: &str, organization: Option<Uuid>| {
             record.current.as_ref().is_some_and(|it| it.is_called(name, organization))
         };
@@ -177,7 +177,7 @@ proptest! {
 #[test]
 fn mint_is_in_the_ledger_before_it_begins() {
     let manifest = key_manifest(&Record { holder: UID.to_owned(), ..Record::default() }, "Enforce", "Retain");
-    let (mut ledger, leaves) = (ProvisionerKey::ledger(&manifest), Leaves::of(manifest.policy()));
+    let (mut ledger, leaves) = (ProvisionerKey::ledger(&manifest), Leaves::of(&manifest.policy()));
     assert!(!ledger.needs_finalizer(leaves), "{ledger:?}");
     ledger.add(Entry::Key { state: KeyState::Lost, name: "alpha".to_owned(), organization_id: None });
     assert!(ledger.needs_finalizer(leaves));
@@ -189,7 +189,7 @@ fn id_without_a_name_is_looked_up_in_other_records() {
     manifest["spec"]["deletionPolicy"] = "Delete".into();
     manifest["status"] = json!({"id": UID});
     let manifest: CoderProvisionerKey = serde_json::from_value(manifest).unwrap();
-    let owed = ProvisionerKey::ledger(&manifest).owed(Leaves::of(manifest.policy()));
+    let owed = ProvisionerKey::ledger(&manifest).owed(Leaves::of(&manifest.policy()));
     assert_eq!(owed.entries(), [Entry::UnnamedKeys]);
 }
 

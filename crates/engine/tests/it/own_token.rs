@@ -3,8 +3,9 @@
 use api::{CoderControlPlane, Reason, annotation};
 use engine::{
     Blocked,
+    coder::TokenMemory,
     kinds::control_plane::{
-        access::{AccessContext, TokenMemory, admin_job, own_token},
+        access::{AccessContext, AccessRights, admin_job, own_token},
         facts::PlaneContext,
         identity::ReachedDeployment,
     },
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use sim::MemoryCluster;
 use uuid::Uuid;
 
-use crate::{sheet::Sheet, support};
+use crate::{memory, support, wire::Wire};
 
 const DEPLOYMENT: Uuid = Uuid::from_u128(1);
 
@@ -33,14 +34,15 @@ fn secret(name: &str, annotations: &Value, data: &Value) -> Value {
 
 /// Why there is no token. Nothing was written, and nothing was asked of coderd.
 async fn refused(spec: &Value, cluster: &MemoryCluster) -> Blocked {
-    let (sheet, tokens, fingerprints) =
-        (Sheet::new(&json!({})), TokenMemory::default(), FingerprintKeys::default());
+    let wire = Wire::new(memory::licensed());
+    let (tokens, fingerprints) = (TokenMemory::default(), FingerprintKeys::default());
     let objects = PlaneContext { cluster, allowed_rules: &[], fingerprints: Some(&fingerprints) };
-    let (client, before) = (sheet.client(), cluster.writes());
+    let (client, before) = (wire.client(), cluster.writes());
     let reached = ReachedDeployment { client: &client, deployment: DEPLOYMENT };
     let context = AccessContext { objects, tokens: &tokens };
-    let refused = Box::pin(own_token(&plane(spec), reached, &context)).await.unwrap_err();
-    assert_eq!((cluster.writes(), sheet.writes().len()), (before, 0));
+    let plane = plane(spec);
+    let refused = Box::pin(own_token(&plane, reached, AccessRights::of(&plane), &context)).await.unwrap_err();
+    assert_eq!((cluster.writes(), wire.asked().len()), (before, 0));
     refused
 }
 
@@ -75,6 +77,6 @@ async fn account_that_a_job_may_have_made_is_named_unless_it_is_used() {
     let account = json!({"username": "b3A=", "email": "YUBi", "password": "aHVudGVyMg=="});
     cluster.set(&secret("main-create-admin-user", &json!({}), &account));
     let note = left(None).await.unwrap();
-    assert!(note.starts_with("the account op, if Job main-create-admin-user has made it"), "{note}");
+    assert!(note.starts_with("the account op, if Job main-create-admin-user created it"), "{note}");
     assert_eq!(left(Some("op")).await, None);
 }

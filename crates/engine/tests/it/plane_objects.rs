@@ -1,13 +1,13 @@
 //! The objects of a managed control plane, in a cluster: previewed, applied, compared.
 
-use api::{CoderControlPlane, Reason, label};
+use std::sync::Arc;
+
+use api::{Reason, label};
 use engine::{
-    Action, Blocked,
-    kinds::control_plane::{
-        facts::PlaneContext,
-        workload::{self, PlanePreview, Workload, preview},
-    },
-    pipeline::held_back::Changes,
+    Action, Assessment, Coder, Door, Object, Outcome, Subject, Trouble, Verdict,
+    coder::Beside,
+    kinds::control_plane::{PlaneObjects, Workload},
+    ports::object::Live,
     secrets::FingerprintKeys,
 };
 use serde_json::{Value, json};
@@ -24,10 +24,6 @@ fn manifest() -> Value {
             "rbac": {"workspacePerms": true, "workspaceNamespaces": ["workspaces"]}}})
 }
 
-fn plane(manifest: &Value) -> CoderControlPlane {
-    serde_json::from_value(manifest.clone()).unwrap()
-}
-
 /// A cluster that has what the manifest refers to, and no control plane.
 fn cluster() -> MemoryCluster {
     let cluster = support::cluster();
@@ -42,24 +38,54 @@ fn cluster() -> MemoryCluster {
     cluster
 }
 
-async fn previewed(manifest: &Value, cluster: &MemoryCluster) -> PlanePreview {
+fn coder(cluster: &MemoryCluster, writes_status: bool) -> Coder {
+    let cluster: Arc<MemoryCluster> = Arc::new(cluster.clone());
+    let beside = Beside {
+        cluster: Arc::clone(&cluster) as _,
+        references: cluster,
+        memory: Arc::default(),
+        writes_status,
+        fingerprints: writes_status.then(Arc::<FingerprintKeys>::default),
+        allowed_rules: writes_status.then(|| Arc::from([])),
+        tokens: Arc::default(),
+    };
+    Coder::unreached(beside).unwrap()
+}
+
+/// Compares a manifest of a file, as `plan` does.
+async fn compared(manifest: &Value, cluster: &MemoryCluster) -> (Assessment, Option<Workload>) {
+    let mut object = Object::<PlaneObjects>::parse(manifest).unwrap();
+    let stored = cluster.find("CoderControlPlane", "main").and_then(Live::new);
+    object.settle_in("platform", stored.as_ref());
     let before = cluster.writes();
-    let previewed = preview(&plane(manifest), cluster, &[]).await.unwrap();
-    assert_eq!(cluster.writes(), before, "a preview writes nothing");
-    assert!(!format!("{previewed:?}").contains("hunter"), "{previewed:?}");
-    previewed
+    let assessment = Box::pin(object.assess(&coder(cluster, false), Door::CommandLine)).await;
+    assert_eq!(cluster.writes(), before, "a plan writes nothing");
+    assert!(!format!("{assessment:?}").contains("hunter"), "{assessment:?}");
+    (assessment, object.observed().map(|it| it.workload.clone()))
 }
 
-/// Keeps the objects of the control plane that is in the cluster.
-async fn kept(cluster: &MemoryCluster) -> (Workload, Changes) {
-    let mut plane = plane(&cluster.find("CoderControlPlane", "main").unwrap());
-    let (fingerprints, mut changes) = (FingerprintKeys::default(), Changes::default());
-    let context = PlaneContext { cluster, allowed_rules: &[], fingerprints: Some(&fingerprints) };
-    let workload = workload::keep(&mut plane, &mut changes, &context).await.unwrap();
-    (workload, changes)
+async fn previewed(manifest: &Value, cluster: &MemoryCluster) -> Assessment {
+    let (assessment, _) = compared(manifest, cluster).await;
+    assert!(matches!(assessment.verdict, Verdict::Decided(_)), "{assessment:?}");
+    assessment
 }
 
-fn fields(preview: &PlanePreview) -> Vec<&str> {
+/// Reconciles the objects of the control plane that is in the cluster. Returns how many steps were done, and what was recorded before.
+async fn kept(cluster: &MemoryCluster) -> (usize, Value) {
+    let mut object =
+        Object::<PlaneObjects>::parse(&cluster.find("CoderControlPlane", "main").unwrap()).unwrap();
+    let coder = coder(cluster, true);
+    let assessment = Box::pin(object.assess(&coder, Door::Controller)).await;
+    let recorded = Value::Object(object.intents());
+    cluster.edit("CoderControlPlane", "main", |it| {
+        for (field, value) in recorded.as_object().unwrap() {
+            it["status"][field] = value.clone();
+        }
+    });
+    (Box::pin(object.carry_out(&assessment, &coder)).await.done, recorded)
+}
+
+fn fields(preview: &Assessment) -> Vec<&str> {
     preview.plan.changes().map(|it| it.field.as_str()).collect()
 }
 
@@ -75,23 +101,41 @@ async fn preview_of_a_new_control_plane_creates_every_object() {
         assert!(created.iter().any(|it| it.starts_with(place)), "{place}: {created:?}");
     }
     assert_eq!(created.len(), 7, "{created:?}");
-    assert_eq!(preview.notices, []);
+    assert_eq!(preview.unsupported, None);
 }
 
 #[tokio::test]
 async fn preview_is_empty_once_the_objects_are_kept() {
     let cluster = cluster();
     cluster.set(&manifest());
-    let (workload, changes) = kept(&cluster).await;
-    assert!(changes.changed && changes.held_back.is_none());
-    assert_eq!(workload.workspace_namespaces.as_deref(), Some(&["workspaces".to_owned()][..]));
-    let stored = cluster.find("CoderControlPlane", "main").unwrap();
-    assert_eq!(stored["status"]["workspaceNamespaces"], json!(["workspaces"]), "recorded before the Role");
+    let (done, recorded) = kept(&cluster).await;
+    assert_eq!(done, 7);
+    assert_eq!(recorded, json!({"workspaceNamespaces": ["workspaces"]}), "before the Role");
     let preview = previewed(&manifest(), &cluster).await;
     assert!(preview.plan.is_empty(), "{preview:?}");
     let before = cluster.writes();
-    assert!(!kept(&cluster).await.1.changed);
+    assert_eq!(kept(&cluster).await, (0, json!({})));
     assert_eq!(cluster.writes(), before, "a converged control plane is not written");
+}
+
+#[tokio::test]
+async fn object_that_another_writer_changes_back_at_once_is_not_as_declared() {
+    let cluster = cluster();
+    cluster.set(&manifest());
+    kept(&cluster).await;
+    cluster.edit("Service", "main", |it| it["spec"]["type"] = "NodePort".into());
+    let stored = cluster.find("CoderControlPlane", "main").unwrap();
+    let (mut object, coder) = (Object::<PlaneObjects>::parse(&stored).unwrap(), coder(&cluster, true));
+    let assessment = Box::pin(object.assess(&coder, Door::Controller)).await;
+    assert_eq!(Box::pin(object.carry_out(&assessment, &coder)).await.done, 1);
+    cluster.edit("Service", "main", |it| it["spec"]["type"] = "NodePort".into());
+    object.put_off(false, true);
+    let again = Box::pin(object.assess(&coder, Door::Controller)).await;
+    let Verdict::Stopped(Outcome::Blocked(_)) = &again.verdict else { panic!("{again:?}") };
+    assert_eq!(fields(&again), ["Service platform/main: spec.type"], "it is shown");
+    let written = cluster.writes();
+    Box::pin(object.carry_out(&again, &coder)).await;
+    assert_eq!(cluster.writes(), written, "and is left to the next reconcile");
 }
 
 #[tokio::test]
@@ -132,8 +176,18 @@ async fn preview_reports_a_secret_that_pods_wait_for() {
     cluster.remove("Secret", "database");
     let preview = previewed(&manifest(), &cluster).await;
     assert!(!fields(&preview).iter().any(|it| it.starts_with("Deployment")), "{preview:?}");
-    let missing = preview.notices.iter().find(|it| it.reason == Reason::SecretNotFound).unwrap();
+    let missing = preview.unsupported.filter(|it| it.reason == Reason::SecretNotFound).unwrap();
     assert!(missing.message.contains("Secret database"), "{missing:?}");
+}
+
+/// Why the API server does not let the objects be compared.
+async fn refused(manifest: &Value, cluster: &MemoryCluster) -> String {
+    let (assessment, _) = compared(manifest, cluster).await;
+    let Verdict::Stopped(Outcome::Failed(Trouble::Cluster(error))) = assessment.verdict else {
+        panic!("{assessment:?}")
+    };
+    assert_eq!(error.code(), Some(403));
+    error.to_string()
 }
 
 #[tokio::test]
@@ -142,12 +196,8 @@ async fn preview_needs_no_roles_of_all_namespaces() {
     cluster.refuse_lists("Role", None, 403);
     assert_eq!(fields(&previewed(&manifest(), &cluster).await).len(), 7);
     cluster.refuse_lists("Service", Some("platform"), 403);
-    let Blocked { reason, message } = preview(&plane(&manifest()), &cluster, &[]).await.unwrap_err();
-    assert_eq!(reason, Reason::NotPermitted);
-    assert!(
-        message.contains("CoderControlPlane main") && message.contains("Service cannot be listed"),
-        "{message}"
-    );
+    let refused = refused(&manifest(), &cluster).await;
+    assert!(refused.contains("Service cannot be listed"), "{refused}");
 }
 
 #[tokio::test]
@@ -161,7 +211,8 @@ async fn routes_are_left_out_where_the_cluster_does_not_know_them() {
     cluster.refuse_lists("HTTPRoute", Some("platform"), 404);
     let unknown = previewed(&exposed, &cluster).await;
     assert_eq!(fields(&unknown).len(), 7, "{unknown:?}");
-    assert_eq!(unknown.notices.len(), 1, "{unknown:?}");
+    let notices = compared(&exposed, &cluster).await.1.unwrap().notices.unwrap();
+    assert_eq!(notices.iter().map(|it| it.reason).collect::<Vec<_>>(), [Reason::GatewayAPIMissing]);
 }
 
 #[tokio::test]
@@ -172,14 +223,6 @@ async fn routes_that_may_not_be_listed_matter_only_where_one_is_declared() {
     let mut exposed = manifest();
     exposed["spec"]["expose"] =
         json!({"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}});
-    let refused = preview(&plane(&exposed), &cluster, &[]).await.unwrap_err();
-    assert_eq!(refused.reason, Reason::NotPermitted);
-}
-
-#[tokio::test]
-async fn control_plane_that_runs_elsewhere_has_no_objects() {
-    let mut external = manifest();
-    external["spec"] =
-        json!({"external": {"url": "https://coder.example.com", "credentialsSecretRef": {"name": "t"}}});
-    assert!(previewed(&external, &cluster()).await.plan.is_empty());
+    let refused = refused(&exposed, &cluster).await;
+    assert!(refused.contains("HTTPRoute cannot be listed"), "{refused}");
 }

@@ -1,36 +1,43 @@
 //! Provisioners without Kubernetes: the reconcile of the controllers, and the comparison of the command line.
 
+mod approval;
+mod shown;
+
 use std::{
     fmt,
     sync::{Arc, Mutex},
 };
 
-use api::{CoderProvisioner, Reason};
+use api::{AppState as _, CoderProvisioner, Reason};
+use bytes::Bytes;
 use engine::{
-    Action, Assessment, Coder, Decision, Door, Outcome, Trouble, Verdict,
+    Aside, Assessment, Cluster, Coder, Decision, Door, Kind as _, Object, Outcome, PlanView, Report, Trouble,
+    Verdict,
     coder::{Beside, Promises},
-    kinds::provisioner::{
-        reach::{Reached, Unreached},
-        reconcile::{Reconciled, reconcile, write_status},
-        status,
+    kinds::{
+        Provisioner,
+        provisioner::{reach::Unreached, unreached},
     },
-    objects::{Key, Live},
+    objects::Live,
+    pipeline::{
+        conditions::Truth,
+        status::{self, StatusInput},
+    },
     ports::{Answer, ClusterError, Write},
-    secrets::{Retiring, Revoked},
 };
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use http::{Method, Request};
+use serde_json::{Map, Value, json};
 use sim::{
     MemoryCluster,
     cluster::{ClusterCall, Interceptor},
 };
 
 use crate::{
-    sheet::{DEPLOYMENT, Sheet},
-    support::{self, subject},
+    memory,
+    support::subject,
+    wire::{Fault, Wire, answer},
 };
 
-const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
 const WORKLOAD: &str = "provisioner-alpha";
 const SECRET: &str = "alpha-provisioner-key";
 const ACCOUNT: &str = "alpha-provisioner";
@@ -47,9 +54,9 @@ impl Reads {
 
 impl Interceptor for Reads {
     fn before<'a>(&'a self, call: &'a ClusterCall<'a>) -> Answer<'a, ()> {
-        // The Deployment is read from the watch.
+        // These are read from the watch.
         let is_read = match call {
-            ClusterCall::Get(key) => key.kind != "Deployment",
+            ClusterCall::Get(key) => !["CoderControlPlane", "Deployment"].contains(&key.kind.as_str()),
             ClusterCall::Secret { .. } => true,
             _ => false,
         };
@@ -86,7 +93,7 @@ impl<F: Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync> Interceptor for
 
 /// A coderd and a cluster in memory, and the manifest of a provisioner.
 struct Scene {
-    sheet: Arc<Sheet>,
+    wire: Arc<Wire>,
     cluster: Arc<MemoryCluster>,
     reads: Arc<Reads>,
     manifest: Value,
@@ -94,10 +101,10 @@ struct Scene {
 
 impl Scene {
     fn new(spec: &Value) -> Self {
-        let home = json!([{"id": HOME, "name": "coder", "display_name": "Coder", "is_default": true}]);
-        let sheet = Sheet::new(&json!({"organizations": home}));
+        let wire = Wire::to(memory::coder_of_version("v2.36.0", memory::licensed()));
         let reads = Arc::<Reads>::default();
-        let cluster = Arc::new(support::cluster().intercepted_by(Arc::clone(&reads) as _));
+        let cluster = MemoryCluster::new(Arc::new(memory::start), 1);
+        let cluster = Arc::new(cluster.intercepted_by(Arc::clone(&reads) as _));
         let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "token"}});
         cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
             "metadata": {"name": "main", "namespace": "platform"}, "spec": {"external": external}}));
@@ -106,7 +113,7 @@ impl Scene {
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let manifest = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
             "metadata": {"name": "alpha", "namespace": "platform", "generation": 1}, "spec": whole});
-        Self { sheet, cluster, reads, manifest }
+        Self { wire, cluster, reads, manifest }
     }
 
     /// The same with something that is done before every write.
@@ -115,9 +122,16 @@ impl Scene {
         before: impl Fn(Write<'_>) -> Result<(), ClusterError> + Send + Sync + 'static,
     ) -> Self {
         let cluster = self.cluster.intercepted_by(Arc::new(BeforeWrites(before)));
-        let (sheet, reads, manifest) =
-            (Arc::clone(&self.sheet), Arc::clone(&self.reads), self.manifest.clone());
-        Self { sheet, cluster: Arc::new(cluster), reads, manifest }
+        let (wire, reads, manifest) =
+            (Arc::clone(&self.wire), Arc::clone(&self.reads), self.manifest.clone());
+        Self { wire, cluster: Arc::new(cluster), reads, manifest }
+    }
+
+    /// The same with a deployment that answers some requests otherwise.
+    fn answering(&self, faults: impl Fn(&Request<Bytes>) -> Option<Fault> + Send + Sync + 'static) -> Self {
+        let wire = Wire::failing(self.wire.deployment.clone(), faults);
+        let (cluster, reads) = (Arc::clone(&self.cluster), Arc::clone(&self.reads));
+        Self { wire, cluster, reads, manifest: self.manifest.clone() }
     }
 
     fn beside(&self) -> Beside {
@@ -127,11 +141,19 @@ impl Scene {
             memory: Arc::default(),
             writes_status: true,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         }
     }
 
     fn coder(&self) -> Coder {
-        Coder::new(self.sheet.client(), Promises::default()).beside(self.beside())
+        Coder::new(self.wire.client(), Promises::default()).beside(self.beside())
+    }
+
+    /// The deployment as a command sees it.
+    fn command(&self) -> Coder {
+        let beside = Beside { writes_status: false, ..self.beside() };
+        Coder::new(self.wire.client(), Promises::default()).beside(beside)
     }
 
     /// The provisioner as the cluster has it.
@@ -142,30 +164,116 @@ impl Scene {
         self.cluster.find("CoderProvisioner", "alpha").unwrap()
     }
 
-    /// One reconcile of the controllers, with its status written.
-    async fn reconcile(&self, reached: Result<Reached, Unreached>) -> Reconciled {
-        Box::pin(self.try_reconcile(reached)).await.unwrap()
+    /// One reconcile as the controllers make it, with its status written.
+    async fn reconcile(&self) -> Done {
+        Box::pin(self.try_reconcile()).await.unwrap()
     }
 
-    async fn try_reconcile(&self, reached: Result<Reached, Unreached>) -> Result<Reconciled, ClusterError> {
-        let stored: CoderProvisioner = serde_json::from_value(self.stored()).unwrap();
-        let elsewhere = |_: Retiring| -> BoxFuture<'_, Result<Revoked, Trouble>> {
-            Box::pin(async { Ok(Revoked::OutOfReach) })
-        };
-        let beside = self.beside();
-        let reaching = std::future::ready(reached);
-        let done = Box::pin(reconcile(stored, reaching, &elsewhere, &beside)).await?;
-        let known = done.provisioner.status.clone().unwrap_or_default();
-        let next = status::status(&done.provisioner, known, &done.findings, beside.cluster.now());
-        write_status(&done.provisioner, done.written.as_ref(), next, &*beside.cluster).await?;
+    async fn try_reconcile(&self) -> Result<Done, ClusterError> {
+        self.stored();
+        let coder = self.coder();
+        let mut object = Object::<Provisioner>::new(self.read());
+        let mut done = Box::pin(self.round(&mut object, &coder)).await;
+        while done.report.done > 0 || done.report.retry.is_some() {
+            let was_applied = matches!(done.assessment.verdict, Verdict::Decided(Decision::Apply));
+            object.put_off(done.report.retry.is_some(), was_applied);
+            if has_failed(&done.report.outcome) {
+                done.assessment = Box::pin(object.assess(&coder, Door::Controller)).await;
+                break;
+            }
+            let before = (done.is_changed, done.report.retry);
+            done = Box::pin(self.round(&mut object, &coder)).await;
+            let is_last = done.report.done == 0;
+            (done.is_changed, done.report.retry) =
+                (done.is_changed || before.0, done.report.retry.or(before.1));
+            if is_last {
+                break;
+            }
+        }
+        self.conclude(&object, &done).await?;
         Ok(done)
     }
 
-    fn reached(&self) -> Reached {
-        let mut declared = self.cluster.find("CoderControlPlane", "main").unwrap();
-        declared["status"] = json!({"version": "v2.36.0"});
-        let declared = serde_json::from_value(declared).unwrap();
-        Reached::new(declared, "https://coder.test/", self.coder(), DEPLOYMENT.parse().unwrap())
+    /// Compares, writes what has to stand in the status, and does what is decided.
+    async fn round(&self, object: &mut Object<Provisioner>, coder: &Coder) -> Done {
+        let assessment = Box::pin(object.assess(coder, Door::Controller)).await;
+        if matches!(assessment.verdict, Verdict::Decided(Decision::Apply)) {
+            let mut fields = object.intents();
+            fields.extend(object.approval().map(|it| ("approved".to_owned(), json!(it))));
+            self.merge(&fields);
+            object.manifest = self.read();
+        }
+        let report = object.carry_out(&assessment, coder).await;
+        if report.done > 0 {
+            object.manifest = self.read();
+        }
+        Done { is_changed: report.done > 0, assessment, report }
+    }
+
+    async fn conclude(&self, object: &Object<Provisioner>, done: &Done) -> Result<(), ClusterError> {
+        let Done { assessment, report, .. } = done;
+        let aside = object.conclude(Some(assessment.aside.clone()), report);
+        if let Outcome::Failed(Trouble::Cluster(error)) = &report.outcome {
+            self.merge(&aside.status);
+            return Err(error.clone());
+        }
+        let next = status::next(
+            object.manifest.status(),
+            &StatusInput {
+                generation: object.manifest.metadata.generation,
+                contact: assessment.contact,
+                plan: &assessment.plan,
+                target: &Provisioner::target(&object.manifest),
+                outcome: &report.outcome,
+                unsupported: None,
+                attributions: &[],
+                own_changes: &[],
+                facts: &aside.facts,
+                stalls: false,
+                ready: aside.ready.as_deref(),
+                id: None,
+                deployment: None,
+                changed: done.is_changed,
+                requested: None,
+                now: self.cluster.now(),
+            },
+        );
+        let mut fields = aside.status;
+        let is_same = object.manifest.status() == Some(&next);
+        if fields.is_empty() && is_same {
+            return Ok(());
+        }
+        fields.extend(aside.along);
+        let mut whole = serde_json::to_value(&object.manifest).unwrap();
+        whole["status"]
+            .as_object_mut()
+            .into_iter()
+            .for_each(|it| it.retain(|field, _| !COMMON.contains(&field.as_str())));
+        let common = serde_json::to_value(next).unwrap();
+        fields.extend(common.as_object().unwrap().clone());
+        for (field, value) in fields {
+            whole["status"][field] = value;
+        }
+        whole["status"].as_object_mut().unwrap().retain(|_, it| !it.is_null());
+        let written: CoderProvisioner = serde_json::from_value(whole).unwrap();
+        let cluster: &dyn Cluster = &*self.cluster;
+        cluster.put_status(&written).await.map(drop)
+    }
+
+    fn read(&self) -> CoderProvisioner {
+        serde_json::from_value(self.stored()).unwrap()
+    }
+
+    /// Merges fields into the status of the provisioner.
+    fn merge(&self, fields: &Map<String, Value>) {
+        if !fields.is_empty() {
+            self.cluster.edit("CoderProvisioner", "alpha", |it| {
+                for (field, value) in fields {
+                    it["status"][field] = value.clone();
+                }
+                it["status"].as_object_mut().unwrap().retain(|_, it| !it.is_null());
+            });
+        }
     }
 
     /// What the command line shows of the manifest. Nothing is written by it.
@@ -173,9 +281,9 @@ impl Scene {
         let mut subject = subject(&self.manifest);
         let stored = self.cluster.find("CoderProvisioner", "alpha").and_then(Live::new);
         subject.settle_in("platform", stored.as_ref());
-        let before = (self.sheet.writes().len(), self.cluster.writes());
+        let before = (self.wire.writes().len(), self.cluster.writes());
         let assessment = subject.assess(coder, Door::CommandLine).await;
-        assert_eq!((self.sheet.writes().len(), self.cluster.writes()), before, "it only reads");
+        assert_eq!((self.wire.writes().len(), self.cluster.writes()), before, "it only reads");
         assessment
     }
 
@@ -185,6 +293,36 @@ impl Scene {
             Verdict::Stopped(Outcome::Blocked(blocked)) => (blocked.reason, blocked.message),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// The fields of a status that every kind has.
+const COMMON: [&str; 4] = ["plan", "approved", "drift", "creating"];
+
+/// What became of a reconcile.
+#[derive(Debug)]
+struct Done {
+    assessment: Assessment,
+    report: Report,
+    is_changed: bool,
+}
+
+impl Done {
+    fn reason(&self) -> Reason {
+        self.report.outcome.reason()
+    }
+
+    /// The plan that waits for a person.
+    fn held_back(&self) -> Option<&PlanView> {
+        matches!(self.report.outcome, Outcome::Refused(_)).then_some(&self.assessment.plan)
+    }
+}
+
+fn has_failed(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Failed(_) => true,
+        Outcome::Blocked(blocked) => blocked.reason != Reason::Progressing,
+        _ => false,
     }
 }
 
@@ -198,37 +336,37 @@ fn decision(assessment: &Assessment) -> Decision {
 #[tokio::test]
 async fn reconcile_creates_key_and_objects_and_the_second_one_writes_nothing() {
     let scene = Scene::new(&json!({}));
-    let first = scene.reconcile(Ok(scene.reached())).await;
-    assert!(first.findings.changed && first.trouble.is_none(), "{:?}", first.findings);
+    let first = scene.reconcile().await;
+    assert!(first.is_changed && first.report.retry.is_none(), "{first:?}");
     let secret = scene.cluster.find("Secret", SECRET).unwrap();
     assert_eq!(secret["metadata"]["ownerReferences"][0]["name"], "alpha");
     let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap();
     assert_eq!(deployment["spec"]["replicas"], 2);
     let stored = scene.stored();
     assert_eq!(stored["status"]["provisionerKeyName"], "alpha");
-    assert_eq!(first.findings.readiness().reason, Reason::NoReplicasReady, "no pod runs here");
-    let before = (scene.sheet.writes().len(), scene.cluster.writes());
-    let second = scene.reconcile(Ok(scene.reached())).await;
-    assert!(!second.findings.changed, "{:?}", second.findings);
-    assert_eq!((scene.sheet.writes().len(), scene.cluster.writes()), before);
+    assert_eq!(first.reason(), Reason::NoReplicasReady, "no pod runs here");
+    let before = (scene.wire.writes().len(), scene.cluster.writes());
+    let second = scene.reconcile().await;
+    assert!(!second.is_changed, "{second:?}");
+    assert_eq!((scene.wire.writes().len(), scene.cluster.writes()), before);
 }
 
 #[tokio::test]
 async fn creation_reads_its_secret_alone_and_a_restart_reads_nothing_that_has_not_changed() {
     let scene = Scene::new(&json!({}));
     scene.stored();
-    scene.reconcile(Ok(scene.reached())).await;
+    scene.reconcile().await;
     let reads = scene.reads.take();
     assert!(reads.len() == 1 && reads[0].contains(SECRET), "{reads:?}");
 
     // Every reconcile here begins with an empty memory, as after a restart.
-    let restarted = scene.reconcile(Ok(scene.reached())).await;
-    assert_eq!(restarted.findings.readiness().reason, Reason::NoReplicasReady, "{:?}", restarted.findings);
+    let restarted = scene.reconcile().await;
+    assert_eq!(restarted.reason(), Reason::NoReplicasReady, "{restarted:?}");
     assert_eq!(scene.reads.take(), [""; 0]);
 
     let another = json!("YW5vdGhlcg==");
     scene.cluster.edit("Secret", SECRET, |it| it["data"]["key"] = another.clone());
-    scene.reconcile(Ok(scene.reached())).await;
+    scene.reconcile().await;
     assert_ne!(
         scene.cluster.find("Secret", SECRET).unwrap()["data"]["key"],
         another,
@@ -243,7 +381,7 @@ async fn daemons_connect_to_the_deployment_that_was_asked_whatever_is_declared_b
     scene.cluster.edit("CoderControlPlane", "main", |it| {
         it["spec"]["external"]["url"] = json!("https://another.test");
     });
-    scene.reconcile(Ok(scene.reached())).await;
+    scene.reconcile().await;
     let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap().to_string();
     assert!(
         deployment.contains("https://coder.test") && !deployment.contains("another.test"),
@@ -252,102 +390,52 @@ async fn daemons_connect_to_the_deployment_that_was_asked_whatever_is_declared_b
 }
 
 #[tokio::test]
-async fn control_plane_that_is_missing_is_reported_and_nothing_is_created() {
+async fn control_plane_that_is_missing_is_reported() {
     let scene = Scene::new(&json!({}));
     let message = "there is no control plane main in this namespace: create it".to_owned();
     let blocked = engine::Blocked { reason: Reason::ControlPlaneUnavailable, message };
-    let done = scene.reconcile(Err(Unreached::ControlPlane(blocked))).await;
-    assert_eq!(done.findings.readiness().reason, Reason::ControlPlaneUnavailable);
-    assert_eq!(scene.sheet.asked(), [""; 0]);
-    assert!(scene.cluster.find("Secret", SECRET).is_none());
+    let gone = || Unreached::ControlPlane(blocked.clone());
+    let (aside, outcome) = unreached(&scene.read(), gone(), &*scene.cluster).await.unwrap();
+    assert_eq!(outcome.reason(), Reason::ControlPlaneUnavailable);
+    let truth = |aside: &Aside, condition: &str| {
+        aside.facts.iter().find(|it| it.condition == condition).unwrap().truth
+    };
+    assert_eq!(truth(&aside, api::condition::CONTROL_PLANE_READY), Truth::False);
+    for condition in [api::condition::PROVISIONER_KEY, api::condition::DEPLOYMENT] {
+        assert_eq!(truth(&aside, condition), Truth::Unknown);
+    }
+    assert!(!aside.status.contains_key("replicas"));
+
+    // The pods are there all the same, and their state is reported.
+    scene.reconcile().await;
+    scene.cluster.edit("Deployment", WORKLOAD, |it| {
+        it["status"] = json!({"observedGeneration": it["metadata"]["generation"], "replicas": 2, "readyReplicas": 0});
+    });
+    let (aside, _) = unreached(&scene.read(), gone(), &*scene.cluster).await.unwrap();
+    assert_eq!(truth(&aside, api::condition::DEPLOYMENT), Truth::False);
+    assert_eq!(aside.status["replicas"], 2);
 }
 
 #[tokio::test]
-async fn plan_of_a_new_provisioner_shows_key_and_objects() {
+async fn provisioner_whose_first_key_is_refused_has_not_drifted() {
     let scene = Scene::new(&json!({}));
-    let assessment = scene.assess(&scene.coder()).await;
-    assert_eq!(decision(&assessment), Decision::Apply);
-    let steps = &assessment.plan.steps;
-    assert!(steps.iter().all(|it| it.action == Action::Create), "{steps:?}");
-    let reasons: Vec<&str> = steps.iter().map(|it| it.reason.as_str()).collect();
-    let expected = ["a key named alpha", "ServiceAccount ", "Role ", "RoleBinding ", "Deployment "];
-    assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
-    for (reason, begins) in reasons.iter().zip(expected) {
-        assert!(reason.starts_with(begins), "{reasons:?}");
+    let scene = scene.answering(refused(Method::POST, "/provisionerkeys"));
+    for _ in 0..2 {
+        let done = scene.reconcile().await;
+        assert!(!done.assessment.plan.is_empty(), "{done:?}");
+        assert_eq!(says(&scene, "Drifted"), "False");
     }
 }
 
 #[tokio::test]
-async fn plan_is_empty_once_reconciled_and_names_a_field_that_was_changed_by_hand() {
+async fn accepted_deployment_is_used_before_the_status_of_its_control_plane_is_written() {
     let scene = Scene::new(&json!({}));
-    scene.reconcile(Ok(scene.reached())).await;
-    let assessment = scene.assess(&scene.coder()).await;
-    assert_eq!(decision(&assessment), Decision::Nothing, "{:?}", assessment.plan);
-
-    scene.cluster.edit("Deployment", WORKLOAD, |it| it["spec"]["replicas"] = json!(7));
-    let containers = "/spec/template/spec/containers/0/env";
-    scene.cluster.edit("Deployment", WORKLOAD, |it| {
-        let variables = it.pointer_mut(containers).unwrap().as_array_mut().unwrap();
-        variables
-            .iter_mut()
-            .filter(|it| it["name"] == "TF_TOKEN")
-            .for_each(|it| it["value"] = json!("hunter3"));
+    scene.cluster.edit("CoderControlPlane", "main", |it| {
+        it["status"]["deploymentID"] = json!("00000000-0000-0000-0000-000000000009");
     });
-    let assessment = scene.assess(&scene.coder()).await;
-    assert_eq!(decision(&assessment), Decision::Apply);
-    let changes: Vec<_> = assessment.plan.changes().collect();
-    let replicas = changes.iter().find(|it| it.field.ends_with(": spec.replicas")).unwrap();
-    assert_eq!((&replicas.before, &replicas.after), (&json!(7), &json!(2)));
-    assert!(changes.iter().any(|it| it.field.contains("containers")), "{changes:?}");
-    assert!(!format!("{:?}", assessment.plan).contains("hunter"), "values of variables are masked");
-
-    let observed = Scene { manifest: Scene::new(&json!({"mode": "Observe"})).manifest, ..scene };
-    assert_eq!(decision(&observed.assess(&observed.coder()).await), Decision::Observe);
-}
-
-#[tokio::test]
-async fn replicas_that_the_manifest_does_not_name_are_those_of_the_stored_one() {
-    let scene = Scene::new(&json!({"replicas": 5}));
-    scene.reconcile(Ok(scene.reached())).await;
-    let mut manifest = scene.manifest.clone();
-    manifest["spec"].as_object_mut().unwrap().remove("replicas");
-    let unnamed = Scene { manifest, ..scene };
-    assert_eq!(decision(&unnamed.assess(&unnamed.coder()).await), Decision::Nothing);
-}
-
-#[tokio::test]
-async fn plan_reports_a_missing_cluster_control_plane_or_licence() {
-    let scene = Scene::new(&json!({}));
-    let apart = Coder::new(scene.sheet.client(), Promises::default());
-    assert_eq!(scene.stopped(&apart).await.0, Reason::NeedsCluster);
-
-    let other = "00000000-0000-4000-8000-00000000eeee";
-    scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({"deploymentID": other}));
-    let (reason, message) = scene.stopped(&scene.coder()).await;
-    assert_eq!(reason, Reason::DeploymentChanged);
-    assert!(message.contains(other) && message.contains(DEPLOYMENT), "{message}");
-    scene.cluster.edit("CoderControlPlane", "main", |it| it["status"] = json!({}));
-
-    scene.sheet.set("features", json!([]));
-    let (reason, message) = scene.stopped(&scene.coder()).await;
-    assert_eq!(reason, Reason::NotEntitled);
-    assert!(message.contains("external_provisioner_daemons"), "{message}");
-
-    scene.cluster.remove("CoderControlPlane", "main");
-    let (reason, message) = scene.stopped(&scene.coder()).await;
-    assert_eq!(reason, Reason::ControlPlaneUnavailable);
-    assert!(message.contains("main is neither in the files nor in the cluster"), "{message}");
-}
-
-#[tokio::test]
-async fn object_of_another_owner_stops_the_plan_and_is_named() {
-    let scene = Scene::new(&json!({}));
-    let key = Key::new("apps/v1", "Deployment", "platform", WORKLOAD);
-    scene.cluster.set(&json!({"apiVersion": key.api_version, "kind": key.kind,
-        "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}));
-    let (reason, message) = scene.stopped(&scene.coder()).await;
-    assert_eq!(reason, Reason::NotOurs);
-    assert!(message.contains(WORKLOAD), "{message}");
+    let done = scene.reconcile().await;
+    assert_ne!(done.reason(), Reason::DeploymentChanged, "{done:?}");
+    assert!(scene.cluster.find("Deployment", WORKLOAD).is_some());
 }
 
 #[tokio::test]
@@ -357,15 +445,18 @@ async fn account_of_another_gets_no_rights_and_no_pods_and_is_left_alone() {
         "metadata": {"name": ACCOUNT, "namespace": "platform"}, "secrets": [{"name": "theirs"}]});
     scene.cluster.set(&account);
     let theirs = scene.cluster.find("ServiceAccount", ACCOUNT);
-    let first = scene.reconcile(Ok(scene.reached())).await;
-    assert_eq!(first.findings.readiness().reason, Reason::NotOurs, "{:?}", first.findings);
+    let first = scene.reconcile().await;
+    assert_eq!(first.reason(), Reason::NotOurs, "{first:?}");
     assert_eq!(scene.cluster.find("ServiceAccount", ACCOUNT), theirs);
     for kind in ["RoleBinding", "Deployment"] {
         assert_eq!(scene.cluster.all(kind), [Value::Null; 0], "{kind}");
     }
+    let objects = ["Role", "Secret"].map(|it| scene.cluster.all(it));
+    let second = scene.reconcile().await;
+    assert_eq!(second.reason(), Reason::NotOurs);
+    assert_eq!(["Role", "Secret"].map(|it| scene.cluster.all(it)), objects);
     let before = scene.cluster.writes();
-    let second = scene.reconcile(Ok(scene.reached())).await;
-    assert_eq!(second.findings.readiness().reason, Reason::NotOurs);
+    assert_eq!(scene.reconcile().await.reason(), Reason::NotOurs);
     assert_eq!(scene.cluster.writes(), before, "what was found is looked at before anything is written");
 }
 
@@ -377,8 +468,8 @@ async fn account_of_another_gets_no_pods_where_a_policy_refuses_its_change() {
     scene.cluster.set(&account);
     scene.cluster.refuse_writes(Some(|it| it["kind"] == "ServiceAccount"));
     for _ in 0..2 {
-        let done = scene.reconcile(Ok(scene.reached())).await;
-        assert_eq!(done.findings.readiness().reason, Reason::NotOurs, "{:?}", done.findings);
+        let done = scene.reconcile().await;
+        assert_eq!(done.reason(), Reason::NotOurs, "{done:?}");
         for kind in ["RoleBinding", "Deployment"] {
             assert_eq!(scene.cluster.all(kind), [Value::Null; 0], "{kind}");
         }
@@ -388,128 +479,14 @@ async fn account_of_another_gets_no_pods_where_a_policy_refuses_its_change() {
 #[tokio::test]
 async fn own_object_that_lost_its_labels_gets_them_back() {
     let scene = Scene::new(&json!({}));
-    scene.reconcile(Ok(scene.reached())).await;
+    scene.reconcile().await;
     let ours = scene.cluster.find("Role", WORKLOAD).unwrap();
     scene.cluster.edit("Role", WORKLOAD, |it| it["metadata"]["labels"] = json!({}));
-    let done = scene.reconcile(Ok(scene.reached())).await;
-    assert!(done.findings.changed && done.trouble.is_none(), "{:?}", done.findings);
+    let done = scene.reconcile().await;
+    assert!(done.is_changed && done.report.retry.is_none(), "{done:?}");
     let healed = scene.cluster.find("Role", WORKLOAD).unwrap();
     assert_eq!(healed["metadata"]["labels"], ours["metadata"]["labels"]);
     assert_eq!(healed["metadata"]["uid"], ours["metadata"]["uid"]);
-}
-
-/// A provisioner that is as declared, and then gets other tags and another number of daemons, which a person has to approve.
-async fn to_be_approved() -> Scene {
-    let scene = Scene::new(&json!({}));
-    scene.reconcile(Ok(scene.reached())).await;
-    let changed = Scene::new(&json!({"approval": "Manual", "tags": {"site": "b"}, "replicas": 3})).manifest;
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["spec"] = changed["spec"].clone();
-        it["metadata"]["generation"] = json!(2);
-    });
-    Scene { manifest: changed, ..scene }
-}
-
-fn approve(scene: &Scene, hash: &str) {
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["metadata"]["annotations"] = json!({api::annotation::APPROVED_PLAN: hash});
-    });
-}
-
-#[tokio::test]
-async fn status_holds_the_plan_that_the_command_line_shows_and_one_approval_does_all_of_it() {
-    let scene = to_be_approved().await;
-    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
-    assert_eq!(held.plan, scene.assess(&scene.coder()).await.plan);
-    let changed: Vec<&str> = held.plan.changes().map(|it| it.field.as_str()).collect();
-    assert!(changed.contains(&"tags") && changed.iter().any(|it| it.ends_with("replicas")), "{changed:?}");
-    assert_eq!(scene.stored()["status"]["plan"]["hash"], held.plan.hash.as_str());
-
-    approve(&scene, &held.plan.hash);
-    let done = scene.reconcile(Ok(scene.reached())).await;
-    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
-    let name = scene.stored()["status"]["provisionerKeyName"].clone();
-    assert!(name.as_str().unwrap().starts_with("alpha-"), "{name}");
-    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap();
-    assert_eq!(deployment["spec"]["replicas"], 3);
-}
-
-#[tokio::test]
-async fn approval_fits_although_an_old_key_was_revoked_meanwhile() {
-    let scene = Scene::new(&json!({"replicas": 0}));
-    scene.reconcile(Ok(scene.reached())).await;
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["metadata"]["annotations"] = json!({api::annotation::ROTATE_REQUESTED_AT: "now"});
-    });
-    scene.reconcile(Ok(scene.reached())).await;
-    let retiring = |scene: &Scene| scene.stored()["status"]["retiringKeys"].clone();
-    assert_eq!(retiring(&scene)[0]["name"], "alpha");
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["spec"]["approval"] = json!("Manual");
-        it["spec"]["tags"] = json!({"site": "b"});
-        it["metadata"]["generation"] = json!(2);
-    });
-    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
-    let upkeep = held.plan.steps.iter().filter(|it| !it.needs_approval()).count();
-    assert_eq!(upkeep, 1, "the old key is due: {:?}", held.plan);
-    assert!(retiring(&scene).is_null(), "the old key is revoked without an approval");
-
-    approve(&scene, &held.plan.hash);
-    let done = scene.reconcile(Ok(scene.reached())).await;
-    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
-}
-
-#[tokio::test]
-async fn rest_of_an_approved_plan_needs_no_other_approval() {
-    let scene = to_be_approved().await;
-    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
-    approve(&scene, &held.plan.hash);
-    scene.cluster.refuse_writes(Some(|it| it["kind"] == "Deployment"));
-    let stopped = scene.reconcile(Ok(scene.reached())).await;
-    assert_eq!(stopped.findings.readiness().reason, Reason::NotApplied, "{:?}", stopped.findings);
-    let stored = scene.stored();
-    assert_eq!(stored["status"]["approved"]["hash"], held.plan.hash.as_str());
-    assert!(stored["status"]["provisionerKeyName"].as_str().unwrap().starts_with("alpha-"));
-
-    scene.cluster.refuse_writes(None);
-    let done = scene.reconcile(Ok(scene.reached())).await;
-    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
-    assert_eq!(scene.cluster.find("Deployment", WORKLOAD).unwrap()["spec"]["replicas"], 3);
-
-    // The approval is for that generation.
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["spec"]["replicas"] = json!(5);
-        it["metadata"]["generation"] = json!(3);
-    });
-    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back;
-    assert!(held.is_some());
-}
-
-#[tokio::test]
-async fn approved_move_of_a_secret_is_not_asked_for_again_after_a_failure() {
-    let scene = Scene::new(&json!({}));
-    scene.reconcile(Ok(scene.reached())).await;
-    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
-        it["spec"]["approval"] = json!("Manual");
-        it["spec"]["key"] = json!({"secretName": "moved"});
-        it["metadata"]["generation"] = json!(2);
-    });
-    let held = scene.reconcile(Ok(scene.reached())).await.findings.held_back.unwrap();
-    approve(&scene, &held.plan.hash);
-    let failing = scene.before_writes(|write| match write {
-        Write::Apply(it) if it["kind"] == "Deployment" => {
-            Err(ClusterError::refusal(503, "ServiceUnavailable", "later"))
-        }
-        _ => Ok(()),
-    });
-    Box::pin(failing.try_reconcile(Ok(failing.reached()))).await.unwrap_err();
-    assert!(scene.cluster.find("Secret", "moved").is_some(), "the value was moved");
-    assert_eq!(scene.stored()["status"]["approved"]["hash"], held.plan.hash.as_str());
-
-    let done = scene.reconcile(Ok(scene.reached())).await;
-    assert!(done.findings.held_back.is_none(), "{:?}", done.findings.held_back);
-    let deployment = scene.cluster.find("Deployment", WORKLOAD).unwrap().to_string();
-    assert!(deployment.contains("\"moved\""), "{deployment}");
 }
 
 #[tokio::test]
@@ -526,9 +503,69 @@ async fn object_that_another_creates_while_the_key_takes_its_time_is_left_alone(
         }
         Ok(())
     });
-    let done = slow.reconcile(Ok(slow.reached())).await;
-    assert_eq!(done.findings.readiness().reason, Reason::NotOurs, "{:?}", done.findings);
+    let done = slow.reconcile().await;
+    assert_eq!(done.reason(), Reason::NotOurs, "{done:?}");
     let found = scene.cluster.find("Deployment", WORKLOAD).unwrap();
     assert_eq!(found["spec"], others["spec"]);
     assert!(found["metadata"]["ownerReferences"].is_null(), "{found}");
+}
+
+/// Refuses requests of a method that end like this.
+fn refused(
+    method: Method,
+    end: &'static str,
+) -> impl Fn(&Request<Bytes>) -> Option<Fault> + Send + Sync + 'static {
+    move |request| {
+        let is_it = *request.method() == method && request.uri().path().contains(end);
+        is_it.then(|| Fault::Instead(Ok(answer(403, &json!({"message": "Forbidden"})))))
+    }
+}
+
+/// What a condition says in the stored status.
+fn says(scene: &Scene, condition: &str) -> String {
+    let stored = scene.stored();
+    let conditions = stored["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|it| it["type"] == condition).unwrap();
+    found["status"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn key_that_may_not_be_minted_leaves_no_condition_true_that_needs_it() {
+    let scene = Scene::new(&json!({}));
+    let forbidden = scene.answering(refused(Method::POST, "/provisionerkeys"));
+    for _ in 0..3 {
+        let done = forbidden.reconcile().await;
+        assert_eq!(done.reason(), Reason::Forbidden, "{done:?}");
+        let condition = |it: &str| says(&scene, it);
+        assert_eq!(condition(api::condition::PROVISIONER_KEY), "False");
+        for unknown in [api::condition::PROVISIONER_KEY_SECRET, api::condition::DEPLOYMENT] {
+            assert_eq!(condition(unknown), "Unknown", "{unknown}");
+        }
+    }
+    let done = scene.reconcile().await;
+    assert_eq!(done.reason(), Reason::NoReplicasReady, "{done:?}");
+    assert_eq!(scene.stored()["status"]["provisionerKeyName"], "alpha");
+}
+
+#[tokio::test]
+async fn key_that_cannot_be_revoked_is_tried_again_and_holds_up_nothing() {
+    let scene = Scene::new(&json!({"replicas": 0}));
+    scene.reconcile().await;
+    scene.cluster.edit("CoderProvisioner", "alpha", |it| {
+        it["metadata"]["annotations"] = json!({api::annotation::ROTATE_REQUESTED_AT: "now"});
+    });
+    let rotated = scene.reconcile().await;
+    let retiring = || scene.stored()["status"]["retiringKeys"].clone();
+    assert_eq!(retiring()[0]["name"], "alpha", "{rotated:?}");
+    let applied = scene.stored()["status"]["lastAppliedTime"].clone();
+    let forbidden = scene.answering(refused(Method::DELETE, "/provisionerkeys"));
+    for _ in 0..2 {
+        let again = forbidden.reconcile().await;
+        assert!(!again.is_changed && again.report.retry.is_some(), "{again:?}");
+        assert_eq!(again.reason(), rotated.reason(), "{again:?}");
+        assert_eq!(scene.stored()["status"]["lastAppliedTime"], applied);
+    }
+
+    let done = scene.reconcile().await;
+    assert!(done.report.retry.is_none() && retiring().is_null(), "{done:?}");
 }

@@ -1,29 +1,34 @@
-//! Keys for daemons that run elsewhere, on paper: what is planned, what is asked of coderd, and what never happens by itself.
+//! Keys for daemons that run elsewhere, in memory: what is planned, what is asked of coderd, and what never happens by itself.
 
 use std::sync::Arc;
 
 use engine::{
     Assessment, Cluster as _, Coder, Contact, Outcome, Report, Verdict,
-    coder::{Beside, Promises},
+    coder::Beside,
     secrets::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sim::{ManualClock, MemoryCluster};
+use sim::{ManualClock, MemoryCluster, state::ProvisionerKey};
+use uuid::Uuid;
 
 use crate::{
-    examples,
-    sheet::Sheet,
+    examples, memory,
     support::{assess, holding, pass, subject},
+    wire::Wire,
 };
 
 const HOME: &str = "00000000-0000-4000-8000-0000000000a0";
 const SECRET: &str = "example-provisioner-key";
 const UID: &str = "1a2b3c4d-5e6f-4711-8aaa-000000000001";
 
-/// A coderd and a cluster on paper, and a manifest.
+fn id(text: &str) -> Uuid {
+    text.parse().unwrap()
+}
+
+/// A deployment and a cluster in memory, and a manifest.
 struct Scene {
-    sheet: Arc<Sheet>,
+    wire: Arc<Wire>,
     clock: ManualClock,
     cluster: Arc<MemoryCluster>,
     memory: Arc<KeyMemory>,
@@ -32,24 +37,26 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let home = json!([{"id": HOME, "name": "alpha", "display_name": "Alpha", "is_default": false}]);
+        let home = json!({HOME: {"name": "alpha", "display_name": "Alpha"}});
         let mut manifest = examples::of("CoderProvisionerKey");
         manifest["metadata"]["uid"] = UID.into();
-        let sheet = Sheet::new(&json!({"organizations": home}));
-        let clock = ManualClock::new(Timestamp::now());
+        let clock = ManualClock::new(memory::start());
+        let state = memory::described(&json!({"organizations": home}));
+        let wire = Wire::to(memory::coder(clock.clock(), state));
         let cluster = Arc::new(MemoryCluster::new(clock.clock(), 1));
-        Self { sheet, clock, cluster, memory: Arc::default(), manifest }
+        Self { wire, clock, cluster, memory: Arc::default(), manifest }
     }
 
     /// What a pass that begins now sees.
     fn coder(&self) -> Coder {
-        let coder = Coder::new(self.sheet.client(), Promises::default());
-        coder.beside(Beside {
+        self.wire.coder().beside(Beside {
             cluster: Arc::clone(&self.cluster) as _,
             references: Arc::clone(&self.cluster) as _,
             memory: Arc::clone(&self.memory),
             writes_status: true,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 
@@ -73,9 +80,9 @@ impl Scene {
 
     /// The reason for which a pass waits, having written nothing.
     async fn waits(&self) -> String {
-        let before = self.sheet.writes().len();
+        let before = self.wire.writes().len();
         let report = self.pass().await;
-        assert_eq!(self.sheet.writes().len(), before);
+        assert_eq!(self.wire.writes().len(), before);
         match report.outcome {
             Outcome::Blocked(waiting) => waiting.reason.as_str().to_owned(),
             other => panic!("{other:?}"),
@@ -92,9 +99,25 @@ impl Scene {
 
     /// The names of the keys in coderd.
     fn keys(&self) -> Vec<String> {
-        let state = self.sheet.state();
-        let keys = state["keys"][HOME].as_array().cloned().unwrap_or_default();
-        keys.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+        let state = self.wire.deployment.state();
+        let mut keys: Vec<_> =
+            state.provisioner_keys.into_values().filter(|it| it.organization_id == id(HOME)).collect();
+        keys.sort_by_key(|it| it.number);
+        keys.into_iter().map(|it| it.name).collect()
+    }
+
+    /// A key with the declared tags that another client made.
+    fn add_key(&self, name: &str, created_at: Timestamp) {
+        let key = ProvisionerKey {
+            id: id(UID),
+            number: 0,
+            organization_id: id(HOME),
+            name: name.to_owned(),
+            tags: [("cluster".to_owned(), "alpha-eks".to_owned())].into(),
+            secret: "unknown".to_owned(),
+            created_at,
+        };
+        self.wire.deployment.edit(|it| drop(it.provisioner_keys.insert(key.id, key)));
     }
 
     fn value(&self) -> Option<String> {
@@ -146,7 +169,7 @@ async fn a_key_is_made_once_and_its_plan_names_it() {
     let first = scene.look().await;
     assert_eq!(first.contact, Some(Contact::Absent));
     assert_eq!(first.plan.summary, "1 to create");
-    assert!(first.plan.steps[0].reason.contains("a key named alpha-eks is made and written into Secret"));
+    assert!(first.plan.steps[0].reason.contains("a key named alpha-eks is created and written into Secret"));
     assert_eq!(scene.look().await.plan.hash, first.plan.hash, "the same plan has the same hash");
     scene.applied().await;
     assert_eq!(scene.keys(), ["alpha-eks"]);
@@ -158,7 +181,7 @@ async fn a_key_is_made_once_and_its_plan_names_it() {
         assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
         assert!(scene.look().await.aside.status.is_empty(), "the status is as it should be");
     }
-    assert_eq!(scene.sheet.writes().len(), 1);
+    assert_eq!(scene.wire.writes().len(), 1);
     // A status that was lost is filled again, and nothing else happens.
     scene.manifest.as_object_mut().unwrap().remove("status");
     let again = scene.look().await;
@@ -179,7 +202,7 @@ async fn a_lost_secret_and_a_revoked_key_wait_for_somebody_who_asks() {
     scene.applied().await;
     assert_eq!(scene.keys(), ["alpha-eks", "alpha-eks-1a2b-2"]);
 
-    scene.sheet.set("keys", json!({}));
+    scene.wire.deployment.edit(|it| it.provisioner_keys.clear());
     assert_eq!(scene.waits().await, "KeyRevoked");
     scene.ask("two");
     scene.applied().await;
@@ -214,9 +237,7 @@ async fn both_keys_are_valid_until_the_overlap_is_over() {
 #[tokio::test]
 async fn a_name_that_is_taken_is_left_to_whoever_has_it() {
     let scene = Scene::new();
-    let theirs = json!({"id": UID, "name": "alpha-eks", "organization": HOME, "tags": {},
-        "created_at": "2026-01-01T00:00:00Z", "value": "x".repeat(43)});
-    scene.sheet.set("keys", json!({HOME: [theirs]}));
+    scene.add_key("alpha-eks", memory::start() - SignedDuration::from_hours(24));
     assert_eq!(scene.waits().await, "NameTaken");
     let mut deleted = scene.manifest.clone();
     deleted["spec"]["deletionPolicy"] = "Delete".into();
@@ -233,11 +254,7 @@ async fn a_deletion_takes_every_key_of_ours_and_the_secret_and_knows_them_withou
         scene.applied().await;
         scene.ask("one");
         scene.applied().await;
-        let theirs = json!({"id": UID, "name": "other", "organization": HOME, "tags": {},
-            "created_at": "2026-01-01T00:00:00Z", "value": "x".repeat(43)});
-        let mut keys = scene.sheet.state()["keys"].clone();
-        keys[HOME].as_array_mut().unwrap().push(theirs);
-        scene.sheet.set("keys", keys);
+        scene.add_key("other", memory::start());
         if !has_secret {
             scene.lose_secret();
         }
@@ -272,14 +289,13 @@ async fn a_key_that_was_begun_is_taken_away_though_no_id_was_ever_written_down()
 #[tokio::test]
 async fn without_a_cluster_it_says_where_it_belongs_and_asks_for_nothing() {
     let scene = Scene::new();
-    let coder = Coder::new(scene.sheet.client(), Promises::default());
-    let assessment = assess(&scene.manifest, &coder).await;
+    let assessment = assess(&scene.manifest, &scene.wire.coder()).await;
     let Verdict::Stopped(Outcome::Blocked(waiting)) = assessment.verdict else {
         panic!("{:?}", assessment.verdict)
     };
     assert_eq!(waiting.reason, api::Reason::NeedsCluster);
     assert!(waiting.message.contains("set KUBECONFIG"), "{}", waiting.message);
-    assert!(!scene.sheet.asked().iter().any(|it| it.contains("provisionerkeys")));
+    assert!(!scene.wire.asked().iter().any(|it| it.contains("provisionerkeys")));
 }
 
 #[tokio::test]
@@ -301,13 +317,13 @@ async fn many_keys_that_are_as_declared_cost_as_many_requests_as_one() {
     }
     let mut costs = Vec::new();
     for count in [1, 20] {
-        let before = scene.sheet.asked().len();
+        scene.wire.asked();
         let coder = scene.coder();
         for manifest in &manifests[..count] {
             let report = pass(manifest, &coder).await;
             assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
         }
-        costs.push(scene.sheet.asked()[before..].to_vec());
+        costs.push(scene.wire.asked());
     }
     assert_eq!(costs[0], costs[1]);
 }
@@ -333,11 +349,7 @@ async fn a_name_that_another_object_has_meanwhile_is_left_to_it() {
     let mut scene = Scene::new();
     scene.applied().await;
     let lost = scene.mirrored().intent.unwrap();
-    let mut keys = scene.sheet.state()["keys"].clone();
-    let mut theirs = keys[HOME][0].clone();
-    (theirs["id"], theirs["name"]) = (UID.into(), "given-up".into());
-    keys[HOME].as_array_mut().unwrap().push(theirs);
-    scene.sheet.set("keys", keys);
+    scene.add_key("given-up", memory::start());
     let held = Held { name: "given-up".to_owned(), ..lost.held() };
     scene.edit_record(|it| it.retiring.push(Retiring { held, since: lost.since, lost: true }));
     let revokes = [("Delete".to_owned(), r#"keys.given-up "valid" "revoked""#.to_owned())];
@@ -368,9 +380,9 @@ async fn a_secret_that_another_object_keeps_is_neither_used_nor_written() {
     scene.manifest["metadata"]["uid"] = "ffff3c4d-5e6f-4711-8aaa-000000000001".into();
     scene.memory.clear();
     scene.cluster.set(&provisioner(UID, &json!({})));
-    let asked = scene.sheet.asked().len();
+    scene.wire.asked();
     assert_eq!(scene.waits().await, "HeldByOther");
-    let proofs = scene.sheet.asked()[asked..].iter().filter(|it| it.contains("/provisionerkeys/own")).count();
+    let proofs = scene.wire.asked().iter().filter(|it| it.contains("/provisionerkeys/own")).count();
     assert_eq!((proofs, scene.value()), (0, held), "the value is not shown to anybody");
 
     // When the other one is gone, it is a Secret like every other.
@@ -442,4 +454,22 @@ async fn key_minted_from_a_file_is_that_of_the_object_of_the_same_kind_and_name(
             assert_eq!(scene.cluster.find("Secret", SECRET), None);
         }
     }
+}
+
+#[tokio::test]
+async fn keys_are_left_alone_while_a_plan_waits_for_an_approval() {
+    let mut scene = Scene::new();
+    scene.applied().await;
+    scene.ask("one");
+    scene.applied().await;
+    let keys = scene.keys();
+    assert_eq!(keys.len(), 2, "the first one is valid for a while: {keys:?}");
+    scene.manifest["spec"]["approval"] = json!("Manual");
+    scene.ask("two");
+    scene.later(SignedDuration::from_hours(25));
+    let planned = scene.look().await.plan;
+    assert!(planned.steps.iter().any(|it| !it.needs_approval()), "the first one is due: {planned:?}");
+    let report = scene.pass().await;
+    assert!(matches!(report.outcome, Outcome::Refused(_)), "{:?}", report.outcome);
+    assert_eq!(scene.keys(), keys);
 }

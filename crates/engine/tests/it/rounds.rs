@@ -1,5 +1,7 @@
 //! A kind whose work takes rounds: first the logo, then, when somebody has set a banner, the name.
 
+use std::sync::Arc;
+
 use api::{CoderAppearance, Reason, annotation};
 use client::appearance::{Appearance as Remote, UpdateAppearance};
 use engine::{
@@ -9,7 +11,10 @@ use engine::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::sheet::{DEPLOYMENT, Sheet};
+use crate::{
+    memory::{self, DEPLOYMENT},
+    wire::Wire,
+};
 
 #[derive(Debug)]
 struct InRounds;
@@ -98,19 +103,14 @@ fn manifest(approval: &str) -> Value {
         "status": {"id": DEPLOYMENT}})
 }
 
-fn banner(sheet: &Sheet) {
-    let mut appearance = sheet.state()["appearance"].clone();
-    appearance["announcement_banners"] =
-        json!([{"enabled": true, "message": "x", "background_color": "#007a33"}]);
-    sheet.set("appearance", appearance);
+fn banner(wire: &Wire) {
+    let banner = json!({"enabled": true, "message": "x", "background_color": "#007a33"});
+    wire.deployment.edit(|it| it.appearance.announcement_banners = vec![banner]);
 }
 
-async fn pass(
-    manifest: &Value,
-    sheet: &std::sync::Arc<Sheet>,
-) -> (Object<InRounds>, engine::Assessment, Report) {
+async fn pass(manifest: &Value, wire: &Arc<Wire>) -> (Object<InRounds>, engine::Assessment, Report) {
     let mut object = Object::<InRounds>::parse(manifest).unwrap();
-    let coder = Coder::new(sheet.client(), engine::coder::Promises::default());
+    let coder = wire.coder();
     let assessment = object.assess(&coder, Door::Controller).await;
     let report = object.carry_out(&assessment, &coder).await;
     (object, assessment, report)
@@ -122,60 +122,59 @@ fn fields(assessment: &engine::Assessment) -> Vec<&str> {
 
 #[tokio::test]
 async fn plan_shows_every_round_and_one_round_is_done_at_a_time() {
-    let sheet = Sheet::new(&json!({}));
+    let wire = Wire::new(memory::licensed());
     let manifest = manifest("Automatic");
-    let (_, first, report) = pass(&manifest, &sheet).await;
+    let (_, first, report) = pass(&manifest, &wire).await;
     assert_eq!(fields(&first), ["logoURL", "applicationName"]);
-    assert_eq!((report.done, sheet.writes().len()), (1, 1));
+    assert_eq!((report.done, wire.writes().len()), (1, 1));
     assert!(report.outcome.goes_on(report.done), "{:?}", report.outcome);
 
-    let (_, second, report) = pass(&manifest, &sheet).await;
+    let (_, second, report) = pass(&manifest, &wire).await;
     assert_eq!(fields(&second), ["applicationName"]);
     assert_eq!(report.done, 0);
     assert_eq!(report.outcome.reason(), Reason::VersionBuilding);
     assert!(!report.outcome.goes_on(report.done) && !report.outcome.is_ready());
-    assert_eq!(sheet.writes().len(), 1, "what waits writes nothing");
+    assert_eq!(wire.writes().len(), 1, "what waits writes nothing");
 
-    banner(&sheet);
-    let (_, _, report) = pass(&manifest, &sheet).await;
+    banner(&wire);
+    let (_, _, report) = pass(&manifest, &wire).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
-    assert_eq!(sheet.state()["appearance"]["application_name"], "Mission Cloud");
-    let (_, _, report) = pass(&manifest, &sheet).await;
+    assert_eq!(wire.deployment.read(|it| it.appearance.application_name.clone()), "Mission Cloud");
+    let (_, _, report) = pass(&manifest, &wire).await;
     assert!(matches!(report.outcome, Outcome::Equal), "{:?}", report.outcome);
 }
 
 #[tokio::test]
 async fn object_without_a_step_left_is_not_ready_while_it_waits() {
-    let appearance =
-        json!({"application_name": "Mission Cloud", "logo_url": "/logo.svg", "announcement_banners": []});
-    let sheet = Sheet::new(&json!({"appearance": appearance}));
-    let (_, assessment, report) = pass(&manifest("Automatic"), &sheet).await;
+    let appearance = json!({"application_name": "Mission Cloud", "logo_url": "/logo.svg"});
+    let wire = Wire::new(memory::described(&json!({"appearance": appearance})));
+    let (_, assessment, report) = pass(&manifest("Automatic"), &wire).await;
     assert!(assessment.plan.is_empty());
     assert_eq!(report.outcome.reason(), Reason::VersionBuilding);
 }
 
 #[tokio::test]
 async fn approval_holds_for_the_later_rounds_of_its_generation_and_no_longer() {
-    let sheet = Sheet::new(&json!({}));
+    let wire = Wire::new(memory::licensed());
     let mut manifest = manifest("Manual");
-    let (_, refused, _) = pass(&manifest, &sheet).await;
+    let (_, refused, _) = pass(&manifest, &wire).await;
     assert!(matches!(refused.verdict, Verdict::Decided(Decision::Refuse(_))), "{:?}", refused.verdict);
 
     manifest["metadata"]["annotations"] = json!({annotation::APPROVED_PLAN: refused.plan.hash});
-    let (object, first, report) = pass(&manifest, &sheet).await;
+    let (object, _, report) = pass(&manifest, &wire).await;
     assert_eq!(report.done, 1);
-    manifest["status"]["approved"] = json!(object.approval(&first).unwrap());
+    manifest["status"]["approved"] = json!(object.approval().unwrap());
 
-    banner(&sheet);
+    banner(&wire);
     let mut edited = manifest.clone();
     edited["metadata"]["generation"] = json!(4);
-    let (_, other, _) = pass(&edited, &sheet).await;
+    let (_, other, _) = pass(&edited, &wire).await;
     assert!(matches!(other.verdict, Verdict::Decided(Decision::Refuse(_))), "{:?}", other.verdict);
     let mut another = manifest.clone();
     another["spec"]["applicationName"] = json!("Another Cloud");
-    let (_, other, _) = pass(&another, &sheet).await;
+    let (_, other, _) = pass(&another, &wire).await;
     assert!(matches!(other.verdict, Verdict::Decided(Decision::Refuse(_))), "{:?}", other.verdict);
 
-    let (_, _, report) = pass(&manifest, &sheet).await;
+    let (_, _, report) = pass(&manifest, &wire).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
 }

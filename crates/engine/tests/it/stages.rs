@@ -7,7 +7,7 @@ use api::{CoderGroup, Reason};
 use engine::{
     Action, Blocked, Change, Coder, Door, Impact, Invalid, Kind, Object, Outcome, Plan, Report, Step,
     Trouble,
-    coder::{Beside, Promises},
+    coder::Beside,
     kinds::fingerprint,
     pipeline::{field_gate::FieldGate, gate::Gate},
     secrets::{SecretPlace, SecretValues},
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use sim::MemoryCluster;
 use uuid::Uuid;
 
-use crate::{sheet::Sheet, support};
+use crate::{memory, support, wire::Wire};
 
 const PREMIUM: Gate = Gate { feature: "made_up", license: "Premium" };
 
@@ -115,8 +115,9 @@ fn secret(cluster: &MemoryCluster, value: &str) {
 
 /// One pass at a deployment of that version, without a licence; the fields that were planned with it.
 async fn pass(spec: &Value, version: &str, cluster: &Arc<MemoryCluster>) -> (Report, Vec<String>) {
-    let sheet = Sheet::new(&json!({"version": version, "features": []}));
-    let coder = Coder::new(sheet.client(), Promises::default()).reading(Arc::clone(cluster) as _);
+    let unlicensed = memory::described(&json!({"features": []}));
+    let wire = Wire::to(memory::coder_of_version(version, unlicensed));
+    let coder = wire.coder().reading(Arc::clone(cluster) as _);
     let mut object = probe(spec);
     let assessment = object.assess(&coder, Door::Controller).await;
     let fields = assessment.plan.changes().map(|it| it.field.clone()).collect();
@@ -190,10 +191,12 @@ async fn fingerprint_is_made_with_a_key_of_the_control_plane() {
         memory: Arc::default(),
         writes_status: true,
         fingerprints,
+        allowed_rules: None,
+        tokens: Arc::default(),
     };
-    let sheet = Sheet::new(&json!({}));
+    let wire = Wire::new(memory::licensed());
     let of = async |value: &str, beside| {
-        let coder = Coder::new(sheet.client(), Promises::default()).beside(beside);
+        let coder = wire.coder().beside(beside);
         let value = [SecretString::from(value)];
         fingerprint::of_values("platform", "main", &value, &coder).await.unwrap()
     };

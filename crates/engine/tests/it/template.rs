@@ -3,6 +3,7 @@
 mod access;
 mod archives;
 mod counts;
+mod drift;
 mod exported;
 mod life;
 mod testing;
@@ -68,6 +69,8 @@ impl Scene {
             memory: Arc::default(),
             writes_status: true,
             fingerprints: Some(Arc::default()),
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 
@@ -81,6 +84,8 @@ impl Scene {
             memory: Arc::default(),
             writes_status: false,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 

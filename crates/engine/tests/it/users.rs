@@ -1,17 +1,12 @@
 //! Accounts at a deployment in memory: passwords from Secrets, what the identity provider manages, deletions, and what the list of
 //! all accounts costs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::{CoderUser, Reason};
-use bytes::Bytes;
-use client::{Transport, TransportError, transport::BoxFuture};
 use engine::{
-    Assessment, Blocked, Coder, Door, Kind as _, Outcome, Report,
-    coder::{Beside, Promises},
-    kinds::user::User,
+    Assessment, Blocked, Coder, Door, Kind as _, Outcome, Report, coder::Beside, kinds::user::User,
 };
-use http::{Request, Response};
 use serde_json::{Value, json};
 use sim::{
     MemoryCluster,
@@ -22,50 +17,39 @@ use uuid::Uuid;
 use crate::{
     memory,
     support::{self, holding, secret, subject},
+    wire::Wire,
 };
 
 const PASSWORD: &str = "Bed-person-31-cases!";
 const OTHER_PASSWORD: &str = "Bed-person-47-cases!";
 
-/// A deployment that writes down what it is asked, and the Secrets beside it.
+/// A deployment, and the Secrets beside it.
 #[derive(Debug)]
 struct Scene {
-    deployment: sim::Coder,
+    wire: Arc<Wire>,
     cluster: Arc<MemoryCluster>,
-    asked: Mutex<Vec<String>>,
-}
-
-#[derive(Debug)]
-struct Wire(Arc<Scene>);
-
-impl Transport for Wire {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
-        self.0.asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-        let transport = self.0.deployment.transport();
-        Box::pin(async move { transport.send(request).await })
-    }
 }
 
 impl Scene {
-    fn with(state: State) -> Arc<Self> {
+    fn with(state: State) -> Self {
         let cluster = Arc::new(support::cluster());
         cluster.set(&secret("people", &json!({"bob": PASSWORD})));
-        let deployment = memory::coder(Arc::new(memory::start), state);
-        Arc::new(Self { deployment, cluster, asked: Mutex::default() })
+        Self { wire: Wire::new(state), cluster }
     }
 
-    fn coder(self: &Arc<Self>) -> Coder {
-        let client = memory::owner(Arc::new(Wire(Arc::clone(self))));
-        Coder::new(client, Promises::default()).beside(Beside {
+    fn coder(&self) -> Coder {
+        self.wire.coder().beside(Beside {
             cluster: Arc::clone(&self.cluster) as _,
             references: Arc::clone(&self.cluster) as _,
             memory: Arc::default(),
             writes_status: true,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 
-    async fn reconcile(self: &Arc<Self>, manifest: &Value) -> (Assessment, Report) {
+    async fn reconcile(&self, manifest: &Value) -> (Assessment, Report) {
         let coder = self.coder();
         let mut subject = subject(manifest);
         let assessment = subject.assess(&coder, Door::Controller).await;
@@ -73,20 +57,16 @@ impl Scene {
         (assessment, report)
     }
 
-    async fn delete(self: &Arc<Self>, manifest: &Value) -> Outcome {
+    async fn delete(&self, manifest: &Value) -> Outcome {
         let coder = self.coder();
         let mut subject = subject(manifest);
         let assessment = subject.assess_deletion(&coder).await;
         subject.carry_out(&assessment, &coder).await.outcome
     }
 
-    /// What was asked since the last time.
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
-    }
-
+    /// What was written since the last time.
     fn writes(&self) -> Vec<String> {
-        self.asked().into_iter().filter(|it| !it.starts_with("GET ")).collect()
+        self.wire.asked().into_iter().filter(|it| !it.starts_with("GET ")).collect()
     }
 }
 
@@ -142,7 +122,7 @@ async fn roles_that_the_identity_provider_manages_are_not_written() {
     // Everything else is applied, once.
     let path = format!("PUT /api/v2/users/{}/status/suspend", Uuid::from_u128(7));
     assert_eq!(scene.writes(), [path]);
-    let roles = scene.deployment.read(|it| it.users[&Uuid::from_u128(7)].roles.clone());
+    let roles = scene.wire.deployment.read(|it| it.users[&Uuid::from_u128(7)].roles.clone());
     assert_eq!(roles, Vec::<String>::new());
 }
 
@@ -154,7 +134,7 @@ async fn roles_of_other_people_are_written_beside_an_identity_provider() {
     let scene = Scene::with(state);
     let (_, report) = scene.reconcile(&manifest).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
-    assert!(!scene.asked().iter().any(|it| it.contains("/deployment/config")));
+    assert!(!scene.wire.asked().iter().any(|it| it.contains("/deployment/config")));
 }
 
 #[tokio::test]
@@ -190,14 +170,14 @@ async fn password_is_sent_once_and_shown_nowhere() {
     let told = format!("{assessment:?} {report:?} {:?}", scene.cluster.all("CoderUser"));
     assert!(!told.contains(PASSWORD), "{told}");
     let signs_in = async |password: &str| {
-        let client = memory::owner(scene.deployment.transport());
+        let client = memory::owner(scene.wire.deployment.transport());
         client.login("bob@coder.test", &password.into()).await.is_ok()
     };
     assert!(signs_in(PASSWORD).await);
 
     // A Secret with another password, or none, changes an account that is there in no way.
     let held = holding(&bob, report.id.unwrap());
-    scene.asked();
+    scene.wire.asked();
     scene.cluster.set(&secret("people", &json!({"bob": OTHER_PASSWORD})));
     for _ in 0..2 {
         let (_, report) = scene.reconcile(&held).await;
@@ -222,7 +202,7 @@ async fn deleted_person_is_created_again_with_the_password_of_the_secret() {
     scene.cluster.set(&secret("people", &json!({"bob": PASSWORD})));
     let (_, report) = scene.reconcile(&manifest).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);
-    let client = memory::owner(scene.deployment.transport());
+    let client = memory::owner(scene.wire.deployment.transport());
     client.login("robin@coder.test", &PASSWORD.into()).await.unwrap();
 }
 
@@ -250,7 +230,7 @@ async fn person_with_workspaces_is_not_deleted() {
     assert_eq!(scene.writes(), Vec::<String>::new());
     let outcome = scene.delete(&manifest).await;
     assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
-    assert!(scene.deployment.read(|it| it.users[&Uuid::from_u128(7)].deleted));
+    assert!(scene.wire.deployment.read(|it| it.users[&Uuid::from_u128(7)].deleted));
 }
 
 /// The requests that a look at manifests costs that are equal to the deployment.
@@ -261,7 +241,7 @@ async fn requests_of(state: State, manifests: &[Value]) -> Vec<String> {
         let assessment = subject(manifest).assess(&coder, Door::Controller).await;
         assert!(assessment.plan.steps.is_empty(), "{:?}", assessment.plan);
     }
-    scene.asked()
+    scene.wire.asked()
 }
 
 #[tokio::test]

@@ -101,8 +101,16 @@ impl FileCluster {
     fn plane_of_files(&self, key: &Key) -> Option<Live> {
         let is_plane = key.kind == CoderControlPlane::kind(&())
             && key.api_version == CoderControlPlane::api_version(&());
-        let found = self.planes.get(&Named::new(&key.namespace, &key.name)).filter(|_| is_plane)?;
+        let found = self.in_files(&self.planes, key).filter(|_| is_plane)?;
         Live::with_key(key.clone(), serde_json::to_value(found).ok()?)
+    }
+
+    /// An object of the files. One without a namespace is in that of the kubeconfig's context, once that is known.
+    fn in_files<'a, T>(&self, objects: &'a BTreeMap<Named, T>, key: &Key) -> Option<&'a T> {
+        let connected = self.cluster.get().and_then(|it| it.as_ref().ok());
+        let is_default = connected.is_some_and(|it| it.default_namespace() == key.namespace);
+        let without = || objects.get(&Named::new("", &key.name)).filter(|_| is_default);
+        objects.get(&Named::new(&key.namespace, &key.name)).or_else(without)
     }
 }
 

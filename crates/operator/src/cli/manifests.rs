@@ -17,16 +17,15 @@ mod values;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::Arc,
 };
 
 use anyhow::{Result, ensure};
 use api::CoderControlPlane;
 use engine::{
-    Cluster, Subject,
+    Object, Subject,
     kinds::{
         self,
-        control_plane::{license::Licenses, subject::PlaneObjects},
+        control_plane::{PlaneObjects, license::Licenses},
     },
 };
 use kube::Resource as _;
@@ -74,10 +73,11 @@ impl FilePlanes {
     }
 
     /// The licences of each control plane that names some.
-    pub(crate) fn licenses(&self, references: &Arc<impl Cluster + 'static>) -> impl Iterator<Item = Placed> {
-        self.0.values().filter_map(|(plane, place)| {
-            let subject = Licenses::of(plane, Arc::clone(references) as _)?;
-            Some(Placed { subject: Box::new(subject), place: place.clone() })
+    pub(crate) fn licenses(&self) -> impl Iterator<Item = Placed> {
+        let licensed = self.0.values().filter(|(plane, _)| plane.spec.licenses().next().is_some());
+        licensed.map(|(plane, place)| {
+            let subject = Box::new(Object::<Licenses>::new(plane.clone()));
+            Placed { subject, place: place.clone() }
         })
     }
 
@@ -86,9 +86,10 @@ impl FilePlanes {
     pub(crate) fn objects(&self, subjects: &[Placed], has_cluster: bool) -> Vec<Placed> {
         let used: BTreeSet<Named> = subjects.iter().map(Placed::plane).collect();
         let compared = self.0.iter().filter(|(named, _)| has_cluster || !used.contains(named));
-        let objects = compared.filter_map(|(_, (plane, place))| {
-            let subject = PlaneObjects::of(plane)?;
-            Some(Placed { subject: Box::new(subject), place: place.clone() })
+        let managed = compared.filter(|(_, (plane, _))| plane.spec.external.is_none());
+        let objects = managed.map(|(_, (plane, place))| {
+            let subject = Box::new(Object::<PlaneObjects>::new(plane.clone()));
+            Placed { subject, place: place.clone() }
         });
         objects.collect()
     }

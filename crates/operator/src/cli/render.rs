@@ -135,11 +135,10 @@ impl Row {
         let (state, reason, message) = match &assessment.unsupported {
             None => (state, reason, message),
             Some(fields) => {
-                let state = if state == State::Equal { State::Blocked } else { state };
-                let words = message.map_or_else(
-                    || fields.message.clone(),
-                    |it| format!("{it}. Moreover {}", fields.message),
-                );
+                let is_blocked = state == State::Equal || fields.reason.blocks_rollout();
+                let state = if is_blocked { State::Blocked } else { state };
+                let words = message
+                    .map_or_else(|| fields.message.clone(), |it| format!("{it}. Also: {}", fields.message));
                 (state, reason.or(Some(fields.reason)), Some(words))
             }
         };

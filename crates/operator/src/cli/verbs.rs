@@ -79,10 +79,16 @@ fn exit_of(assessment: &Assessment, differs: Exit) -> Exit {
     match &assessment.verdict {
         Verdict::Decided(Decision::Nothing) if assessment.unsupported.is_some() => Exit::Blocked,
         Verdict::Decided(Decision::Nothing) => Exit::Success,
+        // Objects of the cluster stay as they are for a reason that only a person can do something about.
+        Verdict::Decided(_) if blocks_rollout(assessment) => Exit::Blocked,
         Verdict::Decided(Decision::Apply | Decision::Observe) => differs,
         Verdict::Decided(Decision::Refuse(_)) => Exit::Refused,
         Verdict::Stopped(outcome) => exit_of_outcome(outcome),
     }
+}
+
+fn blocks_rollout(assessment: &Assessment) -> bool {
+    assessment.unsupported.as_ref().is_some_and(|it| it.reason.blocks_rollout())
 }
 
 fn exit_of_outcome(outcome: &Outcome) -> Exit {
@@ -93,5 +99,25 @@ fn exit_of_outcome(outcome: &Outcome) -> Exit {
         Outcome::Refused(_) => Exit::Refused,
         Outcome::Invalid(_) => Exit::Usage,
         Outcome::Failed(_) => Exit::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Reason;
+    use engine::Blocked;
+
+    use super::{approvals::tests::assessed, *};
+
+    #[test]
+    fn plan_fails_where_pods_stay_as_they_are() {
+        let exit = |reason| {
+            let unsupported = Some(Blocked { reason, message: String::new() });
+            exit_of(&Assessment { unsupported, ..assessed(Verdict::Decided(Decision::Apply)) }, Exit::Drift)
+        };
+        for reason in [Reason::DowngradeRefused, Reason::NotOurs, Reason::SecretNotFound] {
+            assert_eq!(exit(reason), Exit::Blocked, "{reason}");
+        }
+        assert_eq!(exit(Reason::NotSupported), Exit::Drift, "the other fields are applied");
     }
 }

@@ -96,11 +96,8 @@ mod tests {
                 wrong("nonResourceURLs: [/metrics], verbs: [get]"),
                 "rule 2: a Role cannot grant nonResourceURLs",
             ),
-            (wrong("apiGroups: [a], resources: [b], verbs: [get, bind]"), "rule 2: the verb bind would let"),
-            (
-                wrong("apiGroups: [a], resources: [b], verbs: [escalate]"),
-                "rule 2: the verb escalate would let",
-            ),
+            (wrong("apiGroups: [a], resources: [b], verbs: [get, bind]"), "rule 2: the verb bind allows"),
+            (wrong("apiGroups: [a], resources: [b], verbs: [escalate]"), "rule 2: the verb escalate allows"),
             (wrong("apiGroups: [a], resources: [b], verbs: [impersonate]"), "rule 2: the verb impersonate"),
         ] {
             let error = format!("{:#}", rules(&text).unwrap_err());

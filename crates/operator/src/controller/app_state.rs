@@ -1,6 +1,6 @@
 //! The controller of app-state kinds: the engine's stages around a manifest in a cluster.
 
-mod apply;
+pub(super) mod apply;
 mod claims;
 mod deletion;
 mod record_status;
@@ -21,7 +21,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Controller};
-use serde_json::Map;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use self::record_status::write_status;
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
-    planes::{PlaneName, Standing},
+    planes::{Plane, PlaneName, Standing},
 };
 
 /// An app-state kind.
@@ -99,12 +99,11 @@ impl<K: Kind> Driven for OfKind<K> {
     }
 
     fn leaves(manifest: &K::Manifest) -> Leaves {
-        Leaves::of(manifest.policy())
+        Leaves::of(&manifest.policy())
     }
 
     async fn suspend(driver: &Driver<Self>, manifest: &K::Manifest) -> Result<(), ClusterError> {
-        let next = status::suspended(manifest.status(), manifest.meta().generation, Timestamp::now());
-        write_status(manifest, next, &Map::new(), &driver.shared).await.map(drop)
+        suspend::<K>(manifest, &driver.shared).await
     }
 
     async fn reconcile(
@@ -112,28 +111,22 @@ impl<K: Kind> Driven for OfKind<K> {
         manifest: K::Manifest,
         wake: &Wake,
     ) -> Result<Option<Done<K::Manifest>>, ClusterError> {
-        let shared = &driver.shared;
-        let mut object = Object::<K>::new(manifest);
-        let name = plane_of::<K>(&object.manifest);
-        let mut deployment = None;
-        let (assessment, report) = match shared.planes.standing(&name) {
-            Some(Standing::Usable(plane)) => {
-                deployment = Some(plane.deployment());
-                Box::pin(apply::compare_and_apply(&mut object, &plane, wake, driver)).await?
-            }
-            Some(Standing::Blocked(why)) => (None, not_ready(&name, why)),
+        let (shared, name) = (&driver.shared, plane_of::<K>(&manifest));
+        let reached = match shared.planes.standing(&name) {
+            Some(Standing::Usable(plane)) => Ok(plane),
+            Some(Standing::Blocked(why)) => Err((None, not_ready(&name, why))),
             None => {
                 if !matches!(shared.control_plane(&name).await, Ok(None)) {
                     // The control plane was not reconciled since we started; its first reconcile wakes this object.
-                    if let Some(first) = apply::first_status(&object.manifest) {
-                        write_status(&object.manifest, first, &Map::new(), shared).await?;
+                    if let Some((first, aside)) = apply::first_status::<K>(&manifest) {
+                        write_status(&manifest, first, &aside, shared).await?;
                     }
                     return Ok(None);
                 }
-                (None, not_declared(&name))
+                Err((None, not_declared(&name)))
             }
         };
-        conclude(&object, deployment, (assessment, report), shared).await.map(Some)
+        reconcile::<K, Self>(driver, manifest, reached, wake).await.map(Some)
     }
 
     async fn take_back(
@@ -150,9 +143,52 @@ impl<K: Kind> Driven for OfKind<K> {
         manifest: &K::Manifest,
         waiting: &Waiting,
     ) -> Result<(), ClusterError> {
-        let next = next_status(&Object::<K>::new(manifest.clone()), None, None, &waits(waiting.why.clone()));
-        write_status(manifest, next, &Map::new(), &driver.shared).await.map(drop)
+        report_deletion::<K>(manifest, waiting, Map::new(), &driver.shared).await
     }
+}
+
+/// Reconciles a manifest with the deployment of its control plane, or reports why that cannot be used.
+pub(super) async fn reconcile<K: Kind, D: Driven<Manifest = K::Manifest>>(
+    driver: &Driver<D>,
+    manifest: K::Manifest,
+    reached: Result<Arc<Plane>, (Option<Aside>, Outcome)>,
+    wake: &Wake,
+) -> Result<Done<K::Manifest>, ClusterError> {
+    let mut object = Object::<K>::new(manifest);
+    let (deployment, compared) = match reached {
+        Ok(plane) => {
+            let compared = Box::pin(apply::compare_and_apply(&mut object, &plane, wake, driver)).await?;
+            (Some(plane.deployment()), compared)
+        }
+        Err((aside, outcome)) => {
+            (None, Compared { aside, report: Report::of(outcome, None), ..Compared::default() })
+        }
+    };
+    conclude(&object, deployment, compared, &driver.shared).await
+}
+
+/// Writes the status of a suspended manifest.
+pub(super) async fn suspend<K: Kind>(manifest: &K::Manifest, shared: &Shared) -> Result<(), ClusterError> {
+    let message = "suspended: nothing is read or changed".to_owned();
+    let outcome = Outcome::Blocked(Blocked { reason: Reason::Suspended, message });
+    let Aside { status: fields, facts, .. } = K::conclude(manifest, None, None, &outcome);
+    let generation = manifest.meta().generation;
+    let next = status::suspended(manifest.status(), generation, &facts, Timestamp::now());
+    write_status(manifest, next, &fields, shared).await.map(drop)
+}
+
+/// Writes the status of a manifest whose deletion waits. `fields` are those that only the kind has.
+pub(super) async fn report_deletion<K: Kind>(
+    manifest: &K::Manifest,
+    waiting: &Waiting,
+    mut fields: Map<String, Value>,
+    shared: &Shared,
+) -> Result<(), ClusterError> {
+    let (object, report) = (Object::<K>::new(manifest.clone()), waits(waiting.why.clone()));
+    let aside = object.conclude(None, &report);
+    fields.extend(aside.status.clone());
+    let next = next_status(&object, None, None, (&report, &aside));
+    write_status(manifest, next, &fields, shared).await.map(drop)
 }
 
 /// Announces the object of a manifest that was created, changed, adopted or deleted.
@@ -168,35 +204,82 @@ fn plane_of<K: Kind>(manifest: &K::Manifest) -> PlaneName {
     (manifest.namespace().unwrap_or_default(), manifest.control_plane().to_owned())
 }
 
+/// What became of an object.
+pub(super) struct Compared {
+    /// `None` where the object was not compared.
+    pub(super) assessment: Option<Assessment>,
+    /// What the kind tells of itself, where the object was not compared.
+    aside: Option<Aside>,
+    pub(super) report: Report,
+    /// Whether steps, or the intents before them, were written into the status.
+    has_written: bool,
+}
+
+impl Compared {
+    fn of(assessment: Assessment) -> Self {
+        Self { assessment: Some(assessment), ..Self::default() }
+    }
+}
+
+impl Default for Compared {
+    fn default() -> Self {
+        Self { assessment: None, aside: None, report: Report::of(Outcome::Equal, None), has_written: false }
+    }
+}
+
 /// Reports what became of an object.
 async fn conclude<K: Kind>(
     object: &Object<K>,
     deployment: Option<Uuid>,
-    (assessment, report): (Option<Assessment>, Report),
+    compared: Compared,
     shared: &Shared,
 ) -> Result<Done<K::Manifest>, ClusterError> {
+    let Compared { assessment, aside, report, .. } = compared;
     let (manifest, about) = (&object.manifest, About::of(&object.manifest));
-    let next = next_status(object, deployment, assessment.as_ref(), &report);
+    let aside = object.conclude(assessment.as_ref().map(|it| it.aside.clone()).or(aside), &report);
+    let mut fields = aside.status.clone();
+    fields.extend(report.recorded.clone());
+    if let Outcome::Failed(Trouble::Cluster(error)) = &report.outcome {
+        // What is known of the keys is written, whatever is wrong with the cluster.
+        if let Some(known) = manifest.status().cloned().filter(|_| report.done > 0) {
+            write_status(manifest, known, &fields, shared).await.ok();
+        }
+        return Err(error.clone());
+    }
+    let next = next_status(object, deployment, assessment.as_ref(), (&report, &aside));
     let drifts = manifest.status().is_none_or(|it| it.drift != next.drift);
+    let Aside { along, again_at, within, .. } = aside;
+    if !fields.is_empty() || manifest.status() != Some(&next) {
+        fields.extend(along);
+    }
     // First of all: what was made is ours once that is written.
-    let Aside { status: mut aside, again_at, .. } =
-        assessment.as_ref().map(|it| it.aside.clone()).unwrap_or_default();
-    aside.extend(report.recorded.clone());
-    let written = write_status(manifest, next, &aside, shared).await;
+    let written = write_status(manifest, next, &fields, shared).await;
     announce::<K>(manifest, &report, shared);
     if let Some(assessment) = assessment.as_ref().filter(|_| report.done > 0 || drifts) {
         tell_drift(manifest, assessment, shared).await;
     }
-    tell(object, assessment.as_ref(), &report, shared).await;
-    if let Some(assessment) = &assessment {
+    if !K::OWNS_OBJECTS {
+        // Objects of the cluster are reported step by step.
+        tell(object, assessment.as_ref(), &report, shared).await;
+    }
+    if let Some(assessment) = assessment.as_ref().filter(|_| !K::OWNS_OBJECTS) {
         shared.metrics.steps(&about.kind, &assessment.plan, report.done);
     }
-    let empty = engine::Plan::<()>::empty().view("");
+    let empty = engine::PlanView::empty();
     let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
     let message = status::message(&report.outcome, plan);
+    let interval = manifest.policy().interval();
     let next = match &report.outcome {
         Outcome::Failed(Trouble::Remote(error)) => Next::Retry { wanted: error.retry_after(), at_most: None },
         Outcome::Failed(_) => Next::Retry { wanted: None, at_most: None },
+        _ if report.retry.is_some() => Next::Retry { wanted: retry_after(&report), at_most: Some(interval) },
+        // No watch shows daemons that connect, or that a Secret can be read or written again.
+        Outcome::Blocked(waiting)
+            if is_unread(&report.outcome) || K::OWNS_OBJECTS && is_soon(waiting, &report) =>
+        {
+            Next::Retry { wanted: None, at_most: Some(interval) }
+        }
+        _ if within.is_some() => Next::Periodic { within, at: again_at },
         // The next round.
         outcome if outcome.goes_on(report.done) => {
             Next::Periodic { within: Some(Duration::ZERO), at: again_at }
@@ -214,26 +297,54 @@ async fn conclude<K: Kind>(
     };
     Ok(Done {
         manifest: written?,
-        ending: ending(&report.outcome, message),
+        ending: ending::<K>(&report.outcome, message),
         next,
-        is_answered: assessment.is_some() && !matches!(report.outcome, Outcome::Failed(_)),
+        is_answered: assessment.is_some()
+            && report.retry.is_none()
+            && !is_unread(&report.outcome)
+            && !matches!(report.outcome, Outcome::Failed(_)),
     })
 }
 
 /// How a reconcile ended, for those who count and those who read.
-fn ending(outcome: &Outcome, message: String) -> Ending {
-    let is_trouble = matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_) | Outcome::Invalid(_));
+fn ending<K: Kind>(outcome: &Outcome, message: String) -> Ending {
+    let is_trouble = matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_) | Outcome::Invalid(_))
+        || stalls::<K>(outcome);
     Ending { reason: outcome.reason(), message, is_ready: outcome.is_ready(), is_trouble }
 }
 
-fn not_declared((_, name): &PlaneName) -> Report {
-    let message = format!("there is no control plane {name} in this namespace: create it");
-    waits(Blocked { reason: Reason::ControlPlaneNotFound, message })
+/// Whether only a person can bring an object of the cluster forward.
+fn stalls<K: Kind>(outcome: &Outcome) -> bool {
+    K::OWNS_OBJECTS
+        && matches!(outcome, Outcome::Blocked(_) | Outcome::Failed(_))
+        && outcome.reason().stalls()
 }
 
-fn not_ready((_, name): &PlaneName, why: Reason) -> Report {
-    let message = format!("control plane {name} cannot be used: {why}; its own status says more");
-    waits(Blocked { reason: Reason::ControlPlaneNotReady, message })
+/// Whether a Secret could not be read this time.
+fn is_unread(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Blocked(it) if it.reason == Reason::SecretUnreadable)
+}
+
+/// Whether what an object of the cluster waits for comes soon.
+fn is_soon(waiting: &Blocked, report: &Report) -> bool {
+    let has_failed = report.condition.is_some() && !waiting.reason.stalls();
+    has_failed && waiting.reason != Reason::NotApplied
+        || [Reason::DaemonsNotSeen, Reason::Progressing].contains(&waiting.reason)
+}
+
+/// When coderd wants to be asked again.
+fn retry_after(report: &Report) -> Option<Duration> {
+    if let Some(Trouble::Remote(error)) = &report.retry { error.retry_after() } else { None }
+}
+
+fn not_declared((_, name): &PlaneName) -> Outcome {
+    let message = format!("there is no control plane {name} in this namespace: create it");
+    Outcome::Blocked(Blocked { reason: Reason::ControlPlaneNotFound, message })
+}
+
+fn not_ready((_, name): &PlaneName, why: Reason) -> Outcome {
+    let message = format!("control plane {name} cannot be used: {why}; see its status");
+    Outcome::Blocked(Blocked { reason: Reason::ControlPlaneNotReady, message })
 }
 
 fn waits(waiting: Blocked) -> Report {
@@ -244,9 +355,9 @@ fn next_status<K: Kind>(
     object: &Object<K>,
     deployment: Option<Uuid>,
     assessment: Option<&Assessment>,
-    report: &Report,
+    (report, aside): (&Report, &Aside),
 ) -> Status {
-    let empty = engine::Plan::<()>::empty().view("");
+    let empty = engine::PlanView::empty();
     let (target, asked) = (K::target(&object.manifest), requested(&object.manifest));
     let input = StatusInput {
         generation: object.manifest.meta().generation,
@@ -256,7 +367,10 @@ fn next_status<K: Kind>(
         outcome: &report.outcome,
         unsupported: assessment.and_then(|it| it.unsupported.as_ref()),
         attributions: assessment.map_or(&[], |it| &it.attributions),
-        own_changes: assessment.map_or(&[], |it| it.aside.own_changes),
+        own_changes: aside.own_changes,
+        facts: &aside.facts,
+        stalls: stalls::<K>(&report.outcome),
+        ready: aside.ready.as_deref(),
         id: report.id.as_ref().map(Uuid::to_string),
         deployment,
         changed: report.done > 0,

@@ -3,8 +3,6 @@
 mod deletion;
 mod dependents;
 mod orphans;
-pub(super) mod proof;
-pub(super) mod reach;
 mod supplied_token;
 
 use std::{
@@ -12,22 +10,25 @@ use std::{
     time::Duration,
 };
 
-use api::{CoderControlPlane, CoderControlPlaneStatus, KeptClient, Reason, finalizer};
+use api::{AppState as _, CoderControlPlane, CoderControlPlaneStatus, KeptClient, Reason, finalizer};
 use engine::{
-    Blocked,
+    Blocked, Coder, Kind, Object, Outcome, Report, Trouble,
     coder::address,
     kinds::control_plane::{
+        PlaneObjects,
+        access::{ObservedAccess, OperatorAccess},
         identity::recorded_deployment,
-        leaves, ledger, license, operator_token_secret,
-        status::{self, PlaneFindings, PlaneReadiness},
+        leaves, ledger,
+        license::Licenses,
+        operator_token_secret,
+        status::{self, HeldBack, PlaneFindings, PlaneReadiness},
         workload,
     },
     objects::references::{SourceRef, references},
     pipeline::{
         cleanup::Cleanup,
-        conditions::Truth,
-        held_back::Changes,
         ledger::{Leaves, Ledger},
+        status::message,
     },
     ports::{ClusterError, Watch},
 };
@@ -35,25 +36,32 @@ use futures::{StreamExt as _, channel::mpsc, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::batch::v1::Job,
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
 };
 use kube::{
     ResourceExt as _,
     api::PartialObjectMeta,
     runtime::{WatchStreamExt as _, controller::Controller, reflector::ObjectRef, watcher},
 };
+use serde_json::{Map, json};
 
-use self::{orphans::Orphans, proof::prove};
+use self::orphans::Orphans;
 use super::{
     Shared,
+    app_state::{
+        self, Compared,
+        apply::{compare_and_apply_part, take_status, with_first_status, write_first_status},
+    },
     driver::{Done, Driven, Driver, Events, Next},
+    reach::proof::{Answered, Entry, Proved, answer},
     reconcile::Ending,
+    record::{mark_where, publish},
     wake::{Wake, requested},
     watch::{self, Decoding},
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
-    planes::PlaneName,
+    planes::{PlaneName, name_of},
 };
 
 /// How many control planes can become decodable again at once.
@@ -85,9 +93,10 @@ impl Driven for ControlPlanes {
 
     const FINALIZER: &'static str = finalizer::CONTROL_PLANE;
     const OWNS_OBJECTS: bool = true;
+    const IS_DONE_AT_ONCE: bool = true;
 
     fn conditions(plane: &CoderControlPlane) -> &[Condition] {
-        plane.status.as_ref().map_or(&[], |it| it.conditions.as_slice())
+        plane.status().map_or(&[], |it| it.conditions.as_slice())
     }
 
     /// No queue: a control plane does not wait for its dependents.
@@ -179,10 +188,7 @@ impl Driven for ControlPlanes {
 
     async fn suspend(driver: &Driver<Self>, plane: &CoderControlPlane) -> Result<(), ClusterError> {
         driver.shared.planes.block(&name_of(plane), Reason::Suspended, true);
-        let message = "suspended: nothing is read or changed, and nothing that belongs to it is".to_owned();
-        let because = Blocked { reason: Reason::Suspended, message };
-        let next = status::unlooked(plane, Truth::Unknown, &because, Timestamp::now());
-        write_status(plane, next, &driver.shared).await.map(drop)
+        app_state::suspend::<PlaneObjects>(plane, &driver.shared).await
     }
 
     async fn reconcile(
@@ -190,7 +196,7 @@ impl Driven for ControlPlanes {
         plane: CoderControlPlane,
         _: &Wake,
     ) -> Result<Option<Done<CoderControlPlane>>, ClusterError> {
-        Box::pin(reconcile(plane, &driver.shared)).await.map(Some)
+        Box::pin(reconcile(driver, plane)).await.map(Some)
     }
 
     async fn take_back(
@@ -207,8 +213,7 @@ impl Driven for ControlPlanes {
         plane: &CoderControlPlane,
         waiting: &Waiting,
     ) -> Result<(), ClusterError> {
-        let next = status::unlooked(plane, Truth::False, &waiting.why, Timestamp::now());
-        write_status(plane, next, &driver.shared).await.map(drop)
+        app_state::report_deletion::<PlaneObjects>(plane, waiting, Map::new(), &driver.shared).await
     }
 }
 
@@ -260,59 +265,70 @@ fn is_read(plane: &CoderControlPlane, reference: &SourceRef) -> bool {
 }
 
 async fn reconcile(
+    driver: &Driver<ControlPlanes>,
     plane: CoderControlPlane,
-    shared: &Shared,
 ) -> Result<Done<CoderControlPlane>, ClusterError> {
-    let name = name_of(&plane);
-    let mut plane = begin(plane, shared).await?;
+    let (name, shared) = (name_of(&plane), &*driver.shared);
     shared.planes.recall_deployment(&name, recorded_deployment(&plane));
-    let mut changes = Changes::default();
-    let workload = if plane.spec.external.is_some() {
-        workload::report_unmanaged(&plane, &*shared.cluster).await?;
-        None
-    } else {
-        Some(workload::keep(&mut plane, &mut changes, &shared.plane_context()).await?)
+    let objects = Box::pin(reconcile_objects(driver, plane)).await?;
+    let mut plane = objects.object.manifest.clone();
+    let answer = Box::pin(answer(&objects.object.manifest, shared));
+    let (answered, written) = with_first_status::<PlaneObjects, _>(&plane, answer, shared).await?;
+    if let Some(written) = written {
+        take_status(&mut plane, &written);
+    }
+    let mut access = Part::<OperatorAccess>::new(plane);
+    let proved = match answered {
+        Ok(answered) => Box::pin(enter(answered, &mut access, driver)).await?,
+        Err(why) => Err(why),
     };
-    let proved = prove(&plane, shared).await;
+    let plane = access.object.manifest.clone();
     shared.metrics.tried(&name, proved.is_ok());
     if let Err(why) = &proved {
         block(&name, why, shared);
     }
-    let licensing = match &proved {
-        Ok(it) => Some(license::keep(&mut plane, it.reached(), &mut changes, &*shared.cluster).await?),
-        Err(_) => None,
-    };
+    let mut licenses = Part::<Licenses>::new(plane);
+    if let Ok(proved) = &proved {
+        licenses.reconcile(&proved.coder(shared), driver).await?;
+    }
+    let plane = &licenses.object.manifest;
+    let licensing =
+        licenses.object.observed().map(|it| it.licensing.clone().after(&licenses.report().outcome));
     if let Some(licensing) = &licensing {
         shared.metrics.licensed(&name, licensing);
     }
     let supplied = match &proved {
-        Ok(it) => supplied_token::keep(&plane, it, shared).await,
+        Ok(it) => supplied_token::keep(plane, it, shared).await,
         Err(_) => None,
     };
+    let workload = objects.object.observed().map(|it| it.workload.clone().after(objects.report()));
+    let targets = [PlaneObjects::target(plane), OperatorAccess::target(plane), Licenses::target(plane)];
+    let held_back = objects.held_back(&targets[0]).or_else(|| access.held_back(&targets[1]));
     let findings = PlaneFindings {
         access: proved.as_ref().map(|it| &it.build),
         supplied_token: supplied.as_ref(),
         token_secret: proved.as_ref().ok().and_then(|it| it.token_secret.as_deref()),
         account: proved.as_ref().ok().and_then(|it| it.account),
         workload: workload.as_ref(),
-        url: Some(url(&plane)),
+        url: Some(url(plane)),
         licensing: licensing.as_ref(),
-        changes: &changes,
-        requested: requested(&plane),
+        held_back: held_back.or_else(|| licenses.held_back(&targets[2])),
+        reverted: objects.reverted().map(|plan| (plan, targets[0].as_str())),
+        is_applied: objects.is_applied(),
+        changed: objects.report().done > 0 || licenses.report().done > 0,
+        requested: requested(plane),
         now: Timestamp::now(),
     };
-    let next = status::status(&plane, &findings);
+    let next = status::status(plane, &findings);
     let covers_others = plane.status.as_ref().is_some_and(|it| it.features != next.features);
-    let written = write_status(&plane, next, shared).await?;
-    let PlaneReadiness { is_ready, reason, message, is_retried_soon, .. } = findings.readiness();
-    let next = if proved.is_err() {
-        // What is tried at a pace of its own is not tried sooner, nor later.
-        let pause = shared.planes.tokens.pause(&name).filter(|it| Timestamp::now() < it.until);
-        pause.map_or(Next::Retry { wanted: None, at_most: None }, |it| Next::At(it.until))
-    } else {
-        let at = shared.planes.tokens.minted(&name).map(|it| it.renewed_at);
-        Next::Periodic { within: is_retried_soon.then_some(SOON), at }
-    };
+    let written = write_status(plane, next, shared).await?;
+    for announcement in licensing.iter().flat_map(|it| &it.announcements) {
+        let note = announcement.message("the licence");
+        publish(plane, true, (Reason::LicenseExpires, "Announce"), &note, shared).await;
+    }
+    let PlaneReadiness { outcome, is_retried_soon, .. } = findings.readiness();
+    let message = findings.message();
+    let next = next_look(&name, proved.is_ok(), is_retried_soon, shared);
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
         shared.planes.admit(&name, proved.into_plane(shared));
@@ -321,18 +337,137 @@ async fn reconcile(
         // Whoever waits for a feature goes on at once, and whoever has lost one says so.
         shared.planes.tell(&name);
     }
-    let ending = Ending { reason, message, is_ready, is_trouble: !is_ready };
+    let is_ready = outcome.is_ready();
+    let ending = Ending { reason: outcome.reason(), message, is_ready, is_trouble: !is_ready };
     Ok(Done { manifest: written, ending, next, is_answered: true })
 }
 
-/// Writes the first status where it is missing.
-async fn begin(plane: CoderControlPlane, shared: &Shared) -> Result<CoderControlPlane, ClusterError> {
-    if status::is_begun(&plane) {
-        return Ok(plane);
+/// Applies the objects of a control plane that we run.
+async fn reconcile_objects(
+    driver: &Driver<ControlPlanes>,
+    plane: CoderControlPlane,
+) -> Result<Part<PlaneObjects>, ClusterError> {
+    let shared = &*driver.shared;
+    let mut objects = Part::<PlaneObjects>::new(plane);
+    if objects.object.manifest.spec.external.is_some() {
+        workload::report_unmanaged(&objects.object.manifest, &*shared.cluster).await?;
+        return Ok(objects);
     }
-    let because = Blocked { reason: Reason::Progressing, message: "not reconciled yet".to_owned() };
-    let first = status::unlooked(&plane, Truth::Unknown, &because, Timestamp::now());
-    write_status(&plane, first, shared).await
+    let coder = Coder::unreached(shared.beside()).map_err(|it| ClusterError::NoAnswer(it.message))?;
+    if let Err(error) = objects.reconcile(&coder, driver).await {
+        // Without a status it would look healthy.
+        objects.write_first_status(shared).await;
+        return Err(error);
+    }
+    Ok(objects)
+}
+
+/// Signs in to a deployment that answers: with the operator's own account where the operator runs it, which is created, renewed and
+/// removed by steps of a plan.
+async fn enter(
+    answered: Answered,
+    access: &mut Part<OperatorAccess>,
+    driver: &Driver<ControlPlanes>,
+) -> Result<Result<Proved, Blocked>, ClusterError> {
+    let shared = &*driver.shared;
+    if answered.is_managed() {
+        access.reconcile(&answered.coder(shared), driver).await?;
+    } else if answered.mints() {
+        access.write_first_status(shared).await;
+    }
+    let plane = &access.object.manifest;
+    let entry = if answered.is_managed() { own(access) } else { answered.supplied(plane, shared).await };
+    Ok(match entry {
+        Ok(entry) => answered.enter(plane, entry, shared).await,
+        Err(why) => Err(why),
+    })
+}
+
+/// The token of the operator's own account, or why there is none.
+fn own(access: &Part<OperatorAccess>) -> Result<Entry, Blocked> {
+    let (report, assessment) = (access.report(), access.compared.assessment.as_ref());
+    if let Some(Blocked { reason, message }) = report.retry.clone().map(Trouble::into_blocked) {
+        tracing::warn!(%reason, "{message}");
+    }
+    if let Some(token) = access.object.observed().and_then(ObservedAccess::token) {
+        if !report.outcome.is_ready() {
+            let why = message(&report.outcome, &engine::PlanView::empty());
+            tracing::warn!(reason = %report.outcome.reason(), "the operator's token is not renewed yet: {why}");
+        }
+        return Ok(Entry::Own(token.clone()));
+    }
+    let empty = engine::PlanView::empty();
+    let message = message(&report.outcome, assessment.map_or(&empty, |it| &it.plan));
+    Err(Blocked { reason: report.outcome.reason(), message })
+}
+
+/// When to reconcile a control plane again if no event causes it earlier.
+fn next_look(name: &PlaneName, is_proved: bool, is_soon: bool, shared: &Shared) -> Next {
+    if !is_proved {
+        // What is tried at a pace of its own is not tried sooner, nor later.
+        let pause = shared.planes.tokens.pause(name).filter(|it| Timestamp::now() < it.until);
+        return pause.map_or(Next::Retry { wanted: None, at_most: None }, |it| Next::At(it.until));
+    }
+    let at = shared.planes.tokens.minted(name).map(|it| it.renewed_at);
+    Next::Periodic { within: is_soon.then_some(SOON), at }
+}
+
+/// A part of a control plane, and what became of it.
+struct Part<K: Kind> {
+    object: Object<K>,
+    compared: Compared,
+}
+
+impl<K: Kind<Manifest = CoderControlPlane>> Part<K> {
+    fn new(plane: CoderControlPlane) -> Self {
+        Self { object: Object::new(plane), compared: Compared::default() }
+    }
+
+    async fn reconcile(&mut self, coder: &Coder, driver: &Driver<ControlPlanes>) -> Result<(), ClusterError> {
+        self.compared = Box::pin(compare_and_apply_part(&mut self.object, coder, driver)).await?;
+        match &self.compared.report.outcome {
+            Outcome::Failed(Trouble::Cluster(error)) => {
+                if self.report().done > 0 {
+                    // The next reconcile finds nothing to do, and does not know of these steps.
+                    let fields = json!({"lastAppliedTime": Time(Timestamp::now())});
+                    mark_where(&self.object.manifest, &fields, &driver.shared, |_| true).await.ok();
+                }
+                Err(error.clone())
+            }
+            outcome if self.object.observed().is_none() => {
+                Err(ClusterError::NoAnswer(message(outcome, &engine::PlanView::empty())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the first status of a new control plane: it stands there before anything is made.
+    async fn write_first_status(&mut self, shared: &Shared) {
+        if let Some(written) = write_first_status::<K>(&self.object.manifest, shared).await {
+            take_status(&mut self.object.manifest, &written);
+        }
+    }
+
+    fn report(&self) -> &Report {
+        &self.compared.report
+    }
+
+    /// Whether nothing of its plan is left.
+    fn is_applied(&self) -> bool {
+        self.compared.assessment.as_ref().is_none_or(|it| it.contact.is_some() && it.plan.is_empty())
+    }
+
+    /// The plan that was carried out and is there again: another client has reverted it.
+    fn reverted(&self) -> Option<&engine::PlanView> {
+        let is_refused = !self.report().refused.is_empty();
+        let left = self.compared.assessment.as_ref().filter(|it| it.contact.is_some() && !is_refused);
+        left.map(|it| &it.plan).filter(|it| !it.is_empty())
+    }
+
+    /// Its plan, where that is not carried out.
+    fn held_back<'a>(&'a self, target: &'a str) -> Option<HeldBack<'a>> {
+        HeldBack::of(self.compared.assessment.as_ref()?, self.report(), target)
+    }
 }
 
 /// Blocks the dependents of a control plane that could not be proved.
@@ -350,10 +485,6 @@ fn block(name: &PlaneName, why: &Blocked, shared: &Shared) {
 /// Where the deployment is, for those who read the status.
 fn url(plane: &CoderControlPlane) -> String {
     plane.spec.external.as_ref().map_or_else(|| address::advertised(plane), |it| it.url.clone())
-}
-
-fn name_of(plane: &CoderControlPlane) -> PlaneName {
-    (plane.namespace().unwrap_or_default(), plane.name_any())
 }
 
 /// Writes the status, if it is another one, and gives back the control plane as it is then.

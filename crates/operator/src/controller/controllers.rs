@@ -68,8 +68,8 @@ impl Controllers {
             Some(ended) => {
                 let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
                 let kind = self.kinds.get(&id).map_or("a kind", |it| it);
-                let how = if ended.is_ok() { "ended by itself" } else { "panicked" };
-                anyhow::anyhow!("the controller of {kind} {how}; all of it must start again")
+                let how = if ended.is_ok() { "stopped unexpectedly" } else { "panicked" };
+                anyhow::anyhow!("the controller of {kind} {how}; the process exits")
             }
             None => anyhow::anyhow!("there are no controllers"),
         }

@@ -10,7 +10,7 @@ use std::{
 
 use api::{Manifest, Reason};
 use engine::{
-    RemoteName,
+    Coder, Freshness, RemoteName,
     pipeline::{
         cleanup::Cleanup,
         ledger::{Leaves, Ledger},
@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     cluster::{complaints::Complaints, owned, secret_cache},
-    planes::PlaneName,
+    planes::{Plane, PlaneName},
 };
 
 /// How soon something that waits is reconciled again, should no watch have caused that.
@@ -62,11 +62,18 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
     const OWNS_OBJECTS: bool;
     /// Whether its manifests have anything to do with Secrets.
     const HAS_SECRETS: bool = true;
+    /// Whether a new manifest needs one reconcile only: then the operator's own write of the finalizer causes no second one.
+    const IS_DONE_AT_ONCE: bool = false;
 
     fn conditions(manifest: &Self::Manifest) -> &[Condition];
 
     /// The control plane that a manifest refers to. `None` for a control plane itself.
     fn plane(manifest: &Self::Manifest) -> Option<PlaneName>;
+
+    /// The deployment behind a control plane, read as recently as `need`.
+    fn coder(_driver: &Driver<Self>, plane: &Plane, need: Freshness) -> Coder {
+        plane.coder(need)
+    }
 
     /// The objects of the deployment that a manifest refers to.
     fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
@@ -189,7 +196,8 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
         .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default())
         .inspect(move |_| {
             changed.unbounded_send(()).ok();
-        });
+        })
+        .filter(driver.asks_for_more());
     let controller = Controller::for_stream(changes, driver.manifests.clone());
     let controller = controller.reconcile_on(driver.held_up(rivals));
     let controller = D::watch(&driver, driver.woken(controller));
@@ -245,6 +253,17 @@ impl<D: Driven> Driver<D> {
             controller.reconcile_on(owned::changed(&shared.owned, self.manifests.clone()))
         } else {
             controller
+        }
+    }
+
+    /// Filters out versions of manifests that a reconcile has written or begun with.
+    fn asks_for_more(
+        self: &Arc<Self>,
+    ) -> impl FnMut(&watcher::Result<D::Manifest>) -> std::future::Ready<bool> + Send + 'static {
+        let memory = Arc::clone(&self.shared.memory);
+        move |change| {
+            let is_known = |it: &D::Manifest| memory.is_reconciled(&About::of(it), predicate::version(it));
+            std::future::ready(!D::IS_DONE_AT_ONCE || change.as_ref().map_or(true, |it| !is_known(it)))
         }
     }
 

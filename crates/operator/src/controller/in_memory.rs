@@ -9,7 +9,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use client::{AddressPolicy, Transport as _, groups::UpdateGroup};
+use client::{AddressPolicy, Transport, groups::UpdateGroup};
 use engine::{
     Cluster,
     objects::Key,
@@ -32,6 +32,8 @@ use crate::cluster::fence::Fence;
 #[path = "../../../engine/tests/it/examples.rs"]
 #[expect(dead_code, reason = "changes by hand need a session of the test bed")]
 mod examples;
+mod licenses;
+mod managed;
 
 const NAMESPACE: &str = "platform";
 const URL: &str = "https://coder.test";
@@ -66,14 +68,19 @@ impl Stage {
     }
 
     fn on(cluster: MemoryCluster) -> Self {
+        Self::over(cluster, Coder::transport)
+    }
+
+    /// The same, where the deployment is reached by a transport of the test.
+    fn over(cluster: MemoryCluster, transport: impl FnOnce(&Coder) -> Arc<dyn Transport>) -> Self {
         let options = Options::new(Arc::new(Timestamp::now));
         // Time passes for the controllers only.
         let build_time = SignedDuration::ZERO;
         let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), build_time, ..options });
-        let deployment = coder.clone();
+        let transport = transport(&coder);
         let outside = Outside {
             cluster: Arc::new(cluster.clone()),
-            connect: Arc::new(move |_| Ok(deployment.transport())),
+            connect: Arc::new(move |_| Ok(Arc::clone(&transport))),
             fence: Fence::open(),
         };
         let limits = Limits { addresses: AddressPolicy::Any, ..Limits::default() };
@@ -359,35 +366,6 @@ async fn drift_names_who_made_it_in_memory() {
     stage.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn control_plane_that_we_run_lives_in_memory() {
-    let stage = Stage::new();
-    let license = stage.coder.sign_license(&Map::new());
-    stage.write_secret("coder-db", &[("url", "postgres://db.test/coder")]).await;
-    stage.write_secret("coder-license", &[("license", license.as_str())]).await;
-    let first = [("email", "admin@coder.test"), ("username", "admin"), ("password", PASSWORD)];
-    stage.write_secret("coder-first-user", &first).await;
-    let database = json!({"name": "CODER_PG_CONNECTION_URL",
-        "valueFrom": {"secretKeyRef": {"name": "coder-db", "key": "url"}}});
-    stage
-        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
-            "metadata": {"name": "main"}, "spec": {"image": "coder:v2.36.1", "replicas": 2, "extraEnv": [database],
-                "licenseSecretRef": {"name": "coder-license"},
-                "operatorAccess": {"generatedTokenSecretName": "main-operator-token",
-                    "firstUserSecretRef": {"name": "coder-first-user"}}}}))
-        .await;
-    stage.ready("CoderControlPlane", "main").await;
-    assert_eq!(stage.cluster.all("Pod").len(), 2);
-    assert_eq!(stage.coder.read(|it| it.licenses.len()), 1);
-    let users = |it: &sim::state::State| it.users.values().filter(|it| !it.deleted).count();
-    assert_eq!(stage.coder.read(users), 2, "the first user and the operator's account");
-    stage.delete("CoderControlPlane", "main").await;
-    stage.until("CoderControlPlane", "main", "gone", |it| it.is_none()).await;
-    assert_eq!((stage.cluster.all("Deployment").len(), stage.cluster.all("Pod").len()), (0, 0));
-    assert!(stage.cluster.find("Secret", "main-operator-token").is_none());
-    stage.end().await;
-}
-
 /// Refuses to show the Secret of that name, once it is told to.
 #[derive(Debug)]
 struct Hidden {
@@ -441,6 +419,9 @@ async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
     let stage = Stage::new();
     external(&stage).await;
     connect_daemon(&stage).await;
+    let account = json!({"username": "tests", "service_account": true, "user_status": "active",
+        "organization_ids": [uuid::Uuid::nil()]});
+    stage.request("POST", "/api/v2/users", &account).await;
     let template = |name: &str| {
         json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderTemplate", "metadata": {"name": name},
             "spec": {"controlPlaneRef": {"name": "main"}, "name": "kubernetes", "deletionPolicy": "Delete",
@@ -461,10 +442,20 @@ async fn deletion_leaves_a_template_to_the_other_manifest_that_holds_it() {
         it["status"]["test"] =
             json!({"workspace": "test-00000000-00000000", "owner": "tests", "version": keeper["status"]["version"]["id"]});
     });
+    // The keeper tests its next version.
+    stage.cluster.edit("CoderTemplate", "keeper", |it| {
+        it["spec"]["source"] = json!({"files": {"main.tf": "locals { agent = \"never-connects\" }"}});
+        it["spec"]["version"] = json!({"test": {"owner": "tests"}});
+        let generation = it["metadata"]["generation"].as_i64().unwrap();
+        it["metadata"]["generation"] = json!(generation + 1);
+    });
+    stage.eventually("the keeper tests a version", |it| !it.workspaces.is_empty()).await;
     stage.delete("CoderTemplate", "other").await;
     stage.until("CoderTemplate", "other", "gone", |it| it.is_none()).await;
     let is_there = |it: &sim::state::State| it.templates.values().filter(|it| !it.deleted).count() == 1;
     assert!(stage.coder.read(is_there), "the template is the keeper's");
+    let builds = |it: &sim::state::State| it.workspaces.values().flat_map(|it| it.builds.clone()).count();
+    assert_eq!(stage.coder.read(builds), 1, "the test of the keeper goes on");
     stage.delete("CoderTemplate", "keeper").await;
     stage.until("CoderTemplate", "keeper", "gone", |it| it.is_none()).await;
     assert!(!stage.coder.read(is_there));

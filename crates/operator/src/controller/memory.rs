@@ -99,6 +99,12 @@ impl Memory {
         self.with(about, |it| it.version = Some(version));
     }
 
+    /// Whether the last reconcile, or one that is under way, is of this version of the manifest.
+    pub(super) fn is_reconciled(&self, about: &About, version: u64) -> bool {
+        let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.get(&key(about)).is_some_and(|it| it.uid == about.uid && it.version == Some(version))
+    }
+
     /// Something that the object refers to has changed.
     pub(super) fn reference_changed(&self, about: &About) {
         self.with(about, |it| it.event = Some(Instant::now()));
@@ -177,6 +183,16 @@ mod tests {
         memory.answered(&about, &first);
         assert_eq!(memory.wake(&about, 1, later).event(), None, "the timer");
         assert_eq!(memory.wake(&about, 2, later).event(), Some(later), "another version");
+    }
+
+    #[test]
+    fn only_another_version_than_the_last_one_asks_for_a_reconcile() {
+        let (memory, object, start) = (Memory::default(), about("a"), Instant::now());
+        assert!(!memory.is_reconciled(&object, 1), "a start knows nothing");
+        memory.wake(&object, 1, start);
+        memory.wrote(&object, 2);
+        assert!(memory.is_reconciled(&object, 2) && !memory.is_reconciled(&object, 1));
+        assert!(!memory.is_reconciled(&about("b"), 2), "another object of that name");
     }
 
     #[test]

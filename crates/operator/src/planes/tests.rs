@@ -45,6 +45,8 @@ async fn plane(token: &'static str) -> Plane {
                 memory: Arc::default(),
                 writes_status: true,
                 fingerprints: None,
+                allowed_rules: None,
+                tokens: Arc::default(),
             },
             None,
         ),

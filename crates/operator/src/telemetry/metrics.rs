@@ -107,7 +107,7 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("reconciles", "Reconciles of objects, by how they ended", self.reconciles.clone());
+        registry.register("reconciles", "Reconciles of objects, by reason", self.reconciles.clone());
         let duration = self.duration.clone();
         registry.register_with_unit(
             "reconcile_duration",
@@ -116,23 +116,23 @@ impl Metrics {
             duration,
         );
         let waiting = self.waiting.clone();
-        registry.register("reconciles_waiting", "Reconciles that are due and wait for their turn", waiting);
-        let (waited, help) = (self.waited.clone(), "How long reconciles waited for their turn");
+        registry.register("reconciles_waiting", "Reconciles that are queued", waiting);
+        let (waited, help) = (self.waited.clone(), "How long reconciles were queued");
         registry.register_with_unit("reconcile_wait", help, Unit::Seconds, waited);
         let under_way = self.under_way.clone();
-        registry.register("reconciles_under_way", "Reconciles that have begun and not ended", under_way);
+        registry.register("reconciles_under_way", "Reconciles in progress", under_way);
         let watch_errors = self.watch_errors.clone();
         registry.register("watch_errors", "Lists and watches of Kubernetes that failed", watch_errors);
         registry.register("plan_steps", "Steps of plans that were carried out", self.steps.clone());
         let left_behind = self.left_behind.clone();
-        registry.register("left_behind", "Objects that went without what they made", left_behind);
+        registry.register("left_behind", "Deletions that left something behind", left_behind);
         let undecodable = self.undecodable.clone();
         registry.register(
             "undecodable_objects",
             "Versions of objects that could not be decoded",
             undecodable,
         );
-        registry.register("leader", "Whether this process acts", self.leader.clone());
+        registry.register("leader", "Whether this process reconciles", self.leader.clone());
         registry.register_collector(Box::new(self.objects.clone()));
         registry.register_collector(Box::new(self.planes.clone()));
     }

@@ -226,7 +226,7 @@ fn an_operator_with_a_mistake_in_what_it_may_allow_does_not_start() {
         folder.write("rules.yaml", "- {apiGroups: [batch], resources: [jobs], verbs: [get, escalate]}\n");
     let missing = folder.0.join("nowhere.yaml").display().to_string();
     for (file, words) in [
-        (&wrong, "rules.yaml cannot be used: rule 1: the verb escalate would let its holder grow"),
+        (&wrong, "rules.yaml cannot be used: rule 1: the verb escalate allows privilege escalation"),
         (&missing, "--allow-rules: read "),
     ] {
         let by_flag = bare(&["run", "--allow-rules", file]).output().unwrap();

@@ -4,13 +4,14 @@
 
 /// The routes that are covered by a refusal: the first succeeds only a minute after the last change of a licence, the others
 /// only with a version that a daemon has built.
-pub(crate) const BY_REFUSAL: [&str; 9] = [
+pub(crate) const BY_REFUSAL: [&str; 10] = [
     "POST /api/v2/licenses/refresh-entitlements",
     "PATCH /api/v2/templates/{template}/versions",
     "GET /api/v2/templateversions/{templateversion}/variables",
     "POST /api/v2/templateversions/{templateversion}/archive",
     "POST /api/v2/templateversions/{templateversion}/unarchive",
     "POST /api/v2/organizations/{organization}/members/{user}/workspaces",
+    "GET /api/v2/workspaces/{workspace}",
     "POST /api/v2/workspaces/{workspace}/builds",
     "GET /api/v2/workspacebuilds/{workspacebuild}/logs",
     "PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel",
@@ -87,6 +88,8 @@ pub(crate) const COVERED: &[(&str, &str)] = &[
     ("GET /api/v2/workspaces", "templates::templates"),
     ("PATCH /api/v2/templateversions/{templateversion}", "templates::workspaces"),
     ("POST /api/v2/organizations/{organization}/members/{user}/workspaces", "templates::workspaces"),
+    ("GET /api/v2/workspaces/{workspace}", "templates::workspaces"),
+    ("POST /api/v2/authcheck", "templates::workspaces"),
     ("POST /api/v2/workspaces/{workspace}/builds", "templates::workspaces"),
     ("GET /api/v2/workspacebuilds/{workspacebuild}/logs", "templates::workspaces"),
     ("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", "templates::workspaces"),

@@ -13,8 +13,8 @@ mod attempt;
 mod borrowed;
 pub mod cleanup;
 pub mod job;
+mod kind;
 pub mod ladder;
-mod memory;
 mod operator_token;
 mod revoke;
 mod sources;
@@ -28,10 +28,10 @@ pub use super::{
     token_record::{Former, OwnAccount, TokenKept, TokenRecord},
 };
 pub use account_tokens::AccountTokens;
-pub use acquire::{AccessContext, Acquired, account_token, own_token};
+pub use acquire::{AccessContext, AccessRights, Acquired, account_token, own_token};
 pub use attempt::AccessOutcome;
 pub use cleanup::Left;
-pub use memory::{OwnToken, Pause, TokenMemory};
+pub use kind::{ObservedAccess, OperatorAccess};
 pub use operator_token::OperatorToken;
 pub use revoke::revoke_all;
 pub use sources::{AdminCredentials, FirstUser, FromSecret, Job, Ladder};

@@ -117,7 +117,7 @@ fn check_sources(plane: &CoderControlPlane, facts: &PlaneFacts) -> Result<(), Bl
         return Ok(());
     }
     let names = missing.into_iter().collect::<Vec<_>>().join(", ");
-    let message = format!("the pods read what is not there, so none is made or changed: create {names}");
+    let message = format!("pods not rolled out: missing {names}; create them");
     Err(Blocked { reason: Reason::SecretNotFound, message })
 }
 

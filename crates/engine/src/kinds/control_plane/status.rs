@@ -1,12 +1,9 @@
 //! The status of a control plane after a reconcile. Pure: the same findings twice are the same status.
 
 use api::{
-    CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus, LicenseStatus, Reason,
-    SecretKeyRef, UserLimit,
-    condition::{
-        COMPLETE, DATABASE_CONFIGURED, DRIFTED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS, READY,
-        RECONCILING, STALLED,
-    },
+    AppState as _, CoderControlPlane, CoderControlPlaneStatus, CredentialStatus, FeatureStatus,
+    LicenseStatus, Reason, SecretKeyRef, Status, UserLimit,
+    condition::{COMPLETE, DATABASE_CONFIGURED, ENTITLEMENTS, LICENSE_APPLIED, OPERATOR_ACCESS},
 };
 use client::deployment::BuildInfo;
 use jiff::Timestamp;
@@ -16,17 +13,20 @@ use uuid::Uuid;
 use super::{
     access::Lifetime,
     entitlements::{Entitlement, Summary, stamp},
-    license::{self, LicenseView, Licensing, Obstacle, is_retried},
+    license::{self, LicenseRecord, LicenseView, Licensing, Obstacle, is_retried},
     names::TOKEN_KEY,
-    plan::target,
     version,
     workload::Workload,
 };
-use crate::pipeline::{
-    conditions::{Conditions, Truth},
-    held_back::Changes,
-    outcome::Blocked,
-    status::{drift, shown},
+use crate::{
+    driver::{Assessment, Report},
+    pipeline::{
+        conditions::{Fact, Truth},
+        decide::Contact,
+        outcome::{Blocked, Outcome},
+        plan::PlanView,
+        status::{self, StatusInput, message},
+    },
 };
 
 /// How many licences statuses and metrics show.
@@ -52,8 +52,14 @@ pub struct PlaneFindings<'a> {
     pub url: Option<String>,
     /// `None` when there was no access.
     pub licensing: Option<&'a Licensing>,
-    /// What became of the plans for objects and licences.
-    pub changes: &'a Changes,
+    /// The first plan, for objects or for licences, that is not carried out.
+    pub held_back: Option<HeldBack<'a>>,
+    /// The plan for objects that was carried out, with its target, where another client has reverted it.
+    pub reverted: Option<(&'a PlanView, &'a str)>,
+    /// Whether nothing of the plan for objects is left.
+    pub is_applied: bool,
+    /// Whether something was changed.
+    pub changed: bool,
     /// The value of the annotation that asked for this reconcile.
     pub requested: Option<String>,
     pub now: Timestamp,
@@ -67,12 +73,28 @@ pub struct SuppliedToken {
     pub credential: Option<CredentialStatus>,
 }
 
-/// How a reconcile ended in the words of its condition `Ready`.
-#[derive(Debug, PartialEq, Eq)]
+/// A plan that is not carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldBack<'a> {
+    pub plan: &'a PlanView,
+    /// What the plan is about.
+    pub target: &'a str,
+    /// [`Outcome::Observed`], or why the plan is refused.
+    pub outcome: &'a Outcome,
+}
+
+impl<'a> HeldBack<'a> {
+    /// The plan of an assessment, where it is held back.
+    pub fn of(assessment: &'a Assessment, report: &'a Report, target: &'a str) -> Option<Self> {
+        let is_held = matches!(report.outcome, Outcome::Observed | Outcome::Refused(_));
+        is_held.then_some(Self { plan: &assessment.plan, target, outcome: &report.outcome })
+    }
+}
+
+/// How a reconcile ended.
+#[derive(Debug)]
 pub struct PlaneReadiness {
-    pub is_ready: bool,
-    pub reason: Reason,
-    pub message: String,
+    pub outcome: Outcome,
     /// Whether only a person can bring it forward.
     pub is_stalled: bool,
     /// Whether another reconcile before the interval is over may find something new.
@@ -92,36 +114,43 @@ impl PlaneFindings<'_> {
 
     /// Ready is who can be used, and has the licence that is declared.
     pub fn readiness(&self) -> PlaneReadiness {
-        if let Some(held) = &self.changes.held_back {
-            let Blocked { reason, message } = held.blocked();
-            let is_stalled = held.outcome.is_stalled();
-            return PlaneReadiness { is_ready: false, reason, message, is_stalled, is_retried_soon: false };
+        if let Some(held) = &self.held_back {
+            let (outcome, is_stalled) = (held.outcome.clone(), held.outcome.is_stalled());
+            return PlaneReadiness { outcome, is_stalled, is_retried_soon: false };
         }
         let workload = self.workload.and_then(|it| it.standing.as_ref().err());
         if let Some(waiting) = workload.or_else(|| self.access.err()) {
+            let is_stalled = waiting.reason.stalls();
+            // What another client keeps reverting is not applied more often than the interval says.
             return PlaneReadiness {
-                is_ready: false,
-                reason: waiting.reason,
-                message: waiting.message.clone(),
-                is_stalled: waiting.reason.stalls(),
-                is_retried_soon: true,
+                outcome: Outcome::Blocked(waiting.clone()),
+                is_stalled,
+                is_retried_soon: self.reverted.is_none(),
             };
         }
         match self.licensing.map(|it| &it.verdict).filter(|it| it.status == Some(false)) {
-            Some(verdict) => PlaneReadiness {
-                is_ready: false,
-                reason: Reason::LicenseNotApplied,
-                message: verdict.message.clone(),
-                is_stalled: !is_retried(verdict.reason),
-                is_retried_soon: is_retried(verdict.reason),
-            },
+            Some(verdict) => {
+                let (reason, message) = (Reason::LicenseNotApplied, verdict.message.clone());
+                let is_retried_soon = is_retried(verdict.reason);
+                let outcome = Outcome::Blocked(Blocked { reason, message });
+                PlaneReadiness { outcome, is_stalled: !is_retried_soon, is_retried_soon }
+            }
             None => PlaneReadiness {
-                is_ready: true,
-                reason: Reason::UpToDate,
-                message: self.works(),
+                outcome: Outcome::Equal,
                 is_stalled: false,
                 is_retried_soon: self.awaits_entitlements(),
             },
+        }
+    }
+
+    /// How the reconcile ended, in the words of the condition `Ready`.
+    pub fn message(&self) -> String {
+        match self.readiness().outcome {
+            outcome if outcome.is_ready() => self.works(),
+            outcome => {
+                let none = PlanView::empty();
+                message(&outcome, self.held_back.map_or(&none, |it| it.plan))
+            }
         }
     }
 }
@@ -129,23 +158,13 @@ impl PlaneFindings<'_> {
 /// The status after a reconcile.
 pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderControlPlaneStatus {
     let PlaneFindings {
-        access,
-        supplied_token,
-        token_secret,
-        account,
-        workload,
-        url,
-        licensing,
-        changes,
-        requested,
-        now,
+        access, supplied_token, token_secret, account, workload, url, licensing, now, ..
     } = findings;
     let in_secret = |name: String| SecretKeyRef { name, key: Some(TOKEN_KEY.to_owned()) };
     let before = plane.status.clone().unwrap_or_default();
     let mut next = CoderControlPlaneStatus {
-        observed_generation: plane.metadata.generation,
-        conditions: conditions(plane, &before, findings),
-        phase: Some(if findings.readiness().is_ready { "Ready" } else { "Pending" }.to_owned()),
+        common: common(plane, findings),
+        phase: Some(if findings.readiness().outcome.is_ready() { "Ready" } else { "Pending" }.to_owned()),
         url: url.clone().or_else(|| before.url.clone()),
         version: access.ok().map(|it| it.version.clone()).or_else(|| before.version.clone()),
         deployment_id: access
@@ -166,14 +185,6 @@ pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderC
             Err(why) if why.reason == Reason::AccessDisabled => None,
             _ => account.map(|it| it.to_string()).or_else(|| before.operator_account_id.clone()),
         },
-        plan: changes.held_back.as_ref().map(|it| shown(&it.plan, &target(plane))),
-        drift: changes.held_back.as_ref().map(|it| drift(&it.plan)).unwrap_or_default(),
-        last_applied_time: if changes.changed { Some(Time(*now)) } else { before.last_applied_time.clone() },
-        // A reconcile request asks for entitlements too: it is handled once they are read.
-        last_handled_reconcile_at: requested
-            .clone()
-            .filter(|_| !findings.awaits_entitlements())
-            .or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
     if let Some(workload) = workload {
@@ -196,30 +207,39 @@ pub fn status(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> CoderC
     next
 }
 
-/// Whether the status says anything yet. An empty one would look healthy to those who read it.
-pub fn is_begun(plane: &CoderControlPlane) -> bool {
-    plane.status.as_ref().is_some_and(|it| it.conditions.iter().any(|it| it.type_ == READY))
-}
-
-/// The status of one that is not looked at: everything but the conditions stays.
-pub fn unlooked(
-    plane: &CoderControlPlane,
-    truth: Truth,
-    because: &Blocked,
-    now: Timestamp,
-) -> CoderControlPlaneStatus {
-    let before = plane.status.clone().unwrap_or_default();
-    let Blocked { reason, message } = because;
-    let conditions = Conditions::new(&before.conditions, plane.metadata.generation, now)
-        .with(READY, truth, *reason, message)
-        .with(OPERATOR_ACCESS, truth, *reason, message);
-    CoderControlPlaneStatus {
-        observed_generation: plane.metadata.generation,
-        conditions: conditions.made(),
-        phase: Some("Pending".to_owned()),
-        operator_access_ready: Some(false),
-        ..before
-    }
+/// The part that the status of every kind has.
+fn common(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> Status {
+    let PlaneReadiness { outcome, is_stalled, .. } = findings.readiness();
+    let (none, works) = (PlanView::empty(), findings.works());
+    let reverted = findings.reverted.unwrap_or((&none, ""));
+    let (plan, target) = findings.held_back.map_or(reverted, |it| (it.plan, it.target));
+    // Objects and licences are compared before anybody is asked for more.
+    let is_compared = findings.held_back.is_some() || findings.reverted.is_some() || findings.access.is_ok();
+    // A reconcile request asks for entitlements too: it is handled once they are read.
+    let requested = findings.requested.as_deref().filter(|_| !findings.awaits_entitlements());
+    let next = status::next(
+        plane.status(),
+        &StatusInput {
+            generation: plane.metadata.generation,
+            contact: is_compared.then_some(Contact::Held),
+            plan,
+            target,
+            outcome: &outcome,
+            unsupported: None,
+            attributions: &[],
+            own_changes: &[],
+            facts: &facts(plane, findings),
+            stalls: is_stalled,
+            ready: Some(&works),
+            id: None,
+            deployment: None,
+            changed: findings.changed,
+            requested,
+            now: findings.now,
+        },
+    );
+    // An approval ends with its plan, whatever else the control plane waits for.
+    Status { approved: next.approved.filter(|_| !findings.is_applied), ..next }
 }
 
 /// That the credential is not taken because its time is over, as far as we knew it.
@@ -234,80 +254,75 @@ fn joined<'a>(notices: impl IntoIterator<Item = &'a Blocked>) -> String {
     notices.into_iter().map(|it| it.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
+fn fact(condition: &'static str, truth: Truth, reason: Reason, message: impl Into<String>) -> Fact {
+    Fact { condition, truth, reason, message: message.into() }
+}
+
 /// Says what is declared beside the pods and is not there. It holds up nothing, so `Ready` may be true meanwhile.
-fn completeness<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
+fn completeness(workload: &Workload) -> Fact {
     let Some(notices) = &workload.notices else {
-        return made.with(COMPLETE, Truth::Unknown, Reason::NotObserved, "");
+        return fact(COMPLETE, Truth::Unknown, Reason::NotObserved, "");
     };
     let left_out: Vec<&Blocked> = notices.iter().filter(|it| it.reason.is_omission()).collect();
     match left_out.first() {
-        Some(first) => made.with(COMPLETE, Truth::False, first.reason, &joined(left_out.iter().copied())),
-        None => made.with(COMPLETE, Truth::True, Reason::UpToDate, "everything that is declared is there"),
+        Some(first) => fact(COMPLETE, Truth::False, first.reason, joined(left_out.iter().copied())),
+        None => fact(COMPLETE, Truth::True, Reason::UpToDate, "everything that is declared is there"),
     }
 }
 
 /// Reports a missing database in a condition of its own, which is there also while pods are rolled out or do not come up.
-fn database<'a>(made: Conditions<'a>, workload: &Workload) -> Conditions<'a> {
+fn database(workload: &Workload) -> Fact {
     let Some(notices) = &workload.notices else {
-        return made.with(DATABASE_CONFIGURED, Truth::Unknown, Reason::NotObserved, "");
+        return fact(DATABASE_CONFIGURED, Truth::Unknown, Reason::NotObserved, "");
     };
     match WITHOUT_DATABASE.iter().find_map(|reason| notices.iter().find(|it| it.reason == *reason)) {
-        Some(notice) => made.with(DATABASE_CONFIGURED, Truth::False, notice.reason, &notice.message),
-        None => made.with(DATABASE_CONFIGURED, Truth::True, Reason::UpToDate, "a database is declared"),
+        Some(notice) => fact(DATABASE_CONFIGURED, Truth::False, notice.reason, &notice.message),
+        None => fact(DATABASE_CONFIGURED, Truth::True, Reason::UpToDate, "a database is declared"),
     }
 }
 
-fn conditions(
-    plane: &CoderControlPlane,
-    before: &CoderControlPlaneStatus,
-    findings: &PlaneFindings<'_>,
-) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-    let PlaneReadiness { is_ready, reason, message, is_stalled, .. } = findings.readiness();
-    let made = Conditions::new(&before.conditions, plane.metadata.generation, findings.now);
-    let made = made.with(READY, is_ready.into(), reason, &message);
-    let made = match findings.access {
+/// Whether the operator has working credentials.
+fn access(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> Fact {
+    match findings.access {
         Ok(_) => {
-            let lifetime =
-                findings.supplied_token.map(|it| format!("; {}", it.lifetime.words())).unwrap_or_default();
-            made.with(OPERATOR_ACCESS, Truth::True, Reason::UpToDate, &format!("{WORKS}{lifetime}"))
+            let lifetime = findings.supplied_token.map(|it| format!("; {}", it.lifetime.words()));
+            let message = format!("{WORKS}{}", lifetime.unwrap_or_default());
+            fact(OPERATOR_ACCESS, Truth::True, Reason::UpToDate, message)
         }
         Err(waiting) => {
-            let ended = ended(waiting, before.credential.as_ref(), findings.now);
-            let message = format!("{}{ended}", waiting.message);
-            made.with(OPERATOR_ACCESS, Truth::False, waiting.reason, &message)
+            let credential = plane.status.as_ref().and_then(|it| it.credential.as_ref());
+            let message = format!("{}{}", waiting.message, ended(waiting, credential, findings.now));
+            fact(OPERATOR_ACCESS, Truth::False, waiting.reason, message)
         }
-    };
-    let made = match findings.workload {
-        Some(workload) => database(completeness(made, workload), workload),
-        None => made,
-    };
+    }
+}
+
+/// Whether the declared licences are installed, and what they cover.
+fn licenses(plane: &CoderControlPlane, licensing: Option<&Licensing>) -> [Fact; 2] {
     let is_declared = plane.spec.licenses().next().is_some();
     let without = || {
         let obstacle = if is_declared { Obstacle::NoAccess } else { Obstacle::NotDeclared };
         license::LicenseVerdict::obstacle(&obstacle)
     };
-    let verdict = findings.licensing.map_or_else(without, |it| it.verdict.clone());
+    let verdict = licensing.map_or_else(without, |it| it.verdict.clone());
     let truth = verdict.status.map_or(Truth::Unknown, Truth::from);
-    let made = made.with(LICENSE_APPLIED, truth, verdict.reason, &verdict.message);
-    let covered = findings.licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict);
-    let made = if let Some(verdict) = covered {
-        made.with(ENTITLEMENTS, verdict.status.into(), verdict.reason, &verdict.message)
+    let covered = licensing.and_then(|it| it.entitlements.as_ref()).map(Summary::verdict);
+    let entitlements = if let Some(verdict) = covered {
+        fact(ENTITLEMENTS, verdict.status.into(), verdict.reason, verdict.message)
     } else {
-        let unread = findings.licensing.and_then(|it| it.unread.as_ref());
+        let unread = licensing.and_then(|it| it.unread.as_ref());
         let why = unread.map(|it| it.message.as_str()).unwrap_or_default();
-        made.with(ENTITLEMENTS, Truth::Unknown, Reason::NotObserved, why)
+        fact(ENTITLEMENTS, Truth::Unknown, Reason::NotObserved, why)
     };
-    let made = match &findings.changes.held_back {
-        Some(held) => made.with(DRIFTED, Truth::True, Reason::DriftFound, &held.plan.summary),
-        None if findings.access.is_ok() => made.with(DRIFTED, Truth::False, Reason::NoDrift, ""),
-        None => made.with(DRIFTED, Truth::Unknown, Reason::NotObserved, ""),
-    };
-    let made = match (is_ready || reason == Reason::Observed, is_stalled) {
-        (true, _) => made,
-        (false, true) => made.with(STALLED, Truth::True, reason, &message),
-        (false, false) => made.with(RECONCILING, Truth::True, reason, &message),
-    };
-    made.made()
+    [fact(LICENSE_APPLIED, truth, verdict.reason, verdict.message), entitlements]
+}
+
+/// The conditions that only a control plane has.
+fn facts(plane: &CoderControlPlane, findings: &PlaneFindings<'_>) -> Vec<Fact> {
+    let mut facts = vec![access(plane, findings)];
+    facts.extend(findings.workload.iter().flat_map(|it| [completeness(it), database(it)]));
+    facts.extend(licenses(plane, findings.licensing));
+    facts
 }
 
 fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing) {
@@ -329,7 +344,11 @@ fn report_licenses(next: &mut CoderControlPlaneStatus, licensing: &Licensing) {
     if let Some(licenses) = licenses {
         next.licenses = licenses.iter().take(MOST_LICENSES).map(shown).collect();
     }
-    next.license_record = serde_json::to_string(record).ok();
+    let before = next.license_record.as_deref().and_then(|it| serde_json::from_str::<LicenseRecord>(it).ok());
+    // A record of before steps were begun does not replace the one that names them.
+    if before.is_none_or(|it| it.epoch <= record.epoch) {
+        next.license_record = serde_json::to_string(record).ok();
+    }
 }
 
 fn report_entitlements(next: &mut CoderControlPlaneStatus, summary: &Summary, now: Timestamp) {
@@ -350,9 +369,9 @@ fn report_entitlements(next: &mut CoderControlPlaneStatus, summary: &Summary, no
     next.license_warnings.clone_from(&summary.warnings);
     next.license_errors.clone_from(&summary.errors);
     let limit = |it: &CoderControlPlaneStatus| it.users.as_ref().and_then(|it| it.limit);
-    let changed = *next != before || limit(&before) != summary.user_limit;
+    let is_changed = *next != before || limit(&before) != summary.user_limit;
     let last = before.entitlements_last_checked.as_ref().map(|it| it.0);
-    let checked = stamp(last, changed, now);
+    let checked = stamp(last, is_changed, now);
     if Some(checked) != last {
         next.entitlements_last_checked = Some(Time(checked));
         // The number of users moves by itself all the time: it is written with the stamp.

@@ -69,7 +69,7 @@ impl Former {
     pub fn words(&self) -> String {
         let Self { user_id, token } = self;
         let what = token.as_ref().map_or(String::new(), |it| format!("the token {it} of "));
-        format!("{what}the account {user_id}, which was ours before")
+        format!("{what}the account {user_id}, a former account of the operator")
     }
 }
 

@@ -47,6 +47,22 @@ pub struct Contents {
     pub record: TokenRecord,
 }
 
+impl Contents {
+    fn of(secret: Option<&Secret>) -> Self {
+        Self { token: secret.and_then(token), record: secret.map(record).unwrap_or_default() }
+    }
+
+    /// Reads what the token Secret of a control plane holds. Returns also whether the Secret is being deleted, so that another one has
+    /// to take its place.
+    pub(super) async fn read(
+        plane: &CoderControlPlane,
+        cluster: &dyn Cluster,
+    ) -> Result<(Self, bool), Blocked> {
+        let found = find(plane, cluster).await?;
+        Ok((Self::of(found.as_ref()), found.as_ref().is_some_and(|it| is_taken(it, plane))))
+    }
+}
+
 impl<'a> TokenSecret<'a> {
     /// Reads the Secret of a control plane, and replaces one that is being deleted. One of that name that is somebody else's
     /// is not touched.
@@ -58,10 +74,7 @@ impl<'a> TokenSecret<'a> {
             Some(going) if is_taken(&going, plane) => Some(renew(&going, cluster).await?),
             found => found,
         };
-        let contents = Contents {
-            token: found.as_ref().and_then(token),
-            record: found.as_ref().map(record).unwrap_or_default(),
-        };
+        let contents = Contents::of(found.as_ref());
         let mut empty = Secret::default();
         empty.metadata.name = Some(operator_token_secret(plane));
         empty.metadata.namespace = plane.namespace();

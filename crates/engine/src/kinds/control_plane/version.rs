@@ -15,8 +15,8 @@ pub fn check(image: &str, database: Option<&str>) -> Result<(), Blocked> {
         (Some((image_version, known)), Some(database)) if image_version < known => Err(Blocked {
             reason: Reason::DowngradeRefused,
             message: format!(
-                "image {image} is older than {database}, which has worked on the database: an older Coder destroys what it does \
-                 not know. Name that version or a newer one; to go back, restore a backup into another database"
+                "image {image} is older than {database}: {database} has migrated the database, and an older Coder can corrupt it; \
+                 name that version or a newer one, or restore a backup into another database to go back"
             ),
         }),
         _ => Ok(()),
@@ -41,8 +41,8 @@ pub fn check_running(build: &str, database: Option<&str>) -> Result<(), Blocked>
         (Some((running, known)), Some(database)) if running < known => Err(Blocked {
             reason: Reason::DowngradeRefused,
             message: format!(
-                "{build} answers, and {database} has worked on the database: an older Coder destroys what it does not know. \
-                 Set an image of {database} or a newer one now"
+                "{build} answers, but {database} has migrated the database, and an older Coder can corrupt it; set an image of \
+                 {database} or a newer one now"
             ),
         }),
         _ => Ok(()),
@@ -69,7 +69,9 @@ pub fn check_daemon(image: &str, plane: Option<&str>) -> Result<(), Blocked> {
     match (pair, plane) {
         (Some((daemon, known)), Some(plane)) if daemon > known => Err(Blocked {
             reason: Reason::ControlPlaneNotReady,
-            message: format!("daemons of {image} wait until the control plane, which is {plane}, is as new"),
+            message: format!(
+                "daemons of {image} wait until the control plane, which runs {plane}, is upgraded"
+            ),
         }),
         _ => Ok(()),
     }

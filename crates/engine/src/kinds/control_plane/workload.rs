@@ -1,50 +1,41 @@
 //! The objects of a managed control plane: which are there, which should be, what is applied, and what became of the pods.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
-};
+mod read;
+mod unmanaged;
 
-use api::{CoderControlPlane, Reason, condition};
-use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::{Resource as _, ResourceExt as _};
+use std::{collections::BTreeSet, sync::Arc};
 
+use api::{AppState as _, CoderControlPlane, Reason};
+use kube::ResourceExt as _;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use self::read::{Found, read};
+pub use self::unmanaged::report_unmanaged;
 use super::{
-    KINDS,
-    children::{Desired, desire},
-    facts::{PlaneContext, facts},
-    names::selector,
-    plan::{check, target},
-    version,
-    workspace_roles::{self, FoundRoles},
+    children::Desired, facts::PlaneContext, ledger, names::selector, unlooked::unlooked, version,
+    workspace_roles,
 };
 use crate::{
-    objects::{self, ChildEffect, Comparison, Kept, Planned, Run, rollout::Rollout},
+    coder::Coder,
+    driver::Report,
+    kind::{Aside, Carried, Kind, Round, Runner},
+    objects::{self, ChildEffect, Comparison, Planned, Run, rollout::Rollout},
     pipeline::{
-        held_back::{Changes, masked},
-        outcome::Blocked,
-        plan::{Plan, PlanView},
-    },
-    ports::{
-        Cluster, ClusterError, Event, Reading,
-        object::{Key, Live},
+        decide::Contact,
+        given::Given,
+        ledger::Ledger,
+        outcome::{Blocked, Invalid, Outcome, Trouble},
+        plan::{Plan, Step},
     },
 };
 
-/// One more kind, where the cluster has it.
-const GATEWAY: (&str, &str, &str) = ("gateway.networking.k8s.io", "v1", "HTTPRoute");
-
-/// What would be done to the objects of a control plane.
+/// The objects of a control plane that we run.
 #[derive(Debug)]
-pub struct PlanePreview {
-    /// The steps, without values that may be secret.
-    pub plan: PlanView,
-    /// What is left out, and what a person should know.
-    pub notices: Vec<Blocked>,
-}
+pub struct PlaneObjects;
 
 /// How it stands with the objects of a control plane that we run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Workload {
     /// Whether the pods are those that are declared, and serve.
     pub standing: Result<(), Blocked>,
@@ -68,149 +59,187 @@ impl Workload {
             workspace_namespaces: None,
         }
     }
-}
 
-/// The objects that should be and those that are.
-struct Compared {
-    desired: Desired,
-    live: Vec<Live>,
-    /// What was found of Roles for workspaces.
-    unlisted: Vec<Blocked>,
-    /// Further namespaces that have Roles for workspaces, or will.
-    namespaces: BTreeSet<String>,
-}
-
-/// Makes the objects what the manifest declares, and returns what became of them. The manifest is the one of the last write.
-pub async fn keep(
-    plane: &mut CoderControlPlane,
-    changes: &mut Changes,
-    context: &PlaneContext<'_>,
-) -> Result<Workload, ClusterError> {
-    let Compared { desired, live, unlisted, namespaces } = match compare(plane, context).await? {
-        Ok(compared) => compared,
-        Err(blocked) => return Ok(Workload::stopped(blocked)),
-    };
-    workspace_roles::record(plane, &namespaces, context.cluster).await?;
-    let (name, pods) = (plane.name_any(), selector(plane));
-    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
-    let reads_names = !plane.spec.changes.is_automatic() || objects::was_taken(conditions);
-    let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, reads_names };
-    let held_back = Mutex::new(None);
-    let may = |plan: &Plan<ChildEffect>| {
-        let checked = check(plane, &plan.view(&target(plane)));
-        let is_ok = checked.is_ok();
-        let mut first = held_back.lock().unwrap_or_else(PoisonError::into_inner);
-        *first = first.take().or_else(|| checked.err());
-        is_ok
-    };
-    let kept = objects::keep(&*plane, compared, &may, context.cluster).await?;
-    let Kept { run: seen, mut refused, changed } = kept;
-    changes.changed |= changed;
-    changes.held_back = held_back.into_inner().unwrap_or_else(PoisonError::into_inner);
-    refused.extend(unlisted);
-    let workspace_namespaces = Some(namespaces.into_iter().collect());
-    Ok(Workload { workspace_namespaces, ..outcome(plane, &desired, refused, &seen) })
-}
-
-/// Returns what [`keep`] would do and writes nothing. The uid and the status are those of the control plane in the cluster, if
-/// there is one. The plan is empty for a control plane that runs elsewhere.
-pub async fn preview(
-    plane: &CoderControlPlane,
-    cluster: &dyn Cluster,
-    allowed_rules: &[PolicyRule],
-) -> Result<PlanePreview, Blocked> {
-    let target = target(plane);
-    if plane.spec.external.is_some() {
-        return Ok(PlanePreview { plan: Plan::<ChildEffect>::empty().view(&target), notices: Vec::new() });
-    }
-    let name = plane.name_any();
-    let unread = |error: ClusterError| Blocked {
-        reason: if error.code() == Some(403) { Reason::NotPermitted } else { Reason::ClusterError },
-        message: format!("the objects of CoderControlPlane {name} cannot be compared: {error}"),
-    };
-    let namespace = plane.namespace().unwrap_or_default();
-    let stored = cluster.read::<CoderControlPlane>(&namespace, &name, Reading::Now).await.map_err(unread)?;
-    let mut plane = plane.clone();
-    plane.metadata.uid = stored.as_ref().and_then(kube::ResourceExt::uid);
-    plane.status = stored.and_then(|it| it.status);
-    let context = PlaneContext { cluster, allowed_rules, fingerprints: None };
-    let Compared { desired, live, unlisted, .. } = compare(&plane, &context).await.map_err(unread)??;
-    let pods = selector(&plane);
-    let compared =
-        Comparison { deployment: &name, pods: &pods, children: &desired.children, live, reads_names: true };
-    let compared = Box::pin(objects::compare(&plane, compared, cluster)).await.map_err(unread)?;
-    let Planned { plan, refused } = compared.planned;
-    let notices = refused.into_iter().chain(desired.notices).chain(unlisted).collect();
-    Ok(PlanePreview { plan: masked(plan.view(&target)), notices })
-}
-
-/// Finds the objects that are there, and those that should be. `Blocked` where the latter cannot be known.
-async fn compare(
-    plane: &CoderControlPlane,
-    context: &PlaneContext<'_>,
-) -> Result<Result<Compared, Blocked>, ClusterError> {
-    let routes = routes(plane, context.cluster).await?;
-    let has_gateway = routes.is_some();
-    let roles = roles(plane, context).await?;
-    let unlisted = roles.notices().collect();
-    let mut namespaces = roles.namespaces(plane);
-    let mut live = live(plane, roles.live, context.cluster).await?;
-    live.extend(routes.into_iter().flatten());
-    let facts = match facts(plane, &live, has_gateway, context).await {
-        Ok(facts) => facts,
-        Err(blocked) => return Ok(Err(blocked)),
-    };
-    let desired = match desire(plane, &facts) {
-        Ok(desired) => desired,
-        Err(invalid) => {
-            let message = format!("{}: {}", invalid.field, invalid.message);
-            return Ok(Err(Blocked { reason: Reason::Invalid, message }));
+    /// Adds the result of the steps: refused steps become notices, and unfinished steps make `standing` an error.
+    #[must_use]
+    pub fn after(mut self, report: &Report) -> Self {
+        let Report { refused, outcome, .. } = report;
+        if !refused.is_empty() {
+            let notices = self.notices.get_or_insert_default();
+            let new: Vec<Blocked> = refused.iter().filter(|it| !notices.contains(it)).cloned().collect();
+            notices.extend(new);
         }
-    };
-    let own = plane.namespace().unwrap_or_default();
-    let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
-    namespaces.extend(declared.cloned());
-    Ok(Ok(Compared { desired, live, unlisted, namespaces }))
-}
-
-/// Names the objects that are not managed any more, in the first reconcile after the manifest declares `external`: from the
-/// status that it writes the condition of a managed control plane is gone. The objects stay, since the Coder elsewhere may
-/// still be the one that they are for.
-pub async fn report_unmanaged(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<(), ClusterError> {
-    let conditions = plane.status.iter().flat_map(|it| &it.conditions);
-    if !conditions.into_iter().any(|it| it.type_ == condition::COMPLETE) {
-        return Ok(());
+        let is_blocked = self.standing.as_ref().is_err_and(|it| it.reason.blocks_rollout());
+        let left = if let Outcome::Blocked(blocked) = outcome { Some(blocked) } else { None };
+        let blocking = refused.iter().find(|it| it.reason.blocks_rollout() && !is_blocked);
+        if let Some(blocked) = blocking.or_else(|| left.filter(|_| self.standing.is_ok())) {
+            self.standing = Err(blocked.clone());
+        }
+        self
     }
-    let objects = unmanaged(plane, cluster).await?;
-    if !objects.is_empty() {
-        let note = format!(
-            "spec.external is set, so that these objects are not managed any more: {}. Delete them if nothing uses them; with \
-             their owner references they are deleted together with this manifest",
-            objects.join(", ")
-        );
-        let (reason, action) = (Reason::NoLongerManaged, "Update");
-        let event = Event { is_warning: true, reason, action, note: &note, must_be_written: false };
-        cluster.event(&plane.object_ref(&()), event).await;
+}
+
+/// The objects as they were compared.
+#[derive(Debug)]
+pub struct ObservedObjects {
+    manifest: Arc<CoderControlPlane>,
+    plan: Plan<ChildEffect>,
+    pub workload: Workload,
+    /// Whether the status reports the rollout. False on the command line, which only compares.
+    is_reported: bool,
+}
+
+/// What a step is carried out with. Never print an effect: the manifest has the values of variables.
+#[derive(Debug)]
+pub struct ObjectEffect {
+    manifest: Arc<CoderControlPlane>,
+    /// Namespaces that have Roles for workspaces, or are about to get some.
+    namespaces: Arc<BTreeSet<String>>,
+    child: ChildEffect,
+}
+
+impl Kind for PlaneObjects {
+    type Manifest = CoderControlPlane;
+    type Desired = CoderControlPlane;
+    type Observed = ObservedObjects;
+    type Effect = ObjectEffect;
+
+    /// Before everything that the deployment is asked for.
+    const RANK: u8 = 0;
+    const SHOWS_ID: bool = false;
+    const HAS_SECRETS: bool = true;
+    const OWNS_OBJECTS: bool = true;
+    const RUNNER: Runner = Runner::Controller;
+    const NEEDS_DEPLOYMENT: bool = false;
+
+    fn target(plane: &CoderControlPlane) -> String {
+        format!("control plane {}", plane.name_any())
     }
-    Ok(())
+
+    fn desire(plane: &CoderControlPlane) -> Result<CoderControlPlane, Invalid> {
+        Ok(plane.clone())
+    }
+
+    fn ledger(plane: &CoderControlPlane) -> Ledger {
+        ledger(plane)
+    }
+
+    /// Records the namespaces before Roles are created in them: a deletion after a crash finds the Roles by this record.
+    fn intends(effect: &ObjectEffect) -> Map<String, Value> {
+        let recorded = workspace_roles::recorded(&effect.manifest);
+        if effect.namespaces.is_subset(&recorded) {
+            return Map::new();
+        }
+        let all: BTreeSet<&String> = recorded.union(&effect.namespaces).collect();
+        Map::from_iter([("workspaceNamespaces".to_owned(), json!(all))])
+    }
+
+    async fn observe(
+        plane: &CoderControlPlane,
+        _held: Option<Uuid>,
+        coder: &Coder,
+    ) -> Result<ObservedObjects, Trouble> {
+        Box::pin(observe(plane, coder)).await
+    }
+
+    fn waits(observed: &ObservedObjects) -> Option<Outcome> {
+        let is_compared = observed.workload.notices.is_some();
+        observed.workload.standing.clone().err().filter(|_| !is_compared).map(Outcome::Blocked)
+    }
+
+    fn unmanaged(observed: &ObservedObjects) -> Option<Blocked> {
+        let mut notices = observed.workload.notices.iter().flatten();
+        // The status has a condition for it.
+        notices.find(|it| it.reason.blocks_rollout() && !observed.is_reported).cloned()
+    }
+
+    fn is_default(_: &ObservedObjects) -> bool {
+        false
+    }
+
+    fn contact(_: &ObservedObjects, _held: Option<Uuid>) -> Contact {
+        // Objects of others are refused one by one.
+        Contact::Held
+    }
+
+    fn id(_: &ObservedObjects) -> Option<Uuid> {
+        None
+    }
+
+    fn plan(_: &CoderControlPlane, observed: &ObservedObjects) -> Plan<ObjectEffect> {
+        let namespaces = observed.workload.workspace_namespaces.iter().flatten().cloned();
+        let namespaces = Arc::new(namespaces.collect());
+        observed.plan.clone().map(|child| ObjectEffect {
+            manifest: Arc::clone(&observed.manifest),
+            namespaces: Arc::clone(&namespaces),
+            child,
+        })
+    }
+
+    fn round(_: &CoderControlPlane, observed: &ObservedObjects) -> Round {
+        let standing = observed.workload.standing.clone().err();
+        Round { steps: None, waits: standing.filter(|_| observed.is_reported) }
+    }
+
+    /// Empty: owner references take the objects away, and the ledger names all others.
+    fn plan_deletion(_: &ObservedObjects) -> Plan<ObjectEffect> {
+        Plan::empty()
+    }
+
+    /// Fails: [`Self::carry_out`] does the steps together.
+    async fn apply(_: &ObjectEffect, _: &Coder) -> Result<Option<Uuid>, Trouble> {
+        let message = "the objects of a control plane are applied together; reconciling again".to_owned();
+        Err(Blocked { reason: Reason::Progressing, message }.into())
+    }
+
+    async fn carry_out(steps: &[&Step<ObjectEffect>], coder: &Coder) -> Carried {
+        Box::pin(carry_out(steps, coder)).await
+    }
+
+    fn conclude(
+        plane: &CoderControlPlane,
+        aside: Option<Aside>,
+        _: Option<&'static str>,
+        outcome: &Outcome,
+    ) -> Aside {
+        aside.unwrap_or_else(|| unlooked(plane, outcome))
+    }
 }
 
-/// The objects of a control plane that was managed and runs elsewhere now.
-async fn unmanaged(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Vec<String>, ClusterError> {
-    let mut found = live(plane, workspace_roles::list(plane, cluster).await?.live, cluster).await?;
-    found.extend(routes(plane, cluster).await?.into_iter().flatten());
-    let is_owned = |it: &Live| {
-        let mut owners = it.metadata().owner_references.iter().flatten();
-        owners.any(|owner| Some(&owner.uid) == plane.metadata.uid.as_ref())
+/// Compares the objects. Nothing is written.
+async fn observe(plane: &CoderControlPlane, coder: &Coder) -> Result<ObservedObjects, Trouble> {
+    let beside = coder.needed_cluster()?;
+    let (cluster, is_reported) = (&*beside.cluster, beside.writes_status);
+    // Which rules are allowed is known where the operator runs. Whatever is declared counts as allowed elsewhere.
+    let declared = plane.spec.rbac.as_ref().and_then(|it| it.extra_rules.as_deref());
+    let allowed_rules = beside.allowed_rules.as_deref().or(declared).unwrap_or_default();
+    let fingerprints = beside.fingerprints.as_deref();
+    let context = PlaneContext { cluster, allowed_rules, fingerprints };
+    let observed =
+        |plan, workload| ObservedObjects { manifest: Arc::new(plane.clone()), plan, workload, is_reported };
+    let Found { desired, live, unlisted, namespaces } = match read(plane, &context).await? {
+        Ok(found) => found,
+        Err(blocked) => return Ok(observed(Plan::empty(), Workload::stopped(blocked))),
     };
-    let elsewhere = workspace_roles::held(plane, &found);
-    let owned = found.iter().filter(|it| is_owned(it)).map(|it| it.key.to_string());
-    Ok(owned.chain(elsewhere.into_iter().map(|(key, _)| key.to_string())).collect())
+    let (deployment, pods) = (plane.name_any(), selector(plane));
+    let conditions = plane.status().map_or(&[][..], |it| &it.conditions);
+    let reads_names =
+        !is_reported || !plane.spec.changes.is_automatic() || objects::was_taken(conditions.iter());
+    let children = &desired.children;
+    let compared = Comparison { deployment: &deployment, pods: &pods, children, live, reads_names };
+    let mut compared = Box::pin(objects::compare(plane, compared, cluster)).await?;
+    if is_reported {
+        compared.listen(&plane.namespace().unwrap_or_default(), &pods, cluster).await?;
+    }
+    let Planned { plan, mut refused } = compared.planned;
+    refused.extend(unlisted);
+    let workload = standing(plane, &desired, refused, &compared.run);
+    let workspace_namespaces = Some(namespaces.into_iter().collect());
+    Ok(observed(plan, Workload { workspace_namespaces, ..workload }))
 }
 
-/// What became of the objects after the writes.
-fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Blocked>, seen: &Run) -> Workload {
+/// What there is of the objects.
+fn standing(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Blocked>, seen: &Run) -> Workload {
     let known = plane.status.as_ref().and_then(|it| it.database_version.as_deref());
     let started: Vec<String> = seen.started().collect();
     let notices: Vec<Blocked> = refused.into_iter().chain(desired.notices.iter().cloned()).collect();
@@ -233,37 +262,33 @@ fn outcome(plane: &CoderControlPlane, desired: &Desired, refused: Vec<Blocked>, 
     }
 }
 
-/// The routes that have our labels. `None` where the cluster does not know such objects. That may change at any time, so it is
-/// asked each time, also when none is declared: one that no longer is has to go.
-async fn routes(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<Option<Vec<Live>>, ClusterError> {
-    let is_declared = plane.spec.expose.as_ref().is_some_and(|it| it.gateway.is_some());
-    match cluster.labelled(&[GATEWAY], plane.namespace().as_deref(), &selector(plane)).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_missing() => Ok(None),
-        // Who was never meant to make routes has none.
-        Err(error) if error.code() == Some(403) && !is_declared => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The Roles for workspaces. Whoever previews may have rights in some namespaces only.
-async fn roles(plane: &CoderControlPlane, context: &PlaneContext<'_>) -> Result<FoundRoles, ClusterError> {
-    let is_preview = context.fingerprints.is_none();
-    match workspace_roles::list(plane, context.cluster).await {
-        Err(error) if is_preview && error.code() == Some(403) => {
-            workspace_roles::list_recorded(plane, context.cluster).await
+/// Applies the objects of steps. Those that the API server refuses hold up no others.
+async fn carry_out(steps: &[&Step<ObjectEffect>], coder: &Coder) -> Carried {
+    let Some(plane) = steps.first().map(|it| &*it.effect.manifest) else { return Carried::default() };
+    let cluster = match coder.needed_cluster() {
+        Ok(beside) => &*beside.cluster,
+        Err(blocked) => return Carried { failed: Some(Outcome::Blocked(blocked)), ..Carried::default() },
+    };
+    let may_be = Given::new(plane, PlaneObjects::target(plane), steps);
+    let may = |plan: &Plan<ChildEffect>| may_be.may(&plan.view(may_be.target()));
+    let children: Vec<Step<ChildEffect>> = steps.iter().map(|it| child(it)).collect();
+    match objects::carry_out(plane, &children, (&may, None), cluster).await {
+        Ok(carried) => {
+            let applied = steps.len().saturating_sub(carried.refused.len());
+            let done = if carried.is_changed { applied.max(1) } else { 0 };
+            Carried { done, refused: carried.refused, ..Carried::default() }
         }
-        listed => listed,
+        Err(error) => Carried { failed: Some(Trouble::Cluster(error).into()), ..Carried::default() },
     }
 }
 
-/// Every object that has our labels and is of a kind that every cluster knows, with the Roles for workspaces.
-async fn live(
-    plane: &CoderControlPlane,
-    roles: Vec<Live>,
-    cluster: &dyn Cluster,
-) -> Result<Vec<Live>, ClusterError> {
-    let here = cluster.labelled(&KINDS, plane.namespace().as_deref(), &selector(plane)).await?;
-    let found: BTreeMap<Key, Live> = here.into_iter().chain(roles).map(|it| (it.key.clone(), it)).collect();
-    Ok(found.into_values().collect())
+fn child(step: &Step<ObjectEffect>) -> Step<ChildEffect> {
+    let Step { action, impact, reason, changes, effect } = step;
+    Step {
+        action: *action,
+        impact: *impact,
+        reason: reason.clone(),
+        changes: changes.clone(),
+        effect: effect.child.clone(),
+    }
 }

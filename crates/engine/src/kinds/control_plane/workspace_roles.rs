@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use api::{CoderControlPlane, Reason};
 use kube::ResourceExt as _;
-use serde_json::json;
 
 use super::{KINDS, names::workspace_selector};
 use crate::{
@@ -46,26 +45,6 @@ impl FoundRoles {
 /// The namespaces that have some by the status.
 pub(super) fn recorded(plane: &CoderControlPlane) -> BTreeSet<String> {
     plane.status.iter().flat_map(|it| it.workspace_namespaces.iter().cloned()).collect()
-}
-
-/// Records namespaces that are about to get some. Nobody would look there for them after a crash.
-pub(super) async fn record(
-    plane: &mut CoderControlPlane,
-    namespaces: &BTreeSet<String>,
-    cluster: &dyn Cluster,
-) -> Result<(), ClusterError> {
-    if namespaces.is_subset(&recorded(plane)) {
-        return Ok(());
-    }
-    let fields = |now: &CoderControlPlane| {
-        let all: BTreeSet<String> = recorded(now).union(namespaces).cloned().collect();
-        json!({"workspaceNamespaces": all}).as_object().cloned()
-    };
-    let marked = cluster.mark(plane, fields).await?;
-    // Everything else stays as it was read.
-    plane.metadata.resource_version = marked.resource_version();
-    plane.status = marked.status;
-    Ok(())
 }
 
 /// Lists them in all namespaces, or for an operator of one namespace in that one and in those of the status.

@@ -122,7 +122,7 @@ fn rights(provisioner: &CoderProvisioner) -> Option<[Child; 2]> {
             api_group: None,
         }]),
     };
-    Some([child(&role, "what workspaces need"), child(&binding, "who may make workspaces")])
+    Some([child(&role, "permissions for workspaces"), child(&binding, "permission to create workspaces")])
 }
 
 /// The rights that templates need to make workspaces.

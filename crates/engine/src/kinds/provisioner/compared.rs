@@ -21,8 +21,6 @@ use crate::{
 /// The objects of a provisioner, compared with what they should be.
 #[derive(Debug)]
 pub(super) struct Objects {
-    /// What pods get, by address and checksum of the key.
-    pub(super) given: (String, String),
     pub(super) compared: Compared,
     /// Why the daemons keep the image that they have, where that is not the declared one.
     pub(super) keeps_image: Option<Blocked>,
@@ -74,7 +72,7 @@ pub(super) async fn compare(
     let comparison =
         Comparison { deployment: &workload, pods: &selector, children: &children, live, reads_names };
     let compared = objects::compare(provisioner, comparison, cluster).await?;
-    Ok(Objects { given: (given.0.to_owned(), given.1.to_owned()), compared, keeps_image })
+    Ok(Objects { compared, keeps_image })
 }
 
 fn deployed_image(deployment: &Deployment) -> Option<String> {
@@ -128,7 +126,7 @@ fn facts(
 /// Whether the names of missing objects are looked up before a plan is made: where it waits for a person, and where one of them
 /// was another's the last time.
 pub(super) fn reads_names(provisioner: &CoderProvisioner) -> bool {
-    let conditions = provisioner.status.iter().flat_map(|it| &it.conditions);
+    let conditions = provisioner.status.iter().flat_map(|it| &it.common.conditions);
     !provisioner.spec.changes.is_automatic() || objects::was_taken(conditions)
 }
 

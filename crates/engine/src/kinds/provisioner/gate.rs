@@ -22,7 +22,7 @@ pub fn asked(answer: Result<&Entitlements, &client::Error>) -> Result<(), Blocke
         }
         Err(error) if error.route_missing() => Err(Blocked {
             reason: Reason::NotSupported,
-            message: "this build of Coder takes no licences, and so has no daemons that run elsewhere"
+            message: "this build of Coder takes no licences, and so has no external provisioner daemons"
                 .to_owned(),
         }),
         Err(error) => {
@@ -30,7 +30,7 @@ pub fn asked(answer: Result<&Entitlements, &client::Error>) -> Result<(), Blocke
                 Class::Forbidden | Class::SignedOut => Reason::Forbidden,
                 _ => Reason::EntitlementsQueryFailed,
             };
-            Err(Blocked { reason, message: format!("what is licensed cannot be read: {}", error.words()) })
+            Err(Blocked { reason, message: format!("cannot read the entitlements: {}", error.words()) })
         }
     }
 }

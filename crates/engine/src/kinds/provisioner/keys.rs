@@ -59,8 +59,8 @@ pub(super) fn wanted(provisioner: &CoderProvisioner, home: &Home) -> Wanted {
         tags: spec.tags.clone().unwrap_or_default(),
         place: Place {
             control_plane: spec.control_plane_ref.name.clone(),
-            url: home.reached.url_for_daemons.clone(),
-            deployment_id: Some(home.reached.deployment_id),
+            url: home.url_for_daemons.clone(),
+            deployment_id: Some(home.deployment_id),
         },
         secret: secret(provisioner),
         rotate_every: spec.rotates_every().and_then(|it| SignedDuration::try_from(it).ok()),

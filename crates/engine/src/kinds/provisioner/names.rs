@@ -97,7 +97,10 @@ fn trimmed(name: &str, longest: usize) -> String {
 }
 
 /// What the plan of a provisioner is about.
-pub(super) fn target(name: &str) -> String {
+pub(super) fn target(provisioner: &CoderProvisioner) -> String {
+    let name = provisioner.name_any();
+    // Provisioners of the same name in two namespaces are two.
+    let name = provisioner.namespace().map_or_else(|| name.clone(), |it| format!("{it}/{name}"));
     format!("provisioner {name}")
 }
 

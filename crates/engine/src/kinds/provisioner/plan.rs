@@ -1,29 +1,81 @@
 //! The plan of a provisioner: what is done about its key, and then about its objects. Pure.
-//!
-//! The controllers decide about this plan, and the command line shows it.
+
+use std::sync::Arc;
 
 use api::annotation::PROVISIONER_KEY_CHECKSUM;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
 
-use super::observed::Observed;
+use super::{
+    observed::{Known, Observed},
+    work::{Effect, What},
+};
 use crate::{
     objects::{ChildEffect, leave_out},
-    pipeline::plan::{Action, Change, Impact, Plan, PlanView, StepView},
-    secrets::describe,
+    pipeline::plan::{Action, Change, Impact, Plan, Step},
+    secrets::{Act, describe},
 };
 
+pub(super) const LICENCE_LOST: &str = "the licence for external provisioner daemons is gone";
+
 /// The steps from what was observed to what is declared. Those about the key come first.
-pub(super) fn plan(observed: &Observed) -> Plan<()> {
-    let acts = observed.key.acts.iter();
-    let key = acts.map(|act| describe::step(act, &observed.wanted, ()));
-    let objects = observed.objects.as_ref().ok().and_then(Option::as_ref);
-    let objects = objects.into_iter().flat_map(|it| of_objects(&it.compared.planned.plan).steps);
-    Plan { steps: key.chain(objects).collect() }
+pub(super) fn plan(observed: &Observed) -> Plan<Effect> {
+    let manifest = &observed.manifest;
+    let effect = |what| Effect { manifest: Arc::clone(manifest), what };
+    if let Some(deployment) = &observed.unlicensed {
+        return Plan::of(scaling_to_zero(deployment, effect(What::ScaleToZero(deployment.clone()))));
+    }
+    let Some(known) = &observed.known else { return Plan::empty() };
+    let work = || Arc::clone(&known.work);
+    let mut steps: Vec<Step<Effect>> = Vec::new();
+    // While a key waits for an approval, others may have to go that stay otherwise until its daemons have come.
+    let waits = !manifest.spec.changes.is_automatic();
+    let meanwhile = known.held_back.acts.iter().filter(|it| waits && !known.key.acts.contains(it));
+    let meanwhile = meanwhile.filter(|it| matches!(it, Act::Revoke(_) | Act::Note));
+    for act in known.key.acts.iter().chain(meanwhile) {
+        let needs_approval = matches!(act, Act::Mint { .. } | Act::Move { .. });
+        let is_independent = known.held_back.acts.contains(act);
+        steps.push(describe::step(
+            act,
+            &known.work.wanted,
+            effect(What::Key { work: work(), needs_approval, is_independent }),
+        ));
+    }
+    if observed.is_reported && has_records_to_write(known) {
+        steps.push(records(effect(What::Key { work: work(), needs_approval: false, is_independent: true })));
+    }
+    let objects = known.work.planned();
+    steps.extend(of_objects(&objects).map(|()| effect(What::Object { work: work() })).steps);
+    Plan { steps }
 }
 
-/// Whether rounds of a plan that need an approval follow on the one about the key.
-pub(super) fn has_more_rounds(observed: &Observed, plan: &PlanView) -> bool {
-    let (key, objects) = plan.steps.split_at(observed.key.acts.len());
-    key.iter().any(StepView::needs_approval) && objects.iter().any(StepView::needs_approval)
+/// Whether records or Secrets of earlier keys are to be written or removed, and nothing that people read of in a plan.
+fn has_records_to_write(known: &Known) -> bool {
+    let now = known.now();
+    now.acts.is_empty() && !now.is_settled
+}
+
+fn records(effect: Effect) -> Step<Effect> {
+    Step {
+        action: Action::Update,
+        impact: Impact::Upkeep,
+        reason: "the records of earlier keys are brought up to date".to_owned(),
+        changes: Vec::new(),
+        effect,
+    }
+}
+
+/// The step that scales the daemons to zero.
+fn scaling_to_zero(deployment: &Deployment, effect: Effect) -> Step<Effect> {
+    let field = format!("Deployment {}: spec.replicas", deployment.name_any());
+    let replicas = deployment.spec.as_ref().and_then(|it| it.replicas);
+    Step {
+        action: Action::Update,
+        impact: Impact::Disruptive,
+        reason: LICENCE_LOST.to_owned(),
+        changes: vec![Change::new(&field, replicas, 0)],
+        effect,
+    }
 }
 
 /// What is done about the objects. That pods get a key which was created before is upkeep: an approval of other changes does not
@@ -50,7 +102,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{pipeline::plan::Step, ports::object::Key};
+    use crate::ports::object::Key;
 
     fn update(changes: &[(&str, Value, Value)], impact: Impact) -> Step<ChildEffect> {
         let key = Key::new("apps/v1", "Deployment", "platform", "provisioner-alpha");

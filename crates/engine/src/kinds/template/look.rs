@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::TemplateTestState;
+use api::{Reason, TemplateTestState};
 use client::{
     Class, organizations::Organization, template_versions::TemplateVersion, templates::Template as Remote,
 };
@@ -16,6 +16,7 @@ use super::{
     recipe::{Likeness, Recipe},
     source::Source,
     test_look,
+    test_trace::{self, Left},
     test_workspace::Test,
     version::{Found, SUCCEEDED, Version, failure},
     work::{Material, workspaces},
@@ -35,12 +36,28 @@ pub(super) async fn observe(
     held: Option<Uuid>,
     coder: &Coder,
 ) -> Result<Observed, Trouble> {
-    let Some(home) = coder.home(&desired.organization).await? else {
+    let open = desired.recorded_test.as_ref().filter(|it| it.is_open());
+    let home = match coder.home(&desired.organization).await {
+        // Coder does not show the organization, and the test workspace on record may be in it all the same.
+        Err(Trouble::Blocked(waiting))
+            if waiting.reason == Reason::ReferenceNotFound
+                && desired.is_leaving
+                && open.is_some_and(|it| test_trace::id(it).is_some()) =>
+        {
+            None
+        }
+        home => home?,
+    };
+    let Some(home) = home else {
         let version = match &desired.version {
             Some(wanted) => Some(version(desired, wanted, None, None, coder).await?),
             None => None,
         };
-        return Ok(observed(desired, version, coder));
+        let left = match open {
+            Some(open) => test_look::recorded(open, held, None, coder).await?,
+            None => Left::default(),
+        };
+        return with_left(observed(desired, version, coder), left, desired);
     };
     let templates = coder.templates(home.id).await?;
     let ours = templates.iter().find(|it| Some(it.id) == held);
@@ -58,10 +75,10 @@ pub(super) async fn observe(
         Some(wanted) => Some(version(desired, wanted, Some(&home), template.as_ref(), coder).await?),
         None => None,
     };
-    let former = if desired.is_leaving && ours.is_none() {
-        match desired.recorded_test.as_ref().filter(|it| it.is_open()) {
-            Some(open) => test_look::recorded(open, held, &home, coder).await?,
-            None => Vec::new(),
+    let left = if desired.is_leaving && ours.is_none() {
+        match open {
+            Some(open) => test_look::recorded(open, held, Some(&home), coder).await?,
+            None => Left::default(),
         }
     } else {
         test_look::observe(desired, version.as_mut(), template.as_ref(), &home, coder).await?
@@ -70,7 +87,17 @@ pub(super) async fn observe(
         Some(template) => workspaces(template, &desired.test_prefix, coder).await?,
         None => None,
     };
-    Ok(Observed { template, access, workspaces, former, ..observed(desired, version, coder) })
+    let observed = Observed { template, access, workspaces, ..observed(desired, version, coder) };
+    with_left(observed, left, desired)
+}
+
+/// Adds what is left of tests. A deletion waits for a workspace that Coder does not show.
+fn with_left(observed: Observed, left: Left, desired: &Desired) -> Result<Observed, Trouble> {
+    let Left { former, hidden } = left;
+    match hidden {
+        Some(hidden) if desired.is_leaving && former.is_empty() => Err(hidden.into()),
+        hidden => Ok(Observed { former, hidden, ..observed }),
+    }
 }
 
 /// What there is of a template that does not exist.
@@ -81,6 +108,8 @@ fn observed(desired: &Desired, version: Option<Version>, coder: &Coder) -> Obser
         version,
         workspaces: None,
         former: Vec::new(),
+        hidden: None,
+        recorded_active: desired.recorded_active.clone(),
         recorded_test: desired.recorded_test.clone(),
         test_prefix: desired.test_prefix.clone(),
         was_equal: desired.was_equal,

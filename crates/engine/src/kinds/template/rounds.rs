@@ -3,11 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use api::Reason;
+use client::templates::Template as Remote;
 use serde_json::{Value, json};
 
 use super::{
     Desired, Effect, Observed,
     archival::{archive, unarchive},
+    drift::{ACTIVE, is_promoted_by_hand},
     recipe::TestResult,
     settings,
     test_rounds::{self, Testing},
@@ -29,13 +31,14 @@ pub(super) fn plan(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Rou
     (Plan { steps }, Round { steps: Some(now), waits })
 }
 
-/// The plan where no test workspace is to be deleted.
+/// The plan where no deletion of a test workspace is due. Tests and promotions wait for those that are under way.
 fn all(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     let settings = Settings::of(desired, observed);
     let mut steps = settings.before;
+    let cleaning = test_rounds::awaited(observed);
     let Some(version) = &observed.version else {
         steps.extend(settings.after);
-        return (Plan { steps }, Round::default());
+        return (Plan { steps }, Round { steps: None, waits: cleaning });
     };
     if let Found::Failed(failed, _) = &version.found
         && observed.template.is_some()
@@ -49,19 +52,22 @@ fn all(desired: &Desired, observed: &Observed) -> (Plan<Effect>, Round) {
     {
         // A version that cannot be tested is not published.
         let now = steps.len();
-        let all = Rest { testing, settings: settings.after }.with(desired, observed, version);
+        let all = Rest { testing, settings: settings.after, cleaning }.with(desired, observed, version);
         steps.extend(all.0);
         return (Plan { steps }, Round { steps: Some(now), waits: Some(refused) });
     }
     let waits = waits(version);
     if waits.as_ref().is_some_and(|it| it.reason.ends_waiting()) {
-        return (Plan { steps }, Round { steps: None, waits });
+        let now = steps.len();
+        steps.extend(instead_of_failed(observed, version));
+        return (Plan { steps }, Round { steps: Some(now), waits });
     }
     if matches!(version.found, Found::Nothing) {
         steps.push(publish(version));
     }
     let now = steps.len();
-    let (rest, round) = Rest { testing, settings: settings.after }.with(desired, observed, version);
+    let rest = Rest { testing, settings: settings.after, cleaning };
+    let (rest, round) = rest.with(desired, observed, version);
     steps.extend(rest);
     if version.is_built() {
         return (Plan { steps }, Round { steps: round.steps.map(|it| now + it), waits: round.waits });
@@ -100,6 +106,8 @@ impl Settings {
 struct Rest {
     testing: Option<Testing>,
     settings: Vec<Step<Effect>>,
+    /// The deletion of a test workspace that these steps wait for.
+    cleaning: Option<Blocked>,
 }
 
 impl Rest {
@@ -114,21 +122,25 @@ impl Rest {
         let Some(Testing { steps: test, now, waits }) = self.testing else {
             steps.extend(later);
             steps.extend(self.settings);
-            return (steps, Round::default());
+            let now = (!observed.former.is_empty()).then_some(0);
+            return (steps, Round { steps: now, waits: self.cleaning });
         };
         // The id of a new template is on record before a workspace of it is made.
         let created = steps.len();
         let has_failed = waits.as_ref().is_some_and(|it| it.reason.ends_waiting());
         let unarchives = test.iter().any(|it| matches!(it.effect, Effect::Unarchive(_)));
         steps.extend(test);
-        if !has_failed {
+        if has_failed {
+            steps.extend(instead_of_failed(observed, version));
+        } else {
             later.retain(|it| !(unarchives && matches!(it.effect, Effect::Unarchive(_))));
             steps.extend(later);
             steps.extend(self.settings);
         }
-        let round = match created {
-            0 => Round { steps: Some(now), waits },
-            created => {
+        let round = match (created, self.cleaning) {
+            (0, _) => Round { steps: Some(now), waits },
+            (_, waits @ Some(_)) if !observed.former.is_empty() => Round { steps: Some(0), waits },
+            (created, _) => {
                 let message =
                     format!("the template is made, and then its version {} is tested", version.name);
                 let waits = Some(Blocked { reason: Reason::VersionTesting, message });
@@ -236,19 +248,29 @@ fn activate(desired: &Desired, observed: &Observed, version: &Version) -> Vec<St
     if is_active || !version.activates {
         return Vec::new();
     }
-    let before = version.active.as_deref().map_or(Value::Null, Value::from);
     let archived = match &version.found {
         Found::Ours(found) if found.archived => Some(unarchive(version, found.id)),
         _ => None,
     };
-    let promote = Step {
+    let promote = promote(template, version);
+    archived.into_iter().chain([promote]).collect()
+}
+
+fn promote(template: &Remote, version: &Version) -> Step<Effect> {
+    let before = version.active.as_deref().map_or(Value::Null, Value::from);
+    Step {
         action: Action::Update,
         impact: Impact::Safe,
         reason: "another version is active".to_owned(),
-        changes: vec![Change { field: "activeVersion".to_owned(), before, after: json!(version.name) }],
+        changes: vec![Change::new(ACTIVE, before, version.name.clone())],
         effect: Effect::Promote { template: Box::new(template.clone()), version: version.id() },
-    };
-    archived.into_iter().chain([promote]).collect()
+    }
+}
+
+/// Shows the version that a person promoted instead of one that failed. The step is never carried out, so that it needs no approval.
+fn instead_of_failed(observed: &Observed, version: &Version) -> Option<Step<Effect>> {
+    let template = observed.template.as_ref().filter(|_| is_promoted_by_hand(observed, version))?;
+    Some(Step { impact: Impact::Upkeep, ..promote(template, version) })
 }
 
 fn create(desired: &Desired, observed: &Observed, version: &Version) -> Vec<Step<Effect>> {

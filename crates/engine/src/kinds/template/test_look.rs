@@ -9,25 +9,26 @@ use super::{
     Desired,
     recipe::TestResult,
     test_owner,
+    test_trace::{self, Left},
     test_workspace::{Progress, Test},
     version::{Found, Version, failure},
 };
 use crate::{coder::Coder, pipeline::outcome::Trouble};
 
-/// Adds the test to a version, and returns the test workspaces of earlier versions and tests.
+/// Adds the test to a version, and returns what is left of earlier versions and tests.
 pub(super) async fn observe(
     desired: &Desired,
     version: Option<&mut Version>,
     template: Option<&Remote>,
     home: &Organization,
     coder: &Coder,
-) -> Result<Vec<Workspace>, Trouble> {
+) -> Result<Left, Trouble> {
     let recorded = desired.recorded_test.as_ref();
     let test = version.as_ref().and_then(|it| it.test.as_ref());
     let may_have_some =
         desired.is_leaving || recorded.is_some_and(TemplateTestState::is_open) || test.is_some_and(is_open);
     if !may_have_some {
-        return Ok(Vec::new());
+        return Ok(Left::default());
     }
     let is_ours = |it: &Workspace| {
         let number = it.name.strip_prefix(&desired.test_prefix);
@@ -44,8 +45,12 @@ pub(super) async fn observe(
     }
     // A workspace of another template is never a test of this one, even with a matching name.
     found.retain(|it| template.is_none_or(|template| it.template_id == template.id));
-    let Some(version) = version else { return Ok(found) };
-    let Some(mut test) = version.test.take() else { return Ok(found) };
+    let mut left = Left { former: found, hidden: None };
+    if let Some(open) = recorded.filter(|it| it.is_open()) {
+        left.trace(open, Some(home.id), coder).await?;
+    }
+    let Some(version) = version else { return Ok(left) };
+    let Some(mut test) = version.test.take() else { return Ok(left) };
     let name = version.id().map(|it| test.declared.workspace_name(&desired.test_prefix, it));
     let is_active = template.is_none_or(|it| version.id() == Some(it.active_version_id));
     test.is_wanted = version.activates || is_active;
@@ -56,8 +61,8 @@ pub(super) async fn observe(
     let is_it = |it: &Workspace| Some(&it.name) == name.as_ref() && it.owner_name.eq_ignore_ascii_case(owner);
     // A test that does not go on leaves no workspace.
     let goes_on = test.is_wanted && test.owner.is_none() && !desired.is_observed;
-    if let Some(index) = found.iter().position(is_it).filter(|_| goes_on) {
-        let workspace = found.swap_remove(index);
+    if let Some(index) = left.former.iter().position(is_it).filter(|_| goes_on) {
+        let workspace = left.former.swap_remove(index);
         let progress = progress(&workspace, &test, version, coder).await?;
         test.workspace = Some((workspace, progress));
     }
@@ -66,23 +71,30 @@ pub(super) async fn observe(
         test.why = known.or_else(|| coder.failed_test(&name));
     }
     version.test = Some(test);
-    Ok(found)
+    Ok(left)
 }
 
 /// The workspace on record, where Coder has it. `held` is the template on record: no other has a test workspace of the manifest.
+/// `home` is `None` where Coder does not show the organization.
 pub(super) async fn recorded(
     open: &TemplateTestState,
     held: Option<Uuid>,
-    home: &Organization,
+    home: Option<&Organization>,
     coder: &Coder,
-) -> Result<Vec<Workspace>, Trouble> {
-    let mut found = named(&open.workspace, home, coder).await?;
-    found.retain(|it| {
+) -> Result<Left, Trouble> {
+    let mut left = Left::default();
+    if test_trace::id(open).is_some() {
+        left.trace(open, home.map(|it| it.id), coder).await?;
+        return Ok(left);
+    }
+    let Some(home) = home else { return Ok(left) };
+    left.former = named(&open.workspace, home, coder).await?;
+    left.former.retain(|it| {
         it.name == open.workspace
             && it.owner_name.eq_ignore_ascii_case(&open.owner)
             && held.is_none_or(|held| it.template_id == held)
     });
-    Ok(found)
+    Ok(left)
 }
 
 /// Whether something may be left to do for a test.

@@ -1,5 +1,7 @@
 //! The steps of the test of a version, and how far they can be carried out now. Pure.
 
+use std::sync::OnceLock;
+
 use api::{Reason, TemplateTestState};
 use client::workspaces::Workspace;
 use jiff::Timestamp;
@@ -10,7 +12,10 @@ use super::{
     Desired, Effect, Observed,
     archival::{archive, unarchive},
     recipe::TestResult,
-    test_workspace::{Progress, Removal, Test, begun, full_name, removal},
+    test_trace::Left,
+    test_workspace::{
+        Progress, Removal, Test, begun, full_name, has_failed_deletion, identified, removal, removed_at,
+    },
     version::{Found, Version},
 };
 use crate::{
@@ -22,6 +27,8 @@ use crate::{
 };
 
 const FIELD: &str = "version.test.workspace";
+const AGAIN: &str =
+    "could not be deleted, and is deleted again after 5 minutes: look at the log of its last build";
 
 /// What is left of a test.
 #[derive(Debug)]
@@ -33,26 +40,40 @@ pub(super) struct Testing {
     pub(super) waits: Option<Blocked>,
 }
 
-/// The steps that delete the test workspaces of earlier versions and tests. `None` where there are none.
+/// The steps that delete the test workspaces of earlier versions and tests. `None` where none is due.
 pub(super) fn clean_up(observed: &Observed) -> Option<Testing> {
-    let first = observed.former.first()?;
     let due = |it: &&Workspace| removal(it, observed.now) == Removal::Due;
     let steps: Vec<Step<Effect>> = observed.former.iter().filter(due).map(end_former).collect();
-    let message = format!("test workspace {} of an earlier test is deleted first", full_name(first));
-    let waits = Blocked { reason: Reason::VersionTesting, message };
-    Some(Testing { now: steps.len(), steps, waits: Some(waits) })
+    (!steps.is_empty()).then(|| Testing { now: steps.len(), steps, waits: awaited(observed) })
+}
+
+/// The deletion that tests and promotions wait for. `None` where no workspace of an earlier version or test is left. Only tests wait
+/// for a workspace that Coder does not show.
+pub(super) fn awaited(observed: &Observed) -> Option<Blocked> {
+    let Some(first) = observed.former.first() else { return observed.hidden.clone() };
+    let state = if has_failed_deletion(first) { AGAIN } else { "is deleted first" };
+    let message = format!("test workspace {} of an earlier test {state}", full_name(first));
+    Some(Blocked { reason: Reason::VersionTesting, message })
+}
+
+/// When the deletion of a workspace goes on or is over, whatever else the template waits for.
+pub(super) fn again_at(observed: &Observed) -> Option<Timestamp> {
+    let test = observed.version.as_ref().and_then(|it| it.test.as_ref());
+    let ended = test.filter(|it| it.result.is_some()).and_then(|it| it.workspace.as_ref());
+    let left = observed.former.iter().chain(ended.map(|(it, _)| it));
+    left.map(|it| removed_at(it, observed.now)).min()
 }
 
 /// The steps that delete the workspace of a test on record, for a manifest that cannot be compared.
-pub(super) fn leftovers(open: &TemplateTestState, left: &[Workspace], now: Timestamp) -> Leftovers<Effect> {
-    let due = left.iter().filter(|it| removal(it, now) == Removal::Due);
+pub(super) fn leftovers(open: &TemplateTestState, left: &Left, now: Timestamp) -> Leftovers<Effect> {
+    let due = left.former.iter().filter(|it| removal(it, now) == Removal::Due);
     let steps = due.map(end_former).collect();
-    let mut aside = Aside::default();
+    let again_at = left.former.iter().map(|it| removed_at(it, now)).min();
+    let mut aside = Aside { again_at, ..Aside::default() };
     if left.is_empty() {
-        let gone = TemplateTestState { deleted: Some(true), ..open.clone() };
-        aside.status.insert("test".to_owned(), json!(gone));
+        aside.status.insert("test".to_owned(), json!(deleted(open)));
     }
-    Leftovers { plan: Plan { steps }, aside }
+    Leftovers { plan: Plan { steps }, aside, taken_back: Vec::new() }
 }
 
 /// The steps that end the test of the version, where its workspace is to be deleted now.
@@ -70,7 +91,7 @@ fn end_former(workspace: &Workspace) -> Step<Effect> {
 }
 
 fn end(before: Value, reason: String, effect: Effect) -> Step<Effect> {
-    let changes = vec![Change { field: FIELD.to_owned(), before, after: Value::Null }];
+    let changes = vec![Change::new(FIELD, before, Value::Null)];
     Step { action: Action::Update, impact: Impact::Upkeep, reason, changes, effect }
 }
 
@@ -89,15 +110,15 @@ pub(super) fn testing(desired: &Desired, observed: &Observed, version: &Version)
         (Some(TestResult::Failed(_)), None) => {
             Some(failed(desired, test, version, is_active, template.is_some()))
         }
-        (None, None) => Some(start(desired, test, version)),
+        (None, None) => Some(start(desired, test, version, awaited(observed))),
         (None, Some((workspace, progress))) => {
             Some(under_way(test, version, workspace, progress, observed.now))
         }
     }
 }
 
-/// The workspace is made, and everything after it waits.
-fn start(desired: &Desired, test: &Test, version: &Version) -> Testing {
+/// The workspace is made, and everything after it waits. The test itself waits for `cleaning`.
+fn start(desired: &Desired, test: &Test, version: &Version, cleaning: Option<Blocked>) -> Testing {
     let mut steps = Vec::new();
     if let Found::Ours(found) = &version.found
         && found.archived
@@ -105,11 +126,11 @@ fn start(desired: &Desired, test: &Test, version: &Version) -> Testing {
         steps.push(unarchive(version, found.id));
     }
     steps.push(create(desired, test, version));
-    let now = steps.len();
+    let now = if cleaning.is_some() { 0 } else { steps.len() };
     steps.push(end_later(test, version));
     let message =
         format!("test workspace of version {} is starting for {}", version.name, test.declared.owner);
-    let waits = Blocked { reason: Reason::VersionTesting, message };
+    let waits = cleaning.unwrap_or(Blocked { reason: Reason::VersionTesting, message });
     Testing { steps, now, waits: Some(waits) }
 }
 
@@ -124,11 +145,12 @@ fn create(desired: &Desired, test: &Test, version: &Version) -> Step<Effect> {
         action: Action::Update,
         impact: Impact::Safe,
         reason: format!("a throwaway workspace of version {} has to come up first", version.name),
-        changes: vec![Change { field: FIELD.to_owned(), before: Value::Null, after: shown(test, version) }],
+        changes: vec![Change::new(FIELD, Value::Null, shown(test, version))],
         effect: Effect::Test {
             organization: desired.organization.clone(),
             owner,
             workspace,
+            made: OnceLock::new(),
             failure: mark(version, &TestResult::Failed(test.declared.key())),
         },
     }
@@ -199,7 +221,7 @@ fn ended(
     let state = version.id().map(|id| TemplateTestState {
         result: Some(result.word().to_owned()),
         message: why,
-        ..begun(&workspace.name, &workspace.owner_name, id)
+        ..identified(&begun(&workspace.name, &workspace.owner_name, id), workspace.id)
     });
     let mark = mark(version, result);
     let effect = Effect::EndTest { workspace: Some(Box::new(workspace.clone())), mark, state };
@@ -229,13 +251,7 @@ fn leaving(
 }
 
 fn is_deleted(workspace: &Workspace, words: &str) -> Blocked {
-    let build = workspace.latest_build.as_ref().filter(|it| it.transition == "delete");
-    let state = match build.map(|it| it.job.status.as_str()) {
-        Some("failed" | "canceled") => {
-            "could not be deleted, and is deleted again after 5 minutes: look at the log of its last build"
-        }
-        _ => "is deleted",
-    };
+    let state = if has_failed_deletion(workspace) { AGAIN } else { "is deleted" };
     let message = format!("test workspace {} {state}: {words}", full_name(workspace));
     Blocked { reason: Reason::VersionTesting, message }
 }
@@ -265,34 +281,78 @@ fn failed(desired: &Desired, test: &Test, version: &Version, is_active: bool, ha
 /// The record of the test that the status should have. `None` where it has it, or where a workspace is about to be made.
 pub(super) fn record(observed: &Observed) -> Option<TemplateTestState> {
     let recorded = observed.recorded_test.as_ref();
-    let test = observed.version.as_ref().and_then(|it| it.test.as_ref());
-    let is_gone = observed.former.is_empty() && test.is_none_or(|it| it.workspace.is_none());
-    let next = match (&observed.version, test) {
-        (Some(version), Some(test)) if test.result.is_some() && !test.is_recorded => {
-            let id = version.id()?;
-            let name = test.declared.workspace_name(&observed.test_prefix, id);
-            let why = recorded.filter(|it| it.workspace == name).and_then(|it| it.message.clone());
-            TemplateTestState {
-                result: test.result.as_ref().map(|it| it.word().to_owned()),
-                message: why.or_else(|| test.why.clone()),
-                deleted: is_gone.then_some(true),
-                ..begun(&name, &test.declared.owner, id)
-            }
-        }
-        // The intent of a creation stays until there is a result.
-        (Some(version), Some(test))
-            if test.result.is_none()
-                && version.is_built()
-                && test.is_wanted
-                && test.owner.is_none()
-                && observed.may_write =>
-        {
-            return None;
-        }
-        _ => {
-            let open = recorded.filter(|it| it.is_open() && is_gone)?;
-            TemplateTestState { deleted: Some(true), ..open.clone() }
-        }
+    let next = match next_record(observed) {
+        Some(next) => next,
+        None => known_by_id(recorded?, observed)?,
     };
     (recorded != Some(&next)).then_some(next)
+}
+
+/// The record with the id of its workspace, where Coder shows that.
+fn known_by_id(recorded: &TemplateTestState, observed: &Observed) -> Option<TemplateTestState> {
+    let is_it = |it: &&Workspace| {
+        it.name == recorded.workspace && it.owner_name.eq_ignore_ascii_case(&recorded.owner)
+    };
+    let found = workspaces(observed).find(is_it)?;
+    Some(identified(recorded, found.id)).filter(|_| recorded.is_open() && recorded.workspace_id.is_none())
+}
+
+/// The workspaces of all tests.
+fn workspaces(observed: &Observed) -> impl Iterator<Item = &Workspace> {
+    let test = observed.version.as_ref().and_then(|it| it.test.as_ref());
+    let own = test.and_then(|it| it.workspace.as_ref()).map(|(it, _)| it);
+    observed.former.iter().chain(own)
+}
+
+/// The record that replaces the one of the status. `None` where that stays.
+fn next_record(observed: &Observed) -> Option<TemplateTestState> {
+    let open = observed.recorded_test.as_ref().filter(|it| it.is_open());
+    let is_gone = observed.hidden.is_none() && workspaces(observed).next().is_none();
+    let of_version = observed.version.as_ref().and_then(|it| Some((it.id()?, it, it.test.as_ref()?)));
+    let Some((id, version, test)) = of_version else {
+        return open.filter(|_| is_gone).map(deleted);
+    };
+    let name = test.declared.workspace_name(&observed.test_prefix, id);
+    let own = test.workspace.as_ref().map(|(it, _)| it);
+    // The record of another workspace stays until that is gone: it alone has its id.
+    let is_other = |it: &&TemplateTestState| it.workspace != name;
+    if open.filter(is_other).is_some_and(|it| observed.hidden.is_some() || is_left(it, observed)) {
+        return None;
+    }
+    let same = observed.recorded_test.as_ref().filter(|it| it.workspace == name);
+    let begun = begun(&name, &test.declared.owner, id);
+    if test.result.is_some() && !test.is_recorded {
+        let made = own.map(|it| it.id.to_string());
+        return Some(TemplateTestState {
+            workspace_id: made.or_else(|| same.and_then(|it| it.workspace_id.clone())),
+            result: test.result.as_ref().map(|it| it.word().to_owned()),
+            message: same.and_then(|it| it.message.clone()).or_else(|| test.why.clone()),
+            deleted: is_gone.then_some(true),
+            ..begun
+        });
+    }
+    let goes_on = test.result.is_none()
+        && version.is_built()
+        && test.is_wanted
+        && test.owner.is_none()
+        && observed.may_write;
+    match own {
+        // The intent of a creation stays until there is a result.
+        None if goes_on => None,
+        Some(own) if goes_on => Some(identified(same.filter(|it| it.is_open()).unwrap_or(&begun), own.id)),
+        _ => open.filter(|_| is_gone).map(deleted),
+    }
+}
+
+/// Whether Coder shows the workspace of a test on record.
+fn is_left(open: &TemplateTestState, observed: &Observed) -> bool {
+    let is_it = |it: &Workspace| match &open.workspace_id {
+        Some(id) => it.id.to_string() == *id,
+        None => it.name == open.workspace,
+    };
+    workspaces(observed).any(is_it)
+}
+
+fn deleted(open: &TemplateTestState) -> TemplateTestState {
+    TemplateTestState { deleted: Some(true), ..open.clone() }
 }

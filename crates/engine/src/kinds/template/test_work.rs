@@ -19,9 +19,11 @@ use crate::{
 /// Does a step of a test.
 pub(super) async fn apply(effect: &Effect, coder: &Coder) -> Result<(), Trouble> {
     match effect {
-        Effect::Test { organization, owner, workspace, failure } => {
+        Effect::Test { organization, owner, workspace, made, failure } => {
             let wanted = workspace.as_ref().map(|(it, _)| &**it);
-            begin(organization, owner, wanted, failure.as_ref(), coder).await
+            let id = begin(organization, owner, wanted, failure.as_ref(), coder).await?;
+            made.set(id).ok();
+            Ok(())
         }
         Effect::EndTest { workspace, mark, state } => {
             end(workspace.as_deref(), mark.as_ref(), coder).await?;
@@ -40,14 +42,14 @@ fn not_built() -> Blocked {
     Blocked { reason: Reason::VersionBuilding, message: "the version is not built yet".to_owned() }
 }
 
-/// Makes the workspace. The version fails its test where Coder refuses the request, as for a parameter without a value.
+/// Makes the workspace, and returns its id. The version fails its test where Coder refuses the request, as for a parameter without a value.
 async fn begin(
     organization: &str,
     owner: &str,
     wanted: Option<&CreateWorkspace>,
     failure: Option<&(Uuid, String)>,
     coder: &Coder,
-) -> Result<(), Trouble> {
+) -> Result<Uuid, Trouble> {
     let home = coder.organization_id(organization).await?;
     let wanted = wanted.ok_or_else(not_built)?;
     match coder.client().create_workspace(home, owner, wanted).await {
@@ -63,7 +65,7 @@ async fn begin(
             Err(Blocked { reason: Reason::VersionTesting, message }.into())
         }
         Err(error) => Err(error.into()),
-        Ok(_) => Ok(()),
+        Ok(made) => Ok(made.id),
     }
 }
 

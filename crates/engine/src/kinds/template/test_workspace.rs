@@ -228,6 +228,20 @@ pub(crate) fn removal(workspace: &Workspace, now: Timestamp) -> Removal {
     }
 }
 
+/// Whether the last build of a workspace should have deleted it, and did not.
+pub(crate) fn has_failed_deletion(workspace: &Workspace) -> bool {
+    let build = workspace.latest_build.as_ref().filter(|it| it.transition == "delete");
+    build.is_some_and(|it| ["failed", "canceled"].contains(&it.job.status.as_str()))
+}
+
+/// When there is something to do about a workspace that has to go, or to see.
+pub(crate) fn removed_at(workspace: &Workspace, now: Timestamp) -> Timestamp {
+    let build = workspace.latest_build.as_ref().filter(|_| has_failed_deletion(workspace));
+    let failed = build.and_then(|it| it.created_at?.checked_add(DELETE_AGAIN).ok());
+    let soon = Reason::VersionTesting.polled_every().unwrap_or_default();
+    failed.filter(|it| *it > now).unwrap_or_else(|| now.saturating_add(soon).unwrap_or(now))
+}
+
 /// Whether nothing was ever provisioned for a workspace: no daemon has taken its first build.
 pub(crate) fn is_unprovisioned(build: &WorkspaceBuild) -> bool {
     let never_ran =
@@ -243,6 +257,11 @@ pub(crate) fn begun(workspace: &str, owner: &str, version: Uuid) -> TemplateTest
         version: version.to_string(),
         ..TemplateTestState::default()
     }
+}
+
+/// The record of a test with the id of its workspace.
+pub(crate) fn identified(test: &TemplateTestState, workspace: Uuid) -> TemplateTestState {
+    TemplateTestState { workspace_id: Some(workspace.to_string()), ..test.clone() }
 }
 
 /// Why an account cannot own a test workspace: Terraform gets a token with all rights of the owner. `memberships` are those in

@@ -15,7 +15,7 @@ fn what_interrupts_people_is_said_to() {
         ("Service", "metadata.annotations.a", json!("a"), json!("b"), Impact::Safe),
         ("Role", "rules", json!("a"), json!("b"), Impact::Safe),
     ] {
-        let changes = [Change { field: field.to_owned(), before, after }];
+        let changes = [Change::new(field, before, after)];
         assert_eq!(impact(&key(kind), &changes), expected, "{kind} {field}");
     }
 }

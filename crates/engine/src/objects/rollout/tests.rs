@@ -55,11 +55,11 @@ fn done_means_that_every_pod_is_of_the_current_form_and_serves() {
     let status = |observed: i32, replicas: i32, updated: i32, available: i32| json!({"observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "availableReplicas": available});
     assert_eq!(said(&status(2, 2, 2, 2), &[]), Rollout::Done);
     for (status, words) in [
-        (status(1, 2, 2, 2), "not yet looked at"),
-        (status(2, 3, 2, 2), "1 of an earlier form"),
-        (status(2, 2, 2, 1), "1 of 2 pods serve"),
-        (status(2, 2, 1, 2), "1 are of the current form"),
-        (json!({}), "not yet looked at"),
+        (status(1, 2, 2, 2), "has not observed the change"),
+        (status(2, 3, 2, 2), "1 old pods remain"),
+        (status(2, 2, 2, 1), "1/2 pods available"),
+        (status(2, 2, 1, 2), "1 updated"),
+        (json!({}), "has not observed the change"),
     ] {
         let Rollout::Progressing(said) = said(&status, &[]) else { panic!("{status}") };
         assert!(said.contains(words), "{said}");
@@ -75,11 +75,11 @@ fn a_pod_that_cannot_start_is_named_with_what_it_says() {
     );
     assert_eq!(
         stuck(&waiting("CrashLoopBackOff", "back-off")),
-        "pod new ends again and again (Error, exit code 1); its last words: database is gone"
+        "pod new is in a crash loop (Error, exit code 1); last log line: database is gone"
     );
     let condition =
         json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"});
-    assert_eq!(stuck(&json!({"conditions": [condition]})), "pod new finds no node: 0/3 nodes");
+    assert_eq!(stuck(&json!({"conditions": [condition]})), "pod new cannot be scheduled: 0/3 nodes");
 }
 
 /// A container that has been started again so often, in one of the states that a kubelet shows one after the other.
@@ -99,11 +99,12 @@ fn a_pod_that_crashes_is_the_same_trouble_whatever_it_is_at_when_it_is_looked_at
     // Nothing is known of the first life, and it may still come.
     let first = said(&under_way(), &[pod("new", "now", &restarted(0, &running))]);
     assert!(matches!(first, Rollout::Progressing(_)), "{first:?}");
-    let once = "pod new ended and is not ready since (Error, exit code 1); its last words: database is gone";
+    let once =
+        "pod new exited and has not become ready since (Error, exit code 1); last log line: database is gone";
     for state in [&running, &ended] {
         assert_eq!(stuck(&restarted(1, state)), once, "{state}");
     }
-    let often = "pod new ends again and again (Error, exit code 1); its last words: database is gone";
+    let often = "pod new is in a crash loop (Error, exit code 1); last log line: database is gone";
     for (count, state) in [
         (1, &backs_off),
         (2, &running),
@@ -161,7 +162,7 @@ fn a_probe_that_fails_for_too_long_is_told() {
     assert!(matches!(said(&status, &pods), Rollout::Progressing(_)), "it may still come");
     status["conditions"] =
         json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
-    let words = "pod new runs and is not ready: its readiness probe fails; its last words: database is gone";
+    let words = "pod new runs and is not ready: its readiness probe fails; last log line: database is gone";
     assert_eq!(said(&status, &pods), Rollout::Stuck(words.to_owned()));
 }
 
@@ -169,7 +170,7 @@ fn a_probe_that_fails_for_too_long_is_told() {
 fn pods_that_cannot_be_made_are_told_with_the_reason() {
     let mut status = under_way();
     status["conditions"] = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]);
-    assert_eq!(said(&status, &[]), Rollout::Stuck("no pod can be made: exceeded quota".to_owned()));
+    assert_eq!(said(&status, &[]), Rollout::Stuck("no pod can be created: exceeded quota".to_owned()));
 }
 
 #[test]

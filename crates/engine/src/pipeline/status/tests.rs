@@ -25,6 +25,9 @@ fn held(plan: &PlanView) -> StatusInput<'_> {
         unsupported: None,
         attributions: &[],
         own_changes: &[],
+        facts: &[],
+        stalls: false,
+        ready: None,
         id: Some("id".to_owned()),
         deployment: Some(Uuid::nil()),
         changed: false,
@@ -141,6 +144,9 @@ fn an_id_that_was_recorded_stays_through_a_failure() {
                 unsupported: None,
                 attributions: &[],
                 own_changes: &[],
+                facts: &[],
+                stalls: false,
+                ready: None,
                 id: None,
                 deployment: None,
                 changed: false,
@@ -164,7 +170,7 @@ fn where_nothing_was_found_out_nothing_is_claimed_of_drift() {
 
 #[test]
 fn an_object_does_not_seem_healthy_before_anybody_has_looked() {
-    let begun_now = |before| begun(before, Some(1), Timestamp::UNIX_EPOCH);
+    let begun_now = |before| begun(before, Some(1), &[], Timestamp::UNIX_EPOCH);
     let first = begun_now(None).unwrap();
     assert_eq!(condition(&first, "Ready").unwrap().status, "Unknown");
     assert_eq!(condition(&first, "Reconciling").unwrap().status, "True");
@@ -178,11 +184,11 @@ fn an_object_does_not_seem_healthy_before_anybody_has_looked() {
 fn a_suspended_object_claims_nothing_and_keeps_what_it_holds() {
     let before = pass(None, &Outcome::Observed, &plan(), 1);
     let now = Timestamp::from_second(2).unwrap();
-    let after = suspended(Some(&before), Some(3), now);
+    let after = suspended(Some(&before), Some(3), &[], now);
     assert_eq!(condition(&after, "Ready").unwrap().status, "Unknown");
     assert_eq!(condition(&after, "Ready").unwrap().reason, "Suspended");
     assert_eq!((after.observed_generation, after.id.as_deref()), (Some(3), Some("id")));
-    assert_eq!(suspended(Some(&after), Some(3), Timestamp::from_second(99).unwrap()), after);
+    assert_eq!(suspended(Some(&after), Some(3), &[], Timestamp::from_second(99).unwrap()), after);
 }
 
 #[test]
@@ -255,7 +261,7 @@ fn unsupported_field_is_named_whatever_else_the_status_says() {
         next(None, &StatusInput { outcome: &refused, unsupported: Some(&blocked), ..held(&plan()) });
     let ready = condition(&refused, "Ready").unwrap();
     assert_eq!(ready.reason, "ApprovalRequired");
-    assert!(ready.message.contains("Moreover spec.icon needs"), "{}", ready.message);
+    assert!(ready.message.contains("Also: spec.icon needs"), "{}", ready.message);
 }
 
 #[test]

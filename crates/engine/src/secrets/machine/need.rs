@@ -56,14 +56,14 @@ impl KeyNeed {
     /// In words, after "a new key is minted, because".
     pub fn words(self) -> &'static str {
         match self {
-            Self::First => "there was none yet",
+            Self::First => "there was no key yet",
             Self::SecretLost => "the Secret does not hold the value any more",
-            Self::KeyLost => "Coder does not take the value in the Secret",
-            Self::Moved => "the control plane is another one",
-            Self::Organization => "the organization is another one",
-            Self::Tags => "the tags are other ones",
-            Self::Name => "the name is another one",
-            Self::Requested => "a rotation was asked for",
+            Self::KeyLost => "Coder does not accept the value in the Secret",
+            Self::Moved => "the control plane changed",
+            Self::Organization => "the organization changed",
+            Self::Tags => "the tags changed",
+            Self::Name => "the name changed",
+            Self::Requested => "a rotation was requested",
             Self::Scheduled => "the rotation is due",
         }
     }
@@ -156,5 +156,8 @@ fn without_request(wanted: &Wanted, seen: &Seen, record: &Record, need: KeyNeed,
 }
 
 fn taken(other: &LiveKey) -> String {
-    format!("a key {} exists, and it is not ours: delete it, choose another name, or {ADVICE}", other.name)
+    format!(
+        "a key {} exists, which the operator does not manage: delete it, choose another name, or {ADVICE}",
+        other.name
+    )
 }

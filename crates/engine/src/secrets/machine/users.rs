@@ -97,33 +97,41 @@ fn judge<'a>(wanted: &Wanted, seen: &'a Seen) -> Result<&'a LiveKey, Blocked> {
     }
     if let Some(place) = minted_elsewhere(wanted, seen) {
         let message = format!(
-            "Secret {secret} holds a key that was minted for the deployment of control plane {} at {}, and goes to no other: \
-             choose another secretName",
+            "Secret {secret} holds a key that was minted for the deployment of control plane {} at {}, and is used for no \
+             other: choose another secretName",
             place.control_plane, place.url
         );
         return Err(waiting(api::Reason::SecretNotAllowed, message));
     }
-    let remedy = "correct it, or delete it to have one made";
+    let remedy = "correct the Secret, or delete it to have one created";
     let Some(key) = seen.live() else {
         return Err(match &seen.secret.checksum {
             Some(_) => waiting(
                 api::Reason::Invalid,
-                format!("Coder does not take the value in Secret {secret}, which is not ours: {remedy}"),
+                format!(
+                    "Coder does not accept the value in Secret {secret}, which the operator does not manage: {remedy}"
+                ),
             ),
             None => waiting(
                 api::Reason::NotOurs,
-                format!("Secret {secret} is not ours and has no value under {}: {remedy}", wanted.secret.key),
+                format!(
+                    "Secret {secret}, which the operator does not manage, has no value under {}: {remedy}",
+                    wanted.secret.key
+                ),
             ),
         });
     };
     let difference = if key.organization_id != wanted.organization_id {
-        "is of another organization"
+        "belongs to another organization"
     } else if key.tags != wanted.tags {
         "has other tags than declared"
     } else {
         return Ok(key);
     };
-    let message = format!("key {} in Secret {secret}, which is not ours, {difference}: {remedy}", key.name);
+    let message = format!(
+        "key {} in Secret {secret}, which the operator does not manage, {difference}: {remedy}",
+        key.name
+    );
     Err(waiting(api::Reason::Invalid, message))
 }
 

@@ -69,6 +69,8 @@ impl Deployment {
             memory: Arc::default(),
             writes_status: false,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         })
     }
 

@@ -363,7 +363,7 @@ fn has(secret: &Value, key: &str) -> bool {
 /// What people are told of a key.
 fn hear(model: &mut Model, note: &str) {
     let name = note.split(' ').nth(2).unwrap().to_owned();
-    if note.contains("is left behind: nobody reaches") {
+    if note.contains("is left behind: the deployment of control plane") {
         model.log.push(format!(": left {name}"));
         model.name_as_left(&name, true);
     } else if note.contains("is left behind: it") {

@@ -166,7 +166,7 @@ impl Process {
                 now,
             };
             let (_, looked) = drive.look_first().await?;
-            let driven = drive.run_after(looked).await?;
+            let driven = drive.run_after(looked, None).await?;
             assert!(driven.rest.again_at.is_none_or(|it| it > now), "a hot loop: {driven:#?}");
             let is_same = operator.model.lock().unwrap().status() == driven.rest.record;
             if !is_same {

@@ -7,8 +7,10 @@ use proptest::{
     sample::{select, subsequence},
 };
 use serde_json::{Map, Value, json};
+use sim::state::State;
 
-const DEFAULT: &str = "00000000-0000-4000-8000-0000000000d0";
+use crate::memory::{self, DEFAULT};
+
 const ALPHA: &str = "00000000-0000-4000-8000-0000000000a0";
 const GROUPS: [(&str, &str); 3] = [
     ("00000000-0000-4000-8000-000000000101", "developers"),
@@ -157,7 +159,7 @@ pub(super) fn manifests() -> impl Strategy<Value = Vec<Value>> {
 }
 
 /// A deployment with two organizations and some of everything.
-pub(super) fn coder() -> impl Strategy<Value = Value> {
+pub(super) fn coder() -> impl Strategy<Value = State> {
     let document = || (text(), found_mapping(), option::of(text()), any::<bool>());
     let documents = (document(), document());
     let shown = (text(), text(), text(), select(vec!["A", "B"]));
@@ -165,39 +167,34 @@ pub(super) fn coder() -> impl Strategy<Value = Value> {
     let group = (subsequence(GROUPS.to_vec(), 0..=GROUPS.len()), text(), 0..3, roster());
     (documents, shown, group, any::<bool>()).prop_map(|(documents, shown, group, has_alpha)| {
         let (in_alpha, in_default) = documents;
-        let mut organizations = vec![json!({"id": DEFAULT, "name": "coder", "display_name": "Coder",
-            "description": "Builtin default organization.", "icon": "", "is_default": true})];
-        if has_alpha {
-            organizations.push(json!({"id": ALPHA, "name": "alpha", "display_name": shown.3, "description": shown.0,
-                "icon": shown.1, "is_default": false}));
-        }
+        let people: Map<String, Value> =
+            PEOPLE.iter().map(|(id, name)| ((*id).to_owned(), json!({"username": name}))).collect();
+        let ids = |of: &[(&str, &str)]| of.iter().map(|(id, _)| Value::from(*id)).collect::<Value>();
         let (names, display_name, quota, roster) = group;
-        let groups = |home: &str| -> Vec<Value> {
-            let all = [(home, "Everyone")].into_iter().chain(names.iter().copied());
-            let made = all.map(|(id, name)| {
-                let is_everyone = id == home;
-                let members = if is_everyone { json!([]) } else { people(&roster, "id") };
-                let display_name = if is_everyone { Value::from("") } else { display_name.clone() };
-                json!({"id": id, "organization_id": home, "name": name, "display_name": display_name,
-                    "avatar_url": "", "quota_allowance": quota, "members": members})
-            });
-            made.collect()
-        };
-        let in_home = |here: Value| json!({DEFAULT: here, ALPHA: here});
-        json!({
+        let home = if has_alpha { ALPHA } else { DEFAULT };
+        let mut groups = json!({home: {"quota_allowance": quota}});
+        for (id, name) in names {
+            groups[id] = json!({"organization_id": home, "name": name, "display_name": display_name,
+                "quota_allowance": quota, "members": ids(&roster)});
+        }
+        let mut organizations = json!({DEFAULT: {"members": ids(&PEOPLE)}});
+        if has_alpha {
+            organizations[ALPHA] = json!({"name": "alpha", "display_name": shown.3, "description": shown.0,
+                "icon": shown.1, "members": ids(&PEOPLE)});
+        }
+        let role = |home: &str| json!({"organization_id": home, "name": "auditor"});
+        memory::described(&json!({
             "organizations": organizations,
-            "groups": if has_alpha { json!({ALPHA: groups(ALPHA), DEFAULT: [
-                {"id": DEFAULT, "organization_id": DEFAULT, "name": "Everyone", "quota_allowance": 0, "members": []}]}) }
-                else { json!({DEFAULT: groups(DEFAULT)}) },
-            "members": in_home(people(&PEOPLE, "user_id")),
-            "roles": in_home(json!([{"name": "organization-admin"}, {"name": "auditor"}])),
+            "users": people,
+            "groups": groups,
+            "custom_roles": [role(ALPHA), role(DEFAULT)],
             "organization_sync": {"field": in_alpha.0, "mapping": in_alpha.1, "organization_assign_default": in_alpha.3},
             "group_sync": {ALPHA: group_document(&in_alpha), DEFAULT: group_document(&in_default)},
             "role_sync": {ALPHA: {"field": in_default.0, "mapping": {"/a": ["organization-admin"]}},
                 DEFAULT: {"field": "", "mapping": {}}},
             "appearance": {"application_name": shown.0, "logo_url": shown.2, "announcement_banners":
-                [{"enabled": true, "message": "", "background_color": "#007a33"}]},
-        })
+                [{"enabled": true, "background_color": "#007a33"}]},
+        }))
     })
 }
 
@@ -210,11 +207,4 @@ fn group_document((field, mapping, filter, auto_create): &Document) -> Value {
 /// A mapping as coderd keeps it, also to what is not there any more.
 fn found_mapping() -> impl Strategy<Value = Value> {
     mapping(&[DEFAULT, ALPHA, GROUPS[0].0, GROUPS[1].0])
-}
-
-fn people(of: &[(&str, &str)], id: &str) -> Value {
-    let people = of
-        .iter()
-        .map(|(user, name)| json!({id: user, "username": name, "email": format!("{name}@example.com")}));
-    people.collect()
 }

@@ -57,6 +57,8 @@ async fn settled(count: usize, more: &Value) -> (Scene, Arc<Counting>, Vec<Value
         memory: Arc::default(),
         writes_status: true,
         fingerprints: Some(Arc::default()),
+        allowed_rules: None,
+        tokens: Arc::default(),
     });
     let mut manifests = Vec::new();
     for number in 0..count {

@@ -1,7 +1,9 @@
 //! Versions that are tested by a throwaway workspace before they are promoted.
 
+mod cleanup;
 mod leftovers;
 mod owner;
+mod trace;
 
 use std::sync::Arc;
 

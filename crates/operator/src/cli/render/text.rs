@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use engine::{Action, Change, Impact, pipeline::held_back::MASKED};
+use engine::{Action, Change, Impact, pipeline::masked::MASKED};
 use serde_json::Value;
 
 use super::{Row, State, View};
@@ -88,7 +88,7 @@ pub(super) fn write_row(text: &mut String, row: &Row) {
 }
 
 fn write_change(text: &mut String, change: &Change) {
-    let Change { field, before, after } = change;
+    let Change { field, before, after, .. } = change;
     match (before, after) {
         // A masked value differs. Any other value is as declared, and another client manages the field by now.
         (before, after) if before == after => {

@@ -56,12 +56,12 @@ impl Approvals {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use engine::{Aside, Outcome, PlanView, pipeline::plan::StepView};
 
     use super::*;
 
-    fn assessed(verdict: Verdict) -> Assessment {
+    pub(in crate::cli::verbs) fn assessed(verdict: Verdict) -> Assessment {
         let plan = PlanView { hash: "h".to_owned(), summary: String::new(), steps: Vec::new() };
         Assessment {
             contact: None,

@@ -90,7 +90,7 @@ fn failure(trouble: Trouble) -> Failure {
         Trouble::Blocked(blocked) if blocked.reason == api::Reason::ReferenceNotFound => Exit::Usage,
         Trouble::Blocked(_) => Exit::Blocked,
         Trouble::Remote(error) if error.class() == Class::Invalid => Exit::Usage,
-        Trouble::Remote(_) | Trouble::Stale => Exit::Failure,
+        Trouble::Remote(_) | Trouble::Cluster(_) | Trouble::Stale => Exit::Failure,
     };
     Failure { error: anyhow::Error::msg(trouble.into_blocked().message), exit }
 }

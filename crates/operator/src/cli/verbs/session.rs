@@ -89,7 +89,7 @@ impl Session {
             ..FileCluster::default()
         };
         let files = Arc::new(files);
-        subjects.extend(planes.licenses(&files));
+        subjects.extend(planes.licenses());
         let has_cluster = planes.has_managed() && files.cluster().await.is_ok();
         subjects.extend(planes.objects(&subjects, has_cluster));
         in_order(&mut subjects);

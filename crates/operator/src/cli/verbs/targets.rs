@@ -120,6 +120,8 @@ impl Target {
             memory: Arc::default(),
             writes_status: false,
             fingerprints: None,
+            allowed_rules: None,
+            tokens: Arc::default(),
         };
         self.coder = self.coder.clone().beside(beside);
         Ok(Some("Secrets are read and written in the cluster of the current Kubernetes context".to_owned()))

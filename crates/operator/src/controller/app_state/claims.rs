@@ -8,8 +8,8 @@ use engine::{
 use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;
 
-use super::{OfKind, plane_of, waits};
-use crate::controller::driver::Driver;
+use super::{plane_of, waits};
+use crate::controller::driver::{Driven, Driver};
 
 /// The claim of a manifest, and those of the other manifests for its deployment.
 pub(super) struct Claims {
@@ -26,12 +26,12 @@ pub(super) struct Claims {
 impl Claims {
     /// The claims on objects in `deployment`. `None` where that is not known: then on objects of the recorded deployment and
     /// of the one behind the control plane.
-    pub(super) fn new<K: Kind>(
+    pub(super) fn new<K: Kind, D: Driven<Manifest = K::Manifest>>(
         manifest: &K::Manifest,
         deployment: Option<Uuid>,
-        driver: &Driver<OfKind<K>>,
+        driver: &Driver<D>,
     ) -> Self {
-        let mut mine = claim::<K>(manifest, driver);
+        let mut mine = claim::<K, D>(manifest, driver);
         if let Some(deployment) = deployment {
             mine.deployments = vec![deployment];
         }
@@ -39,7 +39,7 @@ impl Claims {
         let (mut same_words, mut others, mut staying) = (Vec::new(), Vec::new(), Vec::new());
         let mut exclusive = K::exclusive(manifest).map(|it| (it, Vec::new()));
         for manifest in driver.manifests.state() {
-            let other = claim::<K>(&manifest, driver);
+            let other = claim::<K, D>(&manifest, driver);
             if other.uid == mine.uid || !other.shares_deployment_with(&mine) {
                 continue;
             }
@@ -93,7 +93,7 @@ impl Claims {
     }
 }
 
-fn claim<K: Kind>(manifest: &K::Manifest, driver: &Driver<OfKind<K>>) -> Claim {
+fn claim<K: Kind, D: Driven<Manifest = K::Manifest>>(manifest: &K::Manifest, driver: &Driver<D>) -> Claim {
     let status = manifest.status();
     let control_plane = plane_of::<K>(manifest);
     let recorded = status.and_then(|it| it.remote_deployment_id.as_ref()?.parse().ok());

@@ -13,11 +13,11 @@ use kube::Resource as _;
 
 use super::{OfKind, announce, claims::Claims, plane_of, tell};
 use crate::controller::{
-    control_plane::reach::{Obstacle, for_deletion},
     driver::{
         Driver,
         deletion::{Deletion, Taken, Waiting},
     },
+    reach::{Obstacle, for_deletion},
 };
 
 /// Takes the remote object away, and names it where that is not possible in time.
@@ -35,7 +35,7 @@ pub(super) async fn take_back<K: Kind>(
     match obstacle {
         Obstacle::Gone(why) => cleanup.fail(remains, why),
         Obstacle::NotNow(outcome) => {
-            let message = status::message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let message = status::message(&outcome, &engine::PlanView::empty());
             let reason = outcome.reason();
             // What does not answer is waited for, for a while, unless there is nowhere to come back to.
             if deletion.waits(DEADLINE).await {
@@ -115,5 +115,5 @@ fn is_left_to_another<K: Kind>(manifest: &K::Manifest, driver: &Driver<OfKind<K>
         Entry::Remote { id, .. } => Some(id),
         _ => None,
     });
-    held.is_some_and(|id| Claims::new::<K>(manifest, None, driver).is_left_to_another(id))
+    held.is_some_and(|id| Claims::new::<K, OfKind<K>>(manifest, None, driver).is_left_to_another(id))
 }

@@ -1,8 +1,7 @@
 //! Writing the status of a manifest of any app-state kind.
 
 use api::{AppState, Status};
-use engine::ports::{ClusterError, Reading};
-use kube::ResourceExt as _;
+use engine::ports::ClusterError;
 use serde_json::{Map, Value, json};
 
 use crate::controller::{Shared, record::mark_where};
@@ -46,23 +45,6 @@ pub(super) async fn write_status<M: AppState>(
     result
 }
 
-/// The manifest with its status, and the version of that, as they are by now. Everything else stays as it was assessed.
-pub(super) async fn with_status_as_it_is<M: AppState>(
-    manifest: &M,
-    shared: &Shared,
-) -> Result<M, ClusterError> {
-    let cluster: &dyn engine::Cluster = &*shared.cluster;
-    let (namespace, name) = (manifest.namespace().unwrap_or_default(), manifest.name_any());
-    let now: Option<M> = cluster.read(&namespace, &name, Reading::Now).await?;
-    let now = now.ok_or_else(|| ClusterError::refusal(404, "NotFound", &format!("{name} is gone")))?;
-    let version = now.resource_version().filter(|_| now.uid() == manifest.uid());
-    let now = serde_json::to_value(now).map_err(unreadable)?;
-    let mut known = edited(manifest, |status| *status = now["status"].clone())?;
-    // Another object of the same name is none of ours: nothing of this is written to it.
-    known.meta_mut().resource_version = version.or_else(|| manifest.resource_version());
-    Ok(known)
-}
-
 /// The manifest with another status.
 fn edited<M: AppState>(manifest: &M, edit: impl FnOnce(&mut Value)) -> Result<M, ClusterError> {
     let mut json = serde_json::to_value(manifest).map_err(unreadable)?;
@@ -74,4 +56,48 @@ fn edited<M: AppState>(manifest: &M, edit: impl FnOnce(&mut Value)) -> Result<M,
 #[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` needs")]
 fn unreadable(error: serde_json::Error) -> ClusterError {
     ClusterError::NoAnswer(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use api::CoderProvisioner;
+    use engine::Cluster;
+    use jiff::Timestamp;
+    use sim::MemoryCluster;
+
+    use super::*;
+    use crate::{
+        cluster::fence::Fence,
+        controller::{Limits, Outside},
+    };
+
+    #[tokio::test]
+    async fn status_of_an_older_reconcile_is_not_written_over_a_newer_one() {
+        let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+        let (connect, fence) = (Arc::new(|_: &_| Err("nowhere".to_owned())), Fence::open());
+        let outside = Outside { cluster: Arc::new(cluster.clone()), connect, fence };
+        let shared = Shared::new(outside, Limits::default(), Arc::default());
+        cluster.set(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner",
+            "metadata": {"name": "alpha", "namespace": "platform", "generation": 1},
+            "spec": {"controlPlaneRef": {"name": "main"}}}));
+        let port: &dyn Cluster = &cluster;
+        let read = port.read::<CoderProvisioner>("platform", "alpha", engine::ports::Reading::Now);
+        let read = read.await.unwrap().unwrap();
+        let of_generation = |it| Status { observed_generation: Some(it), ..Status::default() };
+        let newer = write_status(&read, of_generation(2), &Map::new(), &shared).await.unwrap();
+        let late = write_status(&read, of_generation(1), &Map::new(), &shared).await;
+        assert!(late.unwrap_err().is_conflict());
+        let stored = cluster.find("CoderProvisioner", "alpha").unwrap();
+        assert_eq!(stored["status"]["observedGeneration"], 2);
+        // One that has seen the newer one may speak.
+        let fields = Map::from_iter([("phase".to_owned(), json!("Ready"))]);
+        write_status(&newer, of_generation(3), &fields, &shared).await.unwrap();
+        let stored = cluster.find("CoderProvisioner", "alpha").unwrap();
+        assert_eq!(
+            (&stored["status"]["phase"], &stored["status"]["observedGeneration"]),
+            (&json!("Ready"), &json!(3))
+        );
+    }
 }

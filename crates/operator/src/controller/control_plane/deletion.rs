@@ -27,19 +27,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{
-    dependents::{self, Departure},
-    name_of,
-    reach::{Obstacle, for_deletion},
-};
+use super::dependents::{self, Departure};
 use crate::{
     controller::{
         Shared,
         about::About,
         driver::deletion::{Deletion, Taken, Waiting},
+        reach::{Obstacle, for_deletion},
         record::has_finalizer,
     },
-    planes::Plane,
+    planes::{Plane, name_of},
 };
 
 /// Takes back what the operator made in the deployment and in other namespaces, after everything that needs the control plane.
@@ -217,7 +214,7 @@ async fn deployment(plane: &CoderControlPlane, shared: &Shared) -> Result<Arc<Pl
         Ok(reached) => Ok(reached),
         Err(Obstacle::Gone(waiting)) => Err(CleanupFailure { blocked: waiting, is_final: true }),
         Err(Obstacle::NotNow(outcome)) => {
-            let message = outcome_message(&outcome, &engine::Plan::<()>::empty().view(""));
+            let message = outcome_message(&outcome, &engine::PlanView::empty());
             let waiting = match outcome {
                 Outcome::Blocked(waiting) => waiting,
                 outcome => Blocked { reason: outcome.reason(), message },

@@ -5,10 +5,9 @@ use engine::kinds::control_plane::{access::Lifetime, status::SuppliedToken, toke
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::{name_of, proof::Proved};
 use crate::{
-    controller::{Shared, record::publish},
-    planes::Heard,
+    controller::{Shared, reach::proof::Proved, record::publish},
+    planes::{Heard, name_of},
 };
 
 /// How long the token lives that we were given; nothing where it is one of our own.

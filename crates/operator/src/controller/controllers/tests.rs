@@ -23,7 +23,9 @@ async fn a_controller_that_ends_by_itself_is_noticed() {
         named("CoderGroup", std::future::pending()),
         named("CoderRole", std::future::ready(())),
     ]);
-    assert!(controllers.failed().await.to_string().contains("the controller of CoderRole ended by itself"));
+    assert!(
+        controllers.failed().await.to_string().contains("the controller of CoderRole stopped unexpectedly")
+    );
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ use std::{
 
 use api::{CoderControlPlane, CoderProvisioner, Reason};
 use engine::{
-    Blocked, Freshness, Trouble,
+    Blocked, Trouble,
     coder::endpoint::{DeclaredOrigin, declared_place},
-    kinds::provisioner::reach::{Reached, Unreached},
+    kinds::provisioner::reach::Unreached,
     secrets::referenced,
 };
 use kube::ResourceExt as _;
@@ -17,7 +17,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{Provisioners, plane_of};
 use crate::{
-    controller::{Shared, control_plane::proof::check_address, driver::Driver},
+    controller::{Shared, driver::Driver, reach::proof::check_address},
     planes::{Origin, Plane, PlaneName, Sources, Standing},
 };
 
@@ -65,15 +65,13 @@ pub(super) async fn control_plane(
     }
 }
 
-/// Finds the control plane of a provisioner and a deployment that takes our credentials, read as recently as `need`.
+/// Finds the control plane of a provisioner and a deployment that takes our credentials.
 pub(super) async fn reach(
     provisioner: &CoderProvisioner,
-    need: Freshness,
     driver: &Driver<Provisioners>,
-) -> Result<Reached, Unreached> {
+) -> Result<Arc<Plane>, Unreached> {
     let declared = control_plane(provisioner, &driver.shared).await.map_err(Unreached::ControlPlane)?;
-    let plane = access(provisioner, &declared, driver).await.map_err(Unreached::Access)?;
-    Ok(Reached::new(declared, plane.client().url().as_str(), plane.coder(need), plane.deployment()))
+    access(provisioner, &declared, driver).await.map_err(Unreached::Access)
 }
 
 /// Whether the control plane is declared, and nobody has looked at it since we started.
@@ -98,11 +96,10 @@ pub(super) async fn access(
         |message: String| Trouble::from(Blocked { reason: Reason::OperatorAccessNotReady, message });
     match shared.planes.standing(&name) {
         Some(Standing::Usable(plane)) => Ok(plane),
-        Some(Standing::Blocked(why)) => Err(not_ready(format!(
-            "control plane {} cannot be used: {why}; its own status says more",
-            name.1
-        ))),
-        None => Err(not_ready(format!("control plane {} is not looked at yet", name.1))),
+        Some(Standing::Blocked(why)) => {
+            Err(not_ready(format!("control plane {} cannot be used: {why}; see its status", name.1)))
+        }
+        None => Err(not_ready(format!("control plane {} has not been reconciled yet", name.1))),
     }
 }
 
@@ -121,7 +118,7 @@ async fn bootstrap(
     if let Some(Standing::Blocked(why)) = shared.planes.standing(&name)
         && why.stops_dependents()
     {
-        let message = format!("control plane {} cannot be used: {why}; its own status says more", name.1);
+        let message = format!("control plane {} cannot be used: {why}; see its status", name.1);
         return Err(Blocked { reason: Reason::ControlPlaneNotReady, message }.into());
     }
     let cluster = &*shared.cluster;

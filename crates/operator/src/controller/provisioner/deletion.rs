@@ -14,9 +14,7 @@ use engine::{
         keys::{pods, recorded},
         ledger, names,
         patience::{Patience, longest_grace},
-        reconcile::write_status,
         secret,
-        status::{self, Findings},
     },
     objects::{Key, Live},
     pipeline::{cleanup::Cleanup, ledger::Ledger},
@@ -36,11 +34,11 @@ use super::{
 use crate::{
     controller::{
         Shared,
-        control_plane::reach::for_deletion,
         driver::{
             Driver,
             deletion::{Deletion, Taken, Waiting},
         },
+        reach::for_deletion,
     },
     planes::Plane,
 };
@@ -124,20 +122,6 @@ async fn copies(
 ) -> (RecordCopies, Option<Trouble>) {
     let (mirror, place) = (recorded(provisioner), secret(provisioner));
     RecordCopies::read((holder, shared.key_store()), &mirror, &place, Reading::Known).await
-}
-
-/// Reports why a provisioner is still there, and records how much time its pods had: that is not known from anywhere else when
-/// they are gone.
-pub(super) async fn report(
-    provisioner: &CoderProvisioner,
-    waiting: &Waiting,
-    shared: &Shared,
-) -> Result<(), ClusterError> {
-    let findings = Findings { stopped: Some(waiting.why.clone()), ..Findings::default() };
-    let mut before = provisioner.status.clone().unwrap_or_default();
-    before.termination_grace_period_seconds = waiting.grace.or(before.termination_grace_period_seconds);
-    let next = status::status(provisioner, before, &findings, Timestamp::now());
-    write_status(provisioner, provisioner.status.as_ref(), next, &*shared.cluster).await.map(drop)
 }
 
 /// What is left of the daemons of a provisioner that is being deleted.

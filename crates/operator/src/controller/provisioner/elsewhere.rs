@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::{
     controller::{
         Shared,
-        control_plane::reach::{Obstacle, for_deletion},
+        reach::{Obstacle, for_deletion},
         wake::PERIODIC,
     },
     planes::Plane,

@@ -61,7 +61,7 @@ struct OfFeature {
 }
 
 pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, planes: &[(PlaneName, Figures)]) -> fmt::Result {
-    let (name, help) = ("control_plane_license_expiry_timestamp", "When a licence ends");
+    let (name, help) = ("control_plane_license_expiry_timestamp", "When a licence expires");
     let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
     for ((namespace, name), figures) in planes {
         for (license, ends) in &figures.ends {
@@ -81,7 +81,7 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, planes: &[(PlaneName, 
     }
     let licenses = |it: &Figures| i64::try_from(it.licenses).ok();
     gauge(encoder, planes, ("control_plane_licenses", "Licences that are installed"), licenses)?;
-    gauge(encoder, planes, ("control_plane_users", "Users that count"), |it| it.users)?;
+    gauge(encoder, planes, ("control_plane_users", "Users that count towards the limit"), |it| it.users)?;
     gauge(encoder, planes, ("control_plane_user_limit", "Users that the licences allow"), |it| it.user_limit)
 }
 

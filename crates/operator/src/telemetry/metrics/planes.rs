@@ -181,7 +181,7 @@ impl Collector for PlaneCounts {
 type Planes = [(PlaneName, Arc<Counts>)];
 
 fn encode_requests(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt::Result {
-    let help = "Requests to coderd, tries that were repeated and those that were not sent included";
+    let help = "Requests to coderd, including retries and requests that were not sent";
     let mut family = encoder.encode_descriptor("coder_requests", help, None, MetricType::Counter)?;
     for (plane, counts) in planes {
         for (Asked { method, route, status }, count) in &*lock(&counts.requests) {
@@ -194,7 +194,7 @@ fn encode_requests(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt:
 }
 
 fn encode_durations(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt::Result {
-    let (name, help) = ("coder_request_duration", "How long requests to coderd took that were sent");
+    let (name, help) = ("coder_request_duration", "How long requests that were sent to coderd took");
     let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
     for (plane, counts) in planes {
         counts.took.encode(family.encode_family(&of(plane))?)?;
@@ -203,7 +203,7 @@ fn encode_durations(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt
 }
 
 fn encode_circuits(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt::Result {
-    let help = "1 for what the circuit breaker of a control plane does";
+    let help = "1 for the current state of the circuit breaker of a control plane";
     let mut family = encoder.encode_descriptor("coder_circuit", help, None, MetricType::Gauge)?;
     for (plane, counts) in planes {
         let Some(now) = *lock(&counts.circuit) else { continue };
@@ -221,11 +221,11 @@ fn encode_circuits(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt:
 fn encode_tries(encoder: &mut DescriptorEncoder<'_>, planes: &Planes) -> fmt::Result {
     let tries: Vec<(OfPlane, Tried)> =
         planes.iter().map(|(plane, counts)| (of(plane), *lock(&counts.tried))).collect();
-    let help = "Whether it answers and takes the credentials";
+    let help = "Whether coderd answers and accepts the credentials";
     gauge(encoder, &tries, ("control_plane_up", help, None), |it| it.is_up.map(i64::from))?;
-    let (name, help) = ("control_plane_last_success_timestamp", "When it last did");
+    let (name, help) = ("control_plane_last_success_timestamp", "Time of the last success");
     gauge(encoder, &tries, (name, help, Some(&Unit::Seconds)), |it| it.last_success)?;
-    let (name, help) = ("control_plane_token_expiry_timestamp", "When the token ends that we were given");
+    let (name, help) = ("control_plane_token_expiry_timestamp", "When the supplied token expires");
     gauge(encoder, &tries, (name, help, Some(&Unit::Seconds)), |it| it.token_ends)
 }
 

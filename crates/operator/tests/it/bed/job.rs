@@ -1,6 +1,6 @@
 //! The command line as a Job: what a deployment needs from nothing, with Secrets in the cluster and a controller beside it.
 
-use std::{path::PathBuf, process::Command};
+use std::{collections::BTreeSet, path::PathBuf, process::Command};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, api::PostParams};
@@ -12,7 +12,7 @@ use testbed::{
 
 use super::{
     cluster_door::expect,
-    get,
+    get, licensed,
     operator::Operator,
     service_account::{Account, documents, wait_until_allowed},
     stage::{Stage, install, is_ready, plane},
@@ -99,6 +99,26 @@ async fn keys(coderd: &Coderd) -> Vec<String> {
 /// The value in a Secret.
 fn value(secret: &Secret) -> Vec<u8> {
     secret.data.as_ref().unwrap()["key"].0.clone()
+}
+
+/// Without anything to refer to, some objects wait: what counts is that none is left out.
+#[tokio::test]
+async fn plan_of_the_examples_shows_every_kind() {
+    let (job, coderd) = (Job::new("plan-of-the-examples").await, licensed().await);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/kinds");
+    let mut command =
+        job.command(&["plan", "--quiet", "-o", "json", "--url", &coderd.owner.url, "-f", folder]);
+    command.env("CODER_SESSION_TOKEN", &coderd.owner.token);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let plan: Value = serde_json::from_str(&shown).unwrap_or_else(|error| {
+        panic!("{error}: {shown} {}", String::from_utf8_lossy(&output.stderr));
+    });
+    let kinds: BTreeSet<&str> =
+        plan["objects"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    let all = api::crds();
+    let all: BTreeSet<&str> = all.iter().map(|it| it.spec.names.kind.as_str()).collect();
+    assert_eq!(kinds, all, "{shown}");
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ async fn a_pod_that_crashes_is_quoted_without_what_it_read_from_secrets() {
     stage.apply(&plane).await;
     let quoted = stage
         .wait::<CoderControlPlane>("main", "quoted", |it| {
-            is_held_up("RolloutStuck")(it) && words(it).contains("its last words")
+            is_held_up("RolloutStuck")(it) && words(it).contains("last log line")
         })
         .await;
     let said = words(&quoted);

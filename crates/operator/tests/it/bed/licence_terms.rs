@@ -93,7 +93,7 @@ async fn what_is_no_licence_of_this_deployment_is_told_and_sent_once_at_most() {
     let forged = format!("{}.{}", good.rsplit_once('.').unwrap().0, "A".repeat(86));
     let (told, sent) = terms.declare(&forged, "False", "Invalid").await;
     assert_eq!(sent, 1);
-    assert!(words(&told).contains("Coder does not take the licence: "), "{told:#}");
+    assert!(words(&told).contains("Coder does not accept the licence: "), "{told:#}");
 
     let elsewhere = json!({"feature_set": "premium", "deployment_ids": [uuid::Uuid::new_v4()]});
     let elsewhere = terms.sign(&elsewhere).await;

@@ -35,6 +35,13 @@ impl Drop for Operator {
 }
 
 impl Operator {
+    /// How many of these the operator has counted so far.
+    pub(super) async fn counted(&self, family: &str, with: &str) -> u64 {
+        let metrics = self.get("/metrics").await.unwrap().1;
+        let lines = metrics.lines().filter(|it| it.starts_with(family) && it.contains(with));
+        lines.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     pub(super) fn start(namespace: &str, args: &[&str]) -> Self {
         Self::start_with(namespace, args, Vec::new())
     }

@@ -46,6 +46,9 @@ async fn mapping_follows_a_group_that_is_created_again() {
     let stage = Stage::new(licensed().await).await;
     applied_backwards(&stage).await;
     stage.is_noticed("CoderGroupSync", "alpha", "ready", is_ready).await;
+    // For its manifest, its control plane, the organization and the group, and at most once for each.
+    let reconciles = stage.operator.counted("coder_operator_reconciles_total", "CoderGroupSync").await;
+    assert!(reconciles <= 4, "{reconciles} reconciles");
     let group = stage.wait_for("CoderGroup", "developers", "ready", is_ready).await;
     let first = group["status"]["id"].as_str().unwrap();
     let mapped = get(&stage.coderd, SYNC).await["mapping"]["/dev"].clone();

@@ -108,6 +108,10 @@ async fn version_is_promoted_only_after_a_workspace_with_a_real_agent_came_up() 
         (&json!("passed"), &json!(true))
     );
     assert_eq!(counts(&stage.coderd).await, counted(1));
+    let workspace =
+        format!("/api/v2/workspaces/{}", first["status"]["test"]["workspaceID"].as_str().unwrap());
+    let (status, _) = stage.coderd.owner.request(Method::GET, &workspace, None).await.unwrap();
+    assert_eq!(status, 410, "Coder tells a deleted workspace from one that the account may not read");
     let connected =
         "SELECT count(*) FROM workspace_agents WHERE first_connected_at IS NOT NULL AND ready_at IS NOT NULL";
     assert_eq!(ask_database(&stage.coderd.database, connected).await, "1");

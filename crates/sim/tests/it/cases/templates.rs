@@ -212,7 +212,18 @@ pub(super) async fn workspaces(side: &mut Side) {
     }
     let of_stranger = format!("/api/v2/organizations/{organization}/members/{STRANGER}/workspaces");
     side.post(OWNER, &of_stranger, json!({"name": "one", "template_version_id": version})).await;
+    let check = |object: Value| json!({"checks": {"one": {"object": object, "action": "read"}}});
+    for account in [OWNER, MEMBER] {
+        let every = json!({"resource_type": "workspace"});
+        side.post(account, "/api/v2/authcheck", check(every)).await;
+        let of_organization = json!({"resource_type": "workspace", "organization_id": organization});
+        side.post(account, "/api/v2/authcheck", check(of_organization)).await;
+        side.get(account, &format!("/api/v2/workspaces/{STRANGER}")).await;
+    }
+    side.post(OWNER, "/api/v2/authcheck", check(json!({}))).await;
+    side.post(OWNER, "/api/v2/authcheck", json!({})).await;
     for id in [STRANGER, "one"] {
+        side.get(OWNER, &format!("/api/v2/workspaces/{id}")).await;
         side.post(OWNER, &format!("/api/v2/workspaces/{id}/builds"), json!({"transition": "delete"})).await;
         side.get(OWNER, &format!("/api/v2/workspacebuilds/{id}/logs")).await;
         side.patch(OWNER, &format!("/api/v2/workspacebuilds/{id}/cancel"), Value::Null).await;

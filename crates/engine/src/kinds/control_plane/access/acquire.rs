@@ -8,13 +8,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::{
-    AccessOutcome, Granted, Ladder, SuppliedAccount, TokenNames,
-    admin_job::AdminJob,
-    memory::{OwnToken, Pause, TokenMemory},
+    AccessOutcome, Granted, Ladder, SuppliedAccount, TokenNames, admin_job::AdminJob,
     supplied_credentials::SuppliedCredentials,
 };
 use crate::{
-    coder::endpoint::Origin,
+    coder::{OwnToken, Pause, TokenMemory, endpoint::Origin},
     kinds::control_plane::{
         account::Account,
         facts::PlaneContext,
@@ -34,6 +32,23 @@ const RETRY: SignedDuration = SignedDuration::from_secs(30);
 pub struct AccessContext<'a> {
     pub objects: PlaneContext<'a>,
     pub tokens: &'a TokenMemory,
+}
+
+/// What may be done to have access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessRights {
+    /// Whether an account may be created.
+    pub create: bool,
+    /// Whether the account of a control plane whose access is disabled may be deleted.
+    pub remove: bool,
+}
+
+impl AccessRights {
+    /// What the policy of a control plane allows without a plan.
+    pub fn of(plane: &CoderControlPlane) -> Self {
+        let is_automatic = plane.spec.changes.is_automatic();
+        Self { create: is_automatic, remove: is_automatic }
+    }
 }
 
 /// A token, and what did not work and is tried again.
@@ -77,8 +92,7 @@ pub async fn account_token(
     record.external_url = Some(here.to_owned());
     // A status may be lost, as by a backup that does not hold it.
     check_identity(plane, record.deployment_id, deployment)?;
-    let is_good = |it: &OwnToken| record.minting.is_none() && it.from == from && now < it.renewed_at;
-    if let Some(known) = acquisition.known(kept.as_ref()).filter(is_good) {
+    if let Some(known) = acquisition.good(kept.as_ref(), &record, &from) {
         return Ok(Acquired::token(known.token));
     }
     if let Some(why) = acquisition.paused(&record) {
@@ -103,42 +117,48 @@ pub async fn account_token(
 pub async fn own_token(
     plane: &CoderControlPlane,
     reached: ReachedDeployment<'_>,
+    rights: AccessRights,
     context: &AccessContext<'_>,
 ) -> Result<Acquired, Blocked> {
     let ReachedDeployment { client, deployment } = reached;
     let acquisition = Acquisition::of(plane, context);
     let (cluster, now) = (context.objects.cluster, acquisition.now);
-    let from = Origin::new(&[client.url().as_str().as_bytes(), deployment.as_bytes()]);
-    let (secret, Contents { token: kept, mut record }) = TokenSecret::open(plane, cluster).await?;
-    // A token that was minted at another address stays there.
-    let kept = kept.filter(|_| record.is_for(None));
-    record.external_url = None;
-    // A status may be lost, as by a backup that does not hold it.
-    check_identity(plane, record.deployment_id, deployment)?;
-    let is_disabled = plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled);
-    // One that was to be minted and is not there yet is another reason to compare.
-    let is_settled = !is_disabled && record.minting.is_none();
-    let is_good = |it: &OwnToken| is_settled && it.from == from && now < it.renewed_at;
-    if let Some(known) = acquisition.known(kept.as_ref()).filter(is_good) {
+    let (secret, contents) = TokenSecret::open(plane, cluster).await?;
+    let Contents { token: kept, mut record } = of_managed(contents, plane, deployment)?;
+    let is_disabled = is_disabled(plane) && (rights.remove || kept.is_none());
+    let from = managed_origin(reached);
+    if let Some(known) = acquisition.good(kept.as_ref(), &record, &from).filter(|_| !is_disabled) {
         return Ok(Acquired::token(known.token));
     }
     if let Some(why) = acquisition.paused(&record).filter(|_| !is_disabled) {
         return acquisition.still_good(kept.as_ref(), why);
     }
-    if kept.is_none() && plane.spec.changes.policy().mode() == Mode::Observe {
-        let message =
-            "mode is Observe: the operator creates no account for itself in the deployment".to_owned();
-        return Err(Blocked { reason: Reason::Observed, message });
+    if is_disabled && !rights.remove {
+        return Err(disabled());
     }
-    let supplied = SuppliedCredentials::of(plane, cluster).await?;
+    let read = async {
+        let supplied = SuppliedCredentials::of(plane, cluster).await?;
+        Ok((supplied, AdminJob::find(plane, &context.objects).await?))
+    };
+    let (supplied, job) = match read.await {
+        Ok(read) => read,
+        Err(why) if is_disabled => return Err(why),
+        Err(why) => return acquisition.still_good(kept.as_ref(), why),
+    };
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
         secret.adopt(&record).await?;
     }
-    let job = AdminJob::find(plane, &context.objects).await?;
     let uid = plane.uid().unwrap_or_default();
     if record == TokenRecord::default() {
         record = remembered(plane, &uid, deployment);
+    }
+    if !is_disabled && kept.is_none() && record.account.is_none() && !rights.create {
+        let is_observed = plane.spec.changes.policy().mode() == Mode::Observe;
+        let reason = if is_observed { Reason::Observed } else { Reason::ApprovalRequired };
+        let message =
+            "the operator has no account in the deployment, and creates one only by a plan".to_owned();
+        return Err(Blocked { reason, message });
     }
     let ladder = Ladder {
         client,
@@ -150,6 +170,7 @@ pub async fn own_token(
         // A manifest of coder-k8s names no first user and becomes ready all the same. Who wants a person to be the first
         // one names it.
         may_be_first: true,
+        may_create: rights.create,
         now,
         random: cluster.random(),
     };
@@ -159,12 +180,93 @@ pub async fn own_token(
     match ladder.acquire(kept.as_ref(), &mut record, &secret).await.map_err(Trouble::into_blocked) {
         Ok(AccessOutcome::Granted(granted)) => Ok(acquisition.enter(*granted, from, &job).await),
         Ok(AccessOutcome::Wait(waiting)) => Err(waiting),
+        Ok(AccessOutcome::NeedsAccount) => {
+            context.tokens.set_needs_account(&acquisition.name);
+            let message = "the operator's account is gone: the next reconcile plans another one".to_owned();
+            Err(Blocked { reason: Reason::Progressing, message })
+        }
         Ok(AccessOutcome::RunAdminJob { username, email }) => Err(job.run(&username, &email).await),
         Err(why) => {
             acquisition.pause(&record, &why);
             acquisition.still_good(kept.as_ref(), why)
         }
     }
+}
+
+/// How the operator's own access to a managed control plane stands, by the token Secret and by what this process remembers.
+#[derive(Debug)]
+pub(super) struct AccessStanding {
+    /// The token that is in use. `None` until one was acquired by this process.
+    pub(super) token: Option<SecretString>,
+    /// What is to be done. `None` where the token is good.
+    pub(super) due: Option<Due>,
+}
+
+/// What is to be done about the operator's access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// There is no account of the operator: one has to be created. `former` is the one that is on record and gone.
+    Account { former: Option<Uuid> },
+    /// The token of the operator's account is checked, renewed or replaced.
+    Token,
+    /// Access is disabled, and the account and its tokens have to go.
+    Removal,
+    /// Access is disabled, and no account and no token is on record.
+    Disabled,
+}
+
+/// Finds out how the operator's access stands. Nothing is written, and coderd is not asked.
+pub(super) async fn standing(
+    plane: &CoderControlPlane,
+    reached: ReachedDeployment<'_>,
+    context: &AccessContext<'_>,
+) -> Result<AccessStanding, Blocked> {
+    let acquisition = Acquisition::of(plane, context);
+    let (contents, is_deleted) = Contents::read(plane, context.objects.cluster).await?;
+    let Contents { token: kept, record } = of_managed(contents, plane, reached.deployment)?;
+    let is_remembered = || {
+        let uid = plane.uid().unwrap_or_default();
+        remembered(plane, &uid, reached.deployment).account.is_some()
+    };
+    if is_disabled(plane) {
+        let is_held = kept.is_some() || record != TokenRecord::default() || is_remembered();
+        return Ok(AccessStanding {
+            token: None,
+            due: Some(if is_held { Due::Removal } else { Due::Disabled }),
+        });
+    }
+    let from = managed_origin(reached);
+    let is_good = !is_deleted && acquisition.good(kept.as_ref(), &record, &from).is_some();
+    let known = acquisition.known(kept.as_ref()).filter(|it| it.from == from);
+    let is_recorded = record.account.is_some() && record.deployment_id == Some(reached.deployment);
+    let is_gone = context.tokens.needs_account(&acquisition.name);
+    let is_on_record = || !is_gone && (is_recorded || is_remembered());
+    let due = match is_good {
+        true => None,
+        false if is_on_record() => Some(Due::Token),
+        false => Some(Due::Account { former: record.account.and_then(|it| it.id) }),
+    };
+    Ok(AccessStanding { token: known.map(|it| it.token), due })
+}
+
+fn is_disabled(plane: &CoderControlPlane) -> bool {
+    plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled)
+}
+
+/// What the token of the operator's own account in a managed control plane is minted with.
+fn managed_origin(reached: ReachedDeployment<'_>) -> Origin {
+    Origin::new(&[reached.client.url().as_str().as_bytes(), reached.deployment.as_bytes()])
+}
+
+/// What the token Secret holds for a managed control plane. Fails where the record names another deployment.
+fn of_managed(contents: Contents, plane: &CoderControlPlane, deployment: Uuid) -> Result<Contents, Blocked> {
+    let Contents { token, mut record } = contents;
+    // A token that was minted at another address stays there.
+    let token = token.filter(|_| record.is_for(None));
+    record.external_url = None;
+    // A status may be lost, as by a backup that does not hold it.
+    check_identity(plane, record.deployment_id, deployment)?;
+    Ok(Contents { token, record })
 }
 
 impl<'a> Acquisition<'a> {
@@ -181,6 +283,13 @@ impl<'a> Acquisition<'a> {
     fn known(&self, kept: Option<&SecretString>) -> Option<OwnToken> {
         let minted = self.context.tokens.minted(&self.name)?;
         kept.is_some_and(|it| it.expose_secret() == minted.token.expose_secret()).then_some(minted)
+    }
+
+    /// The token that is remembered, if it needs no attention now. One that was to be minted and is not there yet needs some.
+    fn good(&self, kept: Option<&SecretString>, record: &TokenRecord, from: &Origin) -> Option<OwnToken> {
+        let is_good =
+            |it: &OwnToken| record.minting.is_none() && it.from == *from && self.now < it.renewed_at;
+        self.known(kept).filter(is_good)
     }
 
     /// Why a token that was about to be minted could not be, if that is not long ago.
@@ -207,24 +316,24 @@ impl<'a> Acquisition<'a> {
         let renewed_at = self.cluster().now().checked_add(RETRY).unwrap_or(Timestamp::MAX);
         let token = known.token.clone();
         self.context.tokens.set_minted(&self.name, Some(OwnToken { renewed_at, ..known }));
-        let message = format!("our token cannot be renewed yet: {}", why.message);
+        let message = format!("cannot renew the operator's token: {}; retrying", why.message);
         Ok(Acquired { token, warning: Some(Blocked { reason: why.reason, message }) })
     }
 
     /// Remembers a token that was granted, and deletes the Job that may have led to it.
     async fn enter(&self, granted: Granted, from: Origin, job: &AdminJob<'_>) -> Acquired {
         if !granted.stays.is_empty() {
-            let note = format!("not deleted, and tried again: {}", granted.stays.join("; "));
+            let note = format!("cannot delete in Coder: {}; retrying", granted.stays.join("; "));
             let (reason, action) = (Reason::NotTakenAway, "Delete");
             let event = Event { is_warning: true, reason, action, note: &note, must_be_written: false };
             self.cluster().event(&self.plane.object_ref(&()), event).await;
         }
         let cleared = job.clear(Some(&granted.user.username)).await;
-        if cleared.is_ok() {
-            let minted = OwnToken { from, token: granted.token.clone(), renewed_at: granted.next };
-            self.context.tokens.set_minted(&self.name, Some(minted));
-        }
-        // What is not remembered is done again.
+        // A Job that is still there is deleted by the next reconcile.
+        let soon = self.now.checked_add(RETRY).unwrap_or(Timestamp::MAX);
+        let renewed_at = if cleared.is_ok() { granted.next } else { granted.next.min(soon) };
+        let minted = OwnToken { from, token: granted.token.clone(), renewed_at };
+        self.context.tokens.set_minted(&self.name, Some(minted));
         Acquired { token: granted.token, warning: cleared.err() }
     }
 
@@ -242,9 +351,13 @@ impl<'a> Acquisition<'a> {
         job.clear(record.account.as_ref().map(|it| it.username.as_str())).await?;
         secret.empty_out().await?;
         self.context.tokens.set_minted(&self.name, None);
-        let message = "operatorAccess.disabled: what needs access waits".to_owned();
-        Ok(Blocked { reason: Reason::AccessDisabled, message })
+        Ok(disabled())
     }
+}
+
+fn disabled() -> Blocked {
+    let message = "operatorAccess.disabled is true: dependent objects are not reconciled".to_owned();
+    Blocked { reason: Reason::AccessDisabled, message }
 }
 
 /// What the status still knows when the Secret with everything else is gone: which account is ours.

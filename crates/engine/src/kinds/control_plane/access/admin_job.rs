@@ -137,7 +137,7 @@ impl<'a> AdminJob<'a> {
             return Ok(Standing::NotStarted);
         };
         if job.metadata.deletion_timestamp.is_some() {
-            return Ok(Standing::Running(format!("Job {name} is going, and another one comes after it")));
+            return Ok(Standing::Running(format!("Job {name} is being deleted; a new Job follows")));
         }
         let of_job: Selector = [(OF_JOB.to_owned(), job.uid().unwrap_or_default())].into_iter().collect();
         let pods = self.cluster.find::<Pod>(&self.namespace(), &of_job, Reading::Now).await;
@@ -208,7 +208,7 @@ fn left_account(plane: &CoderControlPlane, secret: Option<&Secret>, account: Opt
     let made = secret.filter(|it| is_owned(*it, plane)).and_then(admin_job::account);
     let (username, _) = made.filter(|(username, _)| Some(username.as_str()) != account)?;
     Some(format!(
-        "the account {username}, if Job {} has made it: delete it in Coder. Nobody knows its password",
+        "the account {username}, if Job {} created it: its password is not stored anywhere; delete the account in Coder",
         admin_job_name(plane)
     ))
 }

@@ -47,6 +47,8 @@ pub enum AccessOutcome {
         email: String,
     },
     Wait(Blocked),
+    /// There is no account, and none may be created.
+    NeedsAccount,
 }
 
 impl Ladder<'_> {
@@ -93,6 +95,11 @@ impl Attempt<'_> {
             match ladder::next(&observed) {
                 Rung::Use => return self.keep(user).await,
                 Rung::Wait(waiting) => return Ok(AccessOutcome::Wait(waiting)),
+                Rung::CreateFirstUser | Rung::CreateAccount(_) | Rung::RunAdminJob
+                    if !self.ladder.may_create =>
+                {
+                    return Ok(AccessOutcome::NeedsAccount);
+                }
                 // An owner that cannot sign in is not created.
                 Rung::RunAdminJob if !self.ladder.client.takes_passwords().await? => {
                     observed.job = AdminJob::NoPasswords;
@@ -129,7 +136,7 @@ impl Attempt<'_> {
                 Rung::MintFor(_, id) => return self.mint_for(id).await,
             }
         }
-        Err(waiting(api::Reason::Progressing, "the way to an account of our own takes longer").into())
+        Err(waiting(api::Reason::Progressing, "the operator's account is not ready yet; retrying").into())
     }
 
     async fn observe(&self) -> Result<(Observed, Option<User>), Trouble> {
@@ -318,7 +325,7 @@ impl Attempt<'_> {
     /// has a password that only we know was made by us, also by a Job that failed. The inner error is why nobody was let in.
     async fn enter_after_job(&mut self) -> Result<Result<AccessOutcome, String>, Trouble> {
         let (Job::Done(account) | Job::Failed(_, account)) = self.ladder.job else {
-            return Err(waiting(api::Reason::Progressing, "the Job is not done").into());
+            return Err(waiting(api::Reason::Progressing, "the Job has not finished").into());
         };
         let borrowed = match BorrowedSession::by_password(
             self.ladder.client,
@@ -333,8 +340,8 @@ impl Attempt<'_> {
                 return Ok(Err(match self.ladder.job {
                     Job::Failed(words, _) => words.clone(),
                     _ => format!(
-                        "the Job is done, and Coder does not let its account in ({refusal}): it worked on another \
-                         database than Coder does, or signing in with a password is switched off"
+                        "the Job has finished, and Coder rejects its account ({refusal}): the Job used another database \
+                         than Coder, or password login is disabled"
                     ),
                 }));
             }

@@ -131,7 +131,7 @@ pub fn next(observed: &Observed) -> Rung {
         Some(AccountState::Ours(id)) => Rung::MintFor(source, id),
         Some(AccountState::Others) => wait(
             Reason::AccountTaken,
-            "an account with the name of ours exists, and this control plane did not make it: delete or rename it in \
+            "an account with the operator's name exists and was not created by this control plane: delete or rename it in \
              Coder"
                 .to_owned(),
         ),
@@ -190,16 +190,13 @@ fn job(observed: &Observed) -> Rung {
         AdminJob::Failed(words) if words.contains(NAME_IS_TAKEN) => wait(
             Reason::AccountTaken,
             format!(
-                "an account with the name or the e-mail of ours exists, and this control plane did not make it: delete or \
-                 rename it in Coder; {words}"
+                "an account with the operator's name or e-mail exists and was not created by this control plane: {words}; \
+                 delete or rename it in Coder"
             ),
         ),
         AdminJob::Failed(words) => wait(
             Reason::AdminJobFailed,
-            format!(
-                "the operator's account could not be created, and is tried again: {words}; {}",
-                no_credentials(observed)
-            ),
+            format!("cannot create the operator's account: {words}; retrying; {}", no_credentials(observed)),
         ),
         AdminJob::Ended => Rung::EnterAfterJob,
     }
@@ -214,7 +211,7 @@ fn no_credentials(observed: &Observed) -> String {
     let mut message =
         "set operatorAccess.adminCredentialsSecretRef to the credentials of an owner".to_owned();
     let sources = [
-        ("the token in our Secret", &observed.held_token),
+        ("the token in the operator's Secret", &observed.held_token),
         ("adminCredentialsSecretRef", &observed.admin),
         ("firstUserSecretRef", &observed.first_user),
     ];

@@ -37,14 +37,14 @@ pub async fn revoke_all(
     }
     if let Some(account) = record.account.as_ref().filter(|it| it.id.is_some()) {
         cleanup.stays(format!(
-            "the account {} stays in Coder without a token, and nobody knows its password: delete it there if the \
-             deployment lives on",
+            "the account {} stays in Coder without a token, and its password is not stored anywhere: delete it there if \
+             the deployment is kept",
             account.username
         ));
     }
     for former in &record.former {
         cleanup
-            .stays(format!("{}, stays in Coder: delete it there if the deployment lives on", former.words()));
+            .stays(format!("{}, stays in Coder: delete it there if the deployment is kept", former.words()));
     }
 }
 
@@ -57,11 +57,11 @@ async fn revoke(
 ) -> Result<(), Trouble> {
     let ReachedDeployment { client, deployment } = reached;
     if record.deployment_id != Some(deployment) {
-        let message = "it was for another deployment".to_owned();
+        let message = "the token was minted for another deployment".to_owned();
         return Err(Blocked { reason: Reason::DeploymentChanged, message }.into());
     }
     if !record.is_for(plane.spec.external.as_ref().map(|_| client.url().as_str())) {
-        let message = "it was minted at another address".to_owned();
+        let message = "the token was minted at another address".to_owned();
         return Err(Blocked { reason: Reason::OriginChanged, message }.into());
     }
     reached.check_same().await?;

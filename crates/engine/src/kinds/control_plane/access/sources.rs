@@ -65,6 +65,8 @@ pub struct Ladder<'a> {
     pub job: &'a Job,
     /// See [`Observed::may_be_first`](super::ladder::Observed::may_be_first).
     pub may_be_first: bool,
+    /// Whether accounts may be created.
+    pub may_create: bool,
     pub now: Timestamp,
     /// What the account is made with, if one is made.
     pub random: RandomBytes,

@@ -32,7 +32,9 @@ pub(super) fn desire(
     if !facts.gateway_api {
         notices.push(Blocked {
             reason: Reason::GatewayAPIMissing,
-            message: format!("the cluster has no {GATEWAY_API}: the HTTPRoute is made once it is installed"),
+            message: format!(
+                "the cluster has no {GATEWAY_API}: the HTTPRoute is created once it is installed"
+            ),
         });
         return Ok(None);
     }
@@ -69,7 +71,7 @@ fn of_ingress(plane: &CoderControlPlane, ingress: &IngressExposure) -> Result<Ch
         tls: (!certificates.is_empty()).then_some(certificates),
         default_backend: None,
     };
-    Ok(child(&Ingress { metadata, spec: Some(spec), status: None }, "the way in from outside"))
+    Ok(child(&Ingress { metadata, spec: Some(spec), status: None }, "external access"))
 }
 
 fn ingress_rule(plane: &CoderControlPlane, host: &str) -> IngressRule {
@@ -115,7 +117,7 @@ fn of_gateway(plane: &CoderControlPlane, gateway: &GatewayExposure) -> Result<Ch
         },
     });
     let key = Key::new(GATEWAY_API, "HTTPRoute", &plane.namespace().unwrap_or_default(), &plane.name_any());
-    Ok(Child { key, object, reason: "the way in from outside" })
+    Ok(Child { key, object, reason: "external access" })
 }
 
 /// A text that says something.

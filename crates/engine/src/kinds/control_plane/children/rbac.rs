@@ -86,14 +86,15 @@ fn namespaces(
             notices.push(Blocked {
                 reason: Reason::NotPermitted,
                 message: format!(
-                    "namespace {namespace} gets no rights for workspaces: the operator may not read it: {answer}. Apply {WORKSPACES_ROLE} there"
+                    "namespace {namespace} gets no permissions for workspaces: the operator may not read it: {answer}. Apply \
+                     {WORKSPACES_ROLE} there"
                 ),
             });
         } else {
             notices.push(Blocked {
                 reason: Reason::NoConsent,
                 message: format!(
-                    "namespace {namespace} takes no workspaces from here: whoever keeps it sets its label {}={own}",
+                    "namespace {namespace} does not accept workspaces: label it {}={own}",
                     label::WORKSPACES_FROM
                 ),
             });
@@ -133,7 +134,7 @@ fn for_namespace(plane: &CoderControlPlane, namespace: &str, rules: &[PolicyRule
         }]),
     };
     let role = Role { metadata: metadata(role), rules: Some(rules.to_vec()) };
-    [child(&role, "what workspaces need"), child(&binding, "who may make workspaces")]
+    [child(&role, "permissions for workspaces"), child(&binding, "permission to create workspaces")]
 }
 
 fn rule(group: &str, resource: &str) -> PolicyRule {
@@ -160,7 +161,7 @@ pub fn check_rule(rule: &PolicyRule) -> Result<(), String> {
         return Err(format!("it names no {field}, so it grants nothing"));
     }
     match rule.verbs.iter().find(|it| GROWING.contains(&it.as_str())) {
-        Some(verb) => Err(format!("the verb {verb} would let its holder grow")),
+        Some(verb) => Err(format!("the verb {verb} allows privilege escalation")),
         None => Ok(()),
     }
 }
@@ -169,7 +170,7 @@ pub fn check_rule(rule: &PolicyRule) -> Result<(), String> {
 fn allows(allowed: &[PolicyRule], wanted: &PolicyRule) -> Result<(), String> {
     check_rule(wanted)?;
     if wanted.verbs.iter().any(|it| it == "*") {
-        return Err("the verb * would let its holder grow: name the verbs that are needed".to_owned());
+        return Err("the verb * allows privilege escalation: name the verbs that are needed".to_owned());
     }
     for group in wanted.api_groups.iter().flatten() {
         for resource in wanted.resources.iter().flatten() {
@@ -274,7 +275,7 @@ mod tests {
         ];
         for verb in ["*", "escalate", "bind", "impersonate"] {
             let told = ask(&everything, &rule_for("batch", "jobs", &["get", verb])).unwrap_err();
-            assert!(told.contains(verb) && told.contains("grow"), "{told}");
+            assert!(told.contains(verb) && told.contains("privilege escalation"), "{told}");
         }
         let urls = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
         assert!(ask(&everything, &urls).unwrap_err().contains("nonResourceURLs"));

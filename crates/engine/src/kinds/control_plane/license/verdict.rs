@@ -47,7 +47,7 @@ impl LicenseVerdict {
     pub fn obstacle(obstacle: &Obstacle) -> Self {
         match obstacle {
             Obstacle::NotDeclared => {
-                let message = "the manifest names no licence; one that the deployment has is left alone";
+                let message = "the manifest names no licence; an installed licence is not changed";
                 Self { status: None, reason: Reason::Pending, message: message.to_owned() }
             }
             Obstacle::NotReady => Self::no(Reason::Pending, "waits until the deployment answers"),
@@ -138,12 +138,8 @@ fn not_in_effect(
     }
     let counts = |it: &Claims| matches!(Phase::of(it, observed.now), Phase::Valid | Phase::Grace);
     let should_count = declared.iter().filter_map(Declared::claims).any(counts);
-    (should_count && !summary.has_license).then(|| {
-        LicenseVerdict::no(
-            Reason::Pending,
-            "the licence is installed; the deployment has yet to take note of it",
-        )
-    })
+    (should_count && !summary.has_license)
+        .then(|| LicenseVerdict::no(Reason::Pending, "the licence is installed and is not active yet"))
 }
 
 /// How one licence stands.
@@ -155,7 +151,7 @@ fn stand(one: &Declared, observed: &Observed<'_>) -> LicenseVerdict {
     let claims = match jwt.claims() {
         Ok(claims) => claims,
         Err(NotALicense(words)) => {
-            let message = format!("what the Secret holds is no licence: {words}. Correct the Secret");
+            let message = format!("the value in the Secret is no licence: {words}. Correct the Secret");
             return LicenseVerdict::no(Reason::Invalid, message);
         }
     };
@@ -167,7 +163,7 @@ fn stand(one: &Declared, observed: &Observed<'_>) -> LicenseVerdict {
         return LicenseVerdict::no(Reason::Expired, message);
     }
     if let Some(words) = observed.record.refusal(jwt.hash()) {
-        let message = format!("Coder does not take the licence: {words}. Correct the Secret");
+        let message = format!("Coder does not accept the licence: {words}. Correct the Secret");
         return LicenseVerdict::no(Reason::Invalid, message);
     }
     let live: Option<&License> = one.find(observed.live);

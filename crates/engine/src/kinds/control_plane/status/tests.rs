@@ -1,9 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::kinds::control_plane::license::{LicenseRecord, LicenseVerdict, Unread};
-
-static NO_CHANGES: Changes = Changes { held_back: None, changed: false };
+use crate::kinds::control_plane::license::{LicenseVerdict, Unread};
 
 fn plane(licensed: bool, status: Option<CoderControlPlaneStatus>) -> CoderControlPlane {
     let mut spec =
@@ -37,6 +35,7 @@ fn licensing(status: Option<bool>, reason: Reason, users: i64) -> Licensing {
         record: LicenseRecord::default(),
         unread: None,
         applied: None,
+        announcements: Vec::new(),
     }
 }
 
@@ -49,7 +48,10 @@ fn findings<'a>(build: &'a BuildInfo, licensing: &'a Licensing, second: i64) -> 
         workload: None,
         url: Some("https://coder.example.com".to_owned()),
         licensing: Some(licensing),
-        changes: &NO_CHANGES,
+        held_back: None,
+        reverted: None,
+        is_applied: true,
+        changed: false,
         requested: None,
         now: Timestamp::from_second(second).unwrap(),
     }
@@ -60,7 +62,7 @@ fn after(plane: &CoderControlPlane, licensing: &Licensing, second: i64) -> Coder
 }
 
 fn says(status: &CoderControlPlaneStatus, kind: &str) -> (String, String) {
-    let found = status.conditions.iter().find(|it| it.type_ == kind).unwrap();
+    let found = status.common.conditions.iter().find(|it| it.type_ == kind).unwrap();
     (found.status.clone(), found.reason.clone())
 }
 
@@ -129,7 +131,10 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
         workload: None,
         url: None,
         licensing: None,
-        changes: &NO_CHANGES,
+        held_back: None,
+        reverted: None,
+        is_applied: true,
+        changed: false,
         requested: None,
         now,
     };
@@ -142,7 +147,7 @@ fn without_access_everything_that_was_known_stays_and_says_so() {
 }
 
 fn message(status: &CoderControlPlaneStatus, kind: &str) -> String {
-    status.conditions.iter().find(|it| it.type_ == kind).unwrap().message.clone()
+    status.common.conditions.iter().find(|it| it.type_ == kind).unwrap().message.clone()
 }
 
 #[test]
@@ -158,7 +163,10 @@ fn expiry_of_a_supplied_token_is_reported_before_and_after_it() {
         workload: None,
         url: None,
         licensing: None,
-        changes: &NO_CHANGES,
+        held_back: None,
+        reverted: None,
+        is_applied: true,
+        changed: false,
         requested: None,
         now: Timestamp::from_second(second).unwrap(),
     };
@@ -192,7 +200,10 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
             workload: Some(&workload),
             url: None,
             licensing: None,
-            changes: &NO_CHANGES,
+            held_back: None,
+            reverted: None,
+            is_applied: true,
+            changed: false,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -211,6 +222,46 @@ fn what_is_left_out_is_told_by_complete_whatever_else_is_wrong() {
     );
     assert_eq!(complete(Some(vec![database])).0, word("True", "UpToDate"));
     assert_eq!(complete(None).0, word("Unknown", "NotObserved"), "nothing was looked at");
+}
+
+#[test]
+fn steps_that_were_refused_or_are_left_are_told_and_nothing_is_claimed_that_was_not_looked_at() {
+    let blocked = |reason| Blocked { reason, message: reason.to_string() };
+    let report = |outcome, refused: &[Reason]| {
+        let refused = refused.iter().map(|it| blocked(*it)).collect();
+        Report { refused, ..Report::of(outcome, None) }
+    };
+    let serves = || Workload {
+        standing: Ok(()),
+        notices: Some(Vec::new()),
+        ..Workload::stopped(blocked(Reason::Progressing))
+    };
+    let unread = Workload::stopped(blocked(Reason::SecretUnreadable)).after(&report(Outcome::Equal, &[]));
+    assert_eq!(unread.notices, None, "nothing was looked at");
+    assert_eq!(serves().after(&report(Outcome::Equal, &[])).standing, Ok(()));
+    let refused = serves().after(&report(Outcome::Equal, &[Reason::NotApplied]));
+    assert_eq!(refused.standing, Err(blocked(Reason::NotApplied)));
+    assert_eq!(refused.notices, Some(vec![blocked(Reason::NotApplied)]));
+    let left = serves().after(&report(Outcome::Blocked(blocked(Reason::Progressing)), &[]));
+    assert_eq!(left.standing, Err(blocked(Reason::Progressing)), "not all steps were done");
+    let known = Workload { standing: Err(blocked(Reason::NotOurs)), ..serves() };
+    let known = known.after(&report(Outcome::Equal, &[Reason::NotApplied]));
+    assert_eq!(known.standing, Err(blocked(Reason::NotOurs)), "what was known before comes first");
+}
+
+#[test]
+fn record_of_before_an_upload_does_not_replace_the_one_that_names_it() {
+    let record = |epoch| LicenseRecord { epoch, ..LicenseRecord::default() };
+    let shown = |before: u64, found: u64| {
+        let status = CoderControlPlaneStatus {
+            license_record: serde_json::to_string(&record(before)).ok(),
+            ..CoderControlPlaneStatus::default()
+        };
+        let found = Licensing { record: record(found), ..licensing(Some(false), Reason::Error, 1) };
+        let next = after(&plane(true, Some(status)), &found, 1);
+        serde_json::from_str::<LicenseRecord>(&next.license_record.unwrap()).unwrap().epoch
+    };
+    assert_eq!((shown(4, 3), shown(3, 3), shown(3, 4)), (4, 3, 4));
 }
 
 #[test]
@@ -234,7 +285,10 @@ fn an_image_that_was_started_counts_for_the_database_while_an_older_one_still_an
             workload,
             url: None,
             licensing: None,
-            changes: &NO_CHANGES,
+            held_back: None,
+            reverted: None,
+            is_applied: true,
+            changed: false,
             requested: None,
             now,
         };
@@ -289,18 +343,16 @@ fn reconcile_request_is_handled_once_entitlements_are_read() {
         let mut findings = findings(&build, licensing, 1);
         findings.requested = Some("now".to_owned());
         let next = status(&plane(false, None), &findings);
-        (next.last_handled_reconcile_at, findings.readiness().is_retried_soon)
+        (next.common.last_handled_reconcile_at, findings.readiness().is_retried_soon)
     };
     assert_eq!(handled(&unread(true)), (None, true));
     let now = Some("now".to_owned());
     assert_eq!(handled(&unread(false)), (now.clone(), false), "another reconcile would find the same");
     assert_eq!(handled(&licensing(None, Reason::Pending, 1)), (now, false));
-    let known = CoderControlPlaneStatus {
-        last_handled_reconcile_at: Some("before".to_owned()),
-        ..CoderControlPlaneStatus::default()
-    };
+    let common = Status { last_handled_reconcile_at: Some("before".to_owned()), ..Status::default() };
+    let known = CoderControlPlaneStatus { common, ..CoderControlPlaneStatus::default() };
     let kept = after(&plane(false, Some(known)), &unread(true), 1);
-    assert_eq!(kept.last_handled_reconcile_at.as_deref(), Some("before"));
+    assert_eq!(kept.common.last_handled_reconcile_at.as_deref(), Some("before"));
 }
 
 #[test]
@@ -315,7 +367,10 @@ fn licence_that_cannot_be_installed_waits_for_the_interval() {
             workload: None,
             url: None,
             licensing: Some(&licensing),
-            changes: &NO_CHANGES,
+            held_back: None,
+            reverted: None,
+            is_applied: true,
+            changed: false,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -343,7 +398,10 @@ fn secret_of_our_own_token_is_named_until_access_is_disabled() {
             workload: None,
             url: None,
             licensing: None,
-            changes: &NO_CHANGES,
+            held_back: None,
+            reverted: None,
+            is_applied: true,
+            changed: false,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -372,7 +430,10 @@ fn missing_database_is_reported_whatever_else_is_wrong() {
             workload: Some(&workload),
             url: None,
             licensing: None,
-            changes: &NO_CHANGES,
+            held_back: None,
+            reverted: None,
+            is_applied: true,
+            changed: false,
             requested: None,
             now: Timestamp::UNIX_EPOCH,
         };

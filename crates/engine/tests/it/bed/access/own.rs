@@ -73,6 +73,7 @@ impl Stage {
             admin: &self.admin,
             job: &self.job,
             may_be_first: self.may_be_first,
+            may_create: true,
             now,
             random: self.secret.cluster.random(),
         }

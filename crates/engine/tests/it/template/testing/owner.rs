@@ -90,27 +90,40 @@ async fn owner_that_administers_the_template_is_refused() {
     assert_eq!(scene.versions(), 4);
 }
 
-/// A deployment that shows no members of organizations.
+/// A deployment that answers so to reads of the members of organizations.
 #[derive(Debug)]
-struct NoMembers(Arc<dyn Transport>);
+struct Members {
+    transport: Arc<dyn Transport>,
+    status: u16,
+    answer: Value,
+}
 
-impl Transport for NoMembers {
+impl Transport for Members {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
         if request.uri().path().ends_with("/paginated-members") {
-            let page = json!({"members": [], "count": 0}).to_string();
-            return Box::pin(std::future::ready(Ok(Response::new(page.into()))));
+            let answer = Response::builder().status(self.status).header("x-coder-build-version", "v2.36.1");
+            let answer = answer.body(self.answer.to_string().into()).unwrap();
+            return Box::pin(std::future::ready(Ok(answer)));
         }
-        self.0.send(request)
+        self.transport.send(request)
     }
 }
 
 #[tokio::test]
-async fn owner_without_a_membership_row_is_refused() {
-    let mut scene = Scene::tested().await;
-    let mut manifest = tested(AGENT, &json!({}));
-    let client = memory::owner(Arc::new(NoMembers(scene.deployment.transport())));
-    scene.coder = Coder::new(client, Promises::default());
-    let refused = scene.blocked(&mut manifest).await;
-    assert_eq!(refused.reason, Reason::TestOwnerRefused);
-    assert!(refused.message.contains("Coder does not show with which roles"), "{}", refused.message);
+async fn owner_whose_roles_are_not_shown_is_refused() {
+    for (status, answer) in [
+        (200, json!({"members": [], "count": 0})),
+        (403, json!({"message": "Forbidden."})),
+        (404, json!({"message": "Resource not found or you do not have access to this resource"})),
+    ] {
+        let mut scene = Scene::tested().await;
+        let mut manifest = tested(AGENT, &json!({}));
+        let members = Members { transport: scene.deployment.transport(), status, answer };
+        scene.coder = Coder::new(memory::owner(Arc::new(members)), Promises::default());
+        let refused = scene.blocked(&mut manifest).await;
+        assert_eq!(refused.reason, Reason::TestOwnerRefused, "{status}");
+        let why = "tests is a member of organization coder, and Coder does not show with which roles";
+        assert!(refused.message.contains(why), "{status}: {}", refused.message);
+        assert_eq!((scene.versions(), scene.made()), (0, 0), "{status}");
+    }
 }

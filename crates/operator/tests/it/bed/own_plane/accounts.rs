@@ -39,7 +39,7 @@ async fn an_account_that_coder_keeps_holds_up_nothing_and_every_one_that_stays_i
     secrets.patch(TOKEN_SECRET, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     stage.operator = operator(&stage.namespace);
     let said = eventually("said", || notes(&stage, "NotTakenAway"), |it| !it.is_empty()).await;
-    assert!(said[0].contains(&had.accounts[0]) && said[0].contains("tried again"), "{said:?}");
+    assert!(said[0].contains(&had.accounts[0]) && said[0].contains("retrying"), "{said:?}");
     let now = stage.look_again("CoderControlPlane", "main").await;
     assert!(is_ready(&now), "{now:#}");
     assert_eq!(record(&stage).await["former"], kept["former"], "it is tried again");
@@ -53,6 +53,6 @@ async fn an_account_that_coder_keeps_holds_up_nothing_and_every_one_that_stays_i
     assert!(left.starts_with("coder-operator-"), "{left}");
     let said = notes(&stage, "LeftBehind").await;
     assert!(said.iter().any(|it| it.contains(&format!("the account {left} stays in Coder"))), "{said:?}");
-    let former = format!("the account {}, which was ours before", had.accounts[0]);
+    let former = format!("the account {}, a former account of the operator", had.accounts[0]);
     assert!(said.iter().any(|it| it.contains(&former)), "each has an Event of its own: {said:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ground::{Ground, ours, owner, running, shipped, stage};
 use crate::bed::{
-    operator::{Operator, writes},
+    operator::writes,
     stage::{eventually, is_ready},
 };
 
@@ -53,13 +53,6 @@ async fn two_coders_in_one_namespace_do_not_touch_each_other() {
     assert_eq!(after["status"]["conditions"], main["status"]["conditions"]);
 }
 
-/// How many of these the operator has counted so far.
-async fn counted(operator: &Operator, family: &str, with: &str) -> u64 {
-    let metrics = operator.get("/metrics").await.unwrap().1;
-    let lines = metrics.lines().filter(|it| it.starts_with(family) && it.contains(with));
-    lines.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
-}
-
 /// The remote ends of a process' TCP connections, as the kernel writes them: address and port in hexadecimal.
 fn connections(process: u32) -> Vec<String> {
     let inodes: Vec<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
@@ -85,8 +78,8 @@ async fn a_coder_of_ours_that_is_as_declared_costs_no_write_few_questions_and_no
     let port = format!(":{port:04X}");
     // The pods that are new are looked at a few times more.
     stage.look_again("CoderControlPlane", "main").await;
-    let passes = || counted(&stage.operator, "coder_operator_reconciles_total", "CoderControlPlane");
-    let requests = || counted(&stage.operator, "coder_operator_coder_requests_total", "name=\"main\"");
+    let passes = || stage.operator.counted("coder_operator_reconciles_total", "CoderControlPlane");
+    let requests = || stage.operator.counted("coder_operator_coder_requests_total", "name=\"main\"");
     let (first, asked, written) = (passes().await, requests().await, writes(&stage.namespace).await.len());
     let done = eventually("looked at several times", passes, |it| *it >= first + PASSES).await;
     let asked = requests().await - asked;

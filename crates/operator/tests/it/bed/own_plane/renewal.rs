@@ -31,7 +31,7 @@ async fn a_token_is_renewed_in_time_and_a_renewal_that_fails_keeps_access_while_
     let immutable = Patch::Merge(json!({"immutable": true}));
     secrets.patch(TOKEN_SECRET, &PatchParams::default(), &immutable).await.unwrap();
     let before = writes(&stage.namespace).await.len();
-    stage.operator.says(&["our token cannot be renewed yet"]).await;
+    stage.operator.says(&["cannot renew the operator's token"]).await;
     let still = stage.look_again("CoderControlPlane", "main").await;
     assert!(is_ready(&still) && says(&still, "OperatorAccessReady", "True", "UpToDate"), "{still:#}");
     stage.look_again("CoderControlPlane", "main").await;

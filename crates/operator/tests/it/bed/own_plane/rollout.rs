@@ -58,14 +58,15 @@ async fn pods_that_end_again_and_again_or_find_no_node_are_named_with_what_they_
     // Something that is no Coder and does not know what to do with its arguments.
     plane["spec"]["image"] = json!(image("bed/host"));
     stage.apply(&plane).await;
-    let ends = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("again and again");
+    let ends = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("crash loop");
     let told = stage.wait::<CoderControlPlane>("main", "ending", ends).await;
     let name = pods(&stage, "main").await[0].metadata.name.clone().unwrap();
     assert!(words(&told).contains(&name) && words(&told).contains("exit code "), "{}", words(&told));
 
     plane["spec"]["nodeSelector"] = json!({"disk": "none"});
     stage.apply(&plane).await;
-    let fits_nowhere = |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("finds no node");
+    let fits_nowhere =
+        |it: &Value| is_held_up("RolloutStuck")(it) && words(it).contains("cannot be scheduled");
     let told = stage.wait::<CoderControlPlane>("main", "without a node", fits_nowhere).await;
     assert!(words(&told).contains("0/1 nodes are available"), "{}", words(&told));
     // The pod of before goes on ending, and that is not said any more: what it says is not of the current form.

@@ -45,7 +45,7 @@ async fn command_line_compares_provisioners_and_leaves_them_to_the_controllers()
     let told = expect(cli.command(&["plan", "--exit-code", "-f", &file]), 3).await;
     for words in [
         "2 to change".to_owned(),
-        "+ create: a key named bravo is made and written into Secret bravo-provisioner-key".to_owned(),
+        "+ create: a key named bravo is created and written into Secret bravo-provisioner-key".to_owned(),
         format!("+ create: Deployment {}/provisioner-bravo is declared and missing", stage.namespace),
     ] {
         assert!(told.contains(&words), "{words}: {told}");

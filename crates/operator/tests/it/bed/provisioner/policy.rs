@@ -40,7 +40,7 @@ async fn observed_provisioner_is_planned_and_nothing_of_it_is_written() {
     stage.apply(&provisioner("alpha", &json!({"mode": "Observe"}))).await;
     let observed = stage.wait::<CoderProvisioner>("alpha", "observed", is_held_up("Observed")).await;
     let planned = steps(&observed);
-    assert!(planned[0].starts_with("Create a key named alpha is made"), "{planned:?}");
+    assert!(planned[0].starts_with("Create a key named alpha is created"), "{planned:?}");
     assert!(
         planned.iter().any(|it| it.contains(&format!("Deployment {}/{DEPLOYMENT}", stage.namespace))),
         "{planned:?}"

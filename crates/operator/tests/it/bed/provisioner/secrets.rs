@@ -49,8 +49,8 @@ async fn a_secret_that_a_person_brought_and_that_is_no_use_is_left_to_him() {
     let coderd = &scene.stage.coderd;
     let wrong = mint(coderd, "by-hand", &json!({"site": "elsewhere"})).await;
     let of_no_use = [
-        (json!({"key": "nonsense"}), "Invalid", "does not take the value"),
-        (json!({"key": "x".repeat(43)}), "Invalid", "does not take the value"),
+        (json!({"key": "nonsense"}), "Invalid", "does not accept the value"),
+        (json!({"key": "x".repeat(43)}), "Invalid", "does not accept the value"),
         (json!({"key": wrong}), "Invalid", "has other tags than declared"),
         (json!({"other": "x"}), "NotOurs", "has no value under key"),
     ];

@@ -150,7 +150,7 @@ fn optional_reference_to_the_database_must_be_there() {
     {
         let (reason, message) = refusal(&spec, &live, sources).unwrap();
         assert_eq!(reason, "SecretNotFound");
-        assert!(message.contains("create Secret db"), "{message}");
+        assert!(message.contains("missing Secret db"), "{message}");
     }
 }
 
@@ -180,7 +180,7 @@ fn declared_secret_becomes_the_variable_and_must_have_a_value() {
     assert_eq!(found, [&variable]);
     assert_eq!(of_deployment(&deployment, &there).as_deref(), Some("Secret db, key url"));
     for (sources, words) in [
-        (BTreeMap::new(), "create Secret db"),
+        (BTreeMap::new(), "missing Secret db"),
         (secret_with("db", &["other"], &[]), "Secret db (its key url)"),
         (secret_with("db", &["url"], &["url"]), "Secret db (its key url, which is empty)"),
     ] {

@@ -8,7 +8,8 @@ use std::{
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use crate::{coder::endpoint::Origin, pipeline::outcome::Blocked};
+use super::endpoint::Origin;
+use crate::pipeline::outcome::Blocked;
 
 /// Which control plane: its namespace and its name.
 type Name = (String, String);
@@ -36,6 +37,8 @@ pub struct Pause {
 struct Remembered {
     minted: Option<OwnToken>,
     pause: Option<Pause>,
+    /// Whether the account that is on record was found to be gone.
+    needs_account: bool,
 }
 
 /// The tokens of all control planes.
@@ -49,7 +52,19 @@ impl TokenMemory {
     }
 
     pub fn set_minted(&self, name: &Name, minted: Option<OwnToken>) {
-        self.lock().entry(name.clone()).or_default().minted = minted;
+        let mut all = self.lock();
+        let remembered = all.entry(name.clone()).or_default();
+        remembered.needs_account &= minted.is_none();
+        remembered.minted = minted;
+    }
+
+    /// Whether the account that is on record was found to be gone, so that another one has to be planned.
+    pub(crate) fn needs_account(&self, name: &Name) -> bool {
+        self.lock().get(name).is_some_and(|it| it.needs_account)
+    }
+
+    pub(crate) fn set_needs_account(&self, name: &Name) {
+        self.lock().entry(name.clone()).or_default().needs_account = true;
     }
 
     /// Why no token could be minted a moment ago.
@@ -57,7 +72,7 @@ impl TokenMemory {
         self.lock().get(name)?.pause.clone()
     }
 
-    pub(super) fn set_pause(&self, name: &Name, pause: Option<Pause>) {
+    pub(crate) fn set_pause(&self, name: &Name, pause: Option<Pause>) {
         self.lock().entry(name.clone()).or_default().pause = pause;
     }
 

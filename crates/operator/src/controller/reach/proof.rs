@@ -5,13 +5,13 @@ use std::sync::Arc;
 use api::{CoderControlPlane, External, Reason};
 use client::{Class, Client, Share, deployment::BuildInfo};
 use engine::{
-    Blocked, Credentials,
+    Blocked, Coder, Credentials,
     coder::{
-        address,
+        Promises, address,
         endpoint::{DeclaredOrigin, declared, origin_secrets},
     },
     kinds::control_plane::{
-        access::{Account, Acquired, account_token, own_token},
+        access::{AccessRights, Account, Acquired, account_token, own_token},
         identity::{ReachedDeployment, check_identity, recorded_deployment},
         operator_token_secret,
     },
@@ -20,10 +20,9 @@ use kube::ResourceExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
-use super::name_of;
 use crate::{
     controller::Shared,
-    planes::{Origin, Plane, Sources, Versions},
+    planes::{Origin, Plane, Sources, Versions, name_of},
 };
 
 /// The client that is known of a control plane, if its whole origin is what is declared now.
@@ -57,6 +56,29 @@ fn versions_of(plane: &CoderControlPlane, shared: &Shared) -> Option<Versions> {
     Some(Versions { manifest: (plane.uid()?, plane.metadata.generation?), secrets })
 }
 
+/// A control plane that answers, and is the known deployment.
+pub(in crate::controller) struct Answered {
+    declared: DeclaredOrigin,
+    /// The versions of what was declared, or earlier ones.
+    versions: Option<Versions>,
+    /// Where it is, without the credentials.
+    place: Origin,
+    credentials: Credentials,
+    /// A client without a token.
+    anonymous: Client,
+    build: BuildInfo,
+}
+
+/// A token, and where it is from.
+pub(in crate::controller) enum Entry {
+    /// A Secret held it ready-made.
+    Given(SecretString),
+    /// It was minted for an account whose credentials a Secret holds.
+    Minted(SecretString),
+    /// It belongs to the operator's own account.
+    Own(SecretString),
+}
+
 /// A control plane that can be used.
 pub(in crate::controller) struct Proved {
     declared: DeclaredOrigin,
@@ -64,20 +86,22 @@ pub(in crate::controller) struct Proved {
     versions: Option<Versions>,
     /// Where it is, without the credentials.
     place: Origin,
-    pub(super) origin: Origin,
-    pub(super) client: Client,
-    pub(super) build: BuildInfo,
+    pub(in crate::controller) origin: Origin,
+    pub(in crate::controller) client: Client,
+    pub(in crate::controller) build: BuildInfo,
     /// The token, where a Secret held it ready-made.
-    pub(super) given: Option<SecretString>,
+    pub(in crate::controller) given: Option<SecretString>,
     /// The Secret with a token of our own.
-    pub(super) token_secret: Option<String>,
+    pub(in crate::controller) token_secret: Option<String>,
     /// The account that we made for ourselves, where it is us who run it.
-    pub(super) account: Option<Uuid>,
+    pub(in crate::controller) account: Option<Uuid>,
 }
 
 impl Proved {
-    pub(super) fn reached(&self) -> ReachedDeployment<'_> {
-        ReachedDeployment { client: &self.client, deployment: self.build.deployment_id }
+    /// The deployment that has just answered.
+    pub(in crate::controller) fn coder(&self, shared: &Shared) -> Coder {
+        let coder = Coder::new(self.client.clone(), Promises::default());
+        coder.expecting(self.build.deployment_id).beside(shared.beside())
     }
 
     pub(in crate::controller) fn into_plane(self, shared: &Shared) -> Plane {
@@ -91,11 +115,28 @@ impl Proved {
     }
 }
 
-/// Whether the address answers, is the deployment that we know, and takes the credentials.
+/// Whether the address answers, is the known deployment, and takes the credentials, for a deletion, which must get in. There is no plan,
+/// so that accounts are created and deleted only where no approval is needed.
 pub(in crate::controller) async fn prove(
     plane: &CoderControlPlane,
     shared: &Shared,
 ) -> Result<Proved, Blocked> {
+    let answered = answer(plane, shared).await?;
+    let entry = if answered.is_managed() {
+        let (reached, rights) = (answered.reached(), AccessRights::of(plane));
+        let acquired = Box::pin(own_token(plane, reached, rights, &shared.access_context())).await?;
+        Entry::Own(with_warning(acquired))
+    } else {
+        answered.supplied(plane, shared).await?
+    };
+    answered.enter(plane, entry, shared).await
+}
+
+/// Whether the address answers, and is the known deployment. No credentials are sent.
+pub(in crate::controller) async fn answer(
+    plane: &CoderControlPlane,
+    shared: &Shared,
+) -> Result<Answered, Blocked> {
     let versions = versions_of(plane, shared);
     let declared = declared(plane, &*shared.cluster).await;
     let (name, origin_now) = (name_of(plane), declared.origin());
@@ -112,37 +153,81 @@ pub(in crate::controller) async fn prove(
     let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
     check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
-    let reached = ReachedDeployment { client: &anonymous, deployment: build.deployment_id };
-    let (token, given) = match &endpoint.credentials {
-        Credentials::Ours => {
-            let acquired = Box::pin(own_token(plane, reached, &shared.access_context())).await?;
-            (with_warning(acquired), None)
+    let credentials = endpoint.credentials.clone();
+    Ok(Answered { declared: origin_now, versions, place, credentials, anonymous, build })
+}
+
+impl Answered {
+    /// Whether the operator runs the deployment, and has an account of its own in it.
+    pub(in crate::controller) fn is_managed(&self) -> bool {
+        matches!(self.credentials, Credentials::Ours)
+    }
+
+    /// Whether a token may be minted with supplied credentials.
+    pub(in crate::controller) fn mints(&self) -> bool {
+        matches!(self.credentials, Credentials::Account { .. })
+    }
+
+    /// The deployment, without a token.
+    pub(in crate::controller) fn coder(&self, shared: &Shared) -> Coder {
+        let coder = Coder::new(self.anonymous.clone(), Promises::default());
+        coder.expecting(self.build.deployment_id).beside(shared.beside())
+    }
+
+    fn reached(&self) -> ReachedDeployment<'_> {
+        ReachedDeployment { client: &self.anonymous, deployment: self.build.deployment_id }
+    }
+
+    /// The token that the supplied credentials are, or that is minted with them.
+    pub(in crate::controller) async fn supplied(
+        &self,
+        plane: &CoderControlPlane,
+        shared: &Shared,
+    ) -> Result<Entry, Blocked> {
+        match &self.credentials {
+            Credentials::Token(token) => Ok(Entry::Given(token.clone())),
+            Credentials::Account { email, password } => {
+                let account = Account { email: email.clone(), password: password.clone() };
+                let context = shared.access_context();
+                let acquired = account_token(plane, self.reached(), &account, &context).await?;
+                Ok(Entry::Minted(with_warning(acquired)))
+            }
+            Credentials::Ours => {
+                let message = "no credentials are supplied for a managed control plane".to_owned();
+                Err(Blocked { reason: Reason::NoCredentials, message })
+            }
         }
-        Credentials::Token(token) => (token.clone(), Some(token.clone())),
-        Credentials::Account { email, password } => {
-            let account = Account { email: email.clone(), password: password.clone() };
-            let acquired = account_token(plane, reached, &account, &shared.access_context()).await?;
-            (with_warning(acquired), None)
-        }
-    };
-    let origin = place.with(token.expose_secret().as_bytes());
-    let client = anonymous
-        .with_token(token)
-        .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
-    let user = client.current_user().await.map_err(|error| {
-        if error.class() == Class::SignedOut {
-            // A token of ours that is not taken any more is replaced at the next reconcile.
-            shared.planes.tokens.set_minted(&name, None);
-        }
-        remote(&error)
-    })?;
-    let is_own_account = matches!(endpoint.credentials, Credentials::Ours);
-    let account = is_own_account.then_some(user.id);
-    let limiter = shared.planes.rate_limiter(build.deployment_id, user.id);
-    let share = if is_own_account { Share::OwnAccount } else { Share::Supplied };
-    let client = client.with_share(share).with_rate_limiter(limiter);
-    let token_secret = given.is_none().then(|| operator_token_secret(plane));
-    Ok(Proved { declared: origin_now, versions, place, origin, client, build, given, token_secret, account })
+    }
+
+    /// Whether the deployment takes the token.
+    pub(in crate::controller) async fn enter(
+        self,
+        plane: &CoderControlPlane,
+        entry: Entry,
+        shared: &Shared,
+    ) -> Result<Proved, Blocked> {
+        let Self { declared, versions, place, anonymous, build, .. } = self;
+        let (Entry::Given(token) | Entry::Minted(token) | Entry::Own(token)) = &entry;
+        let origin = place.with(token.expose_secret().as_bytes());
+        let client = anonymous
+            .with_token(token.clone())
+            .map_err(|error| Blocked { reason: Reason::Unauthorized, message: error.to_string() })?;
+        let user = client.current_user().await.map_err(|error| {
+            if error.class() == Class::SignedOut {
+                // A token of the operator that is not taken any more is replaced at the next reconcile.
+                shared.planes.tokens.set_minted(&name_of(plane), None);
+            }
+            remote(&error)
+        })?;
+        let is_own_account = matches!(entry, Entry::Own(_));
+        let account = is_own_account.then_some(user.id);
+        let limiter = shared.planes.rate_limiter(build.deployment_id, user.id);
+        let share = if is_own_account { Share::OwnAccount } else { Share::Supplied };
+        let client = client.with_share(share).with_rate_limiter(limiter);
+        let given = if let Entry::Given(token) = entry { Some(token) } else { None };
+        let token_secret = given.is_none().then(|| operator_token_secret(plane));
+        Ok(Proved { declared, versions, place, origin, client, build, given, token_secret, account })
+    }
 }
 
 /// The token, once the log has what did not work.

@@ -1,4 +1,6 @@
-//! The control plane for a deletion, whatever state it is in.
+//! The way to a control plane: proved, or for a deletion whatever state it is in.
+
+pub(super) mod proof;
 
 use std::sync::Arc;
 
@@ -6,14 +8,14 @@ use api::Reason;
 use engine::{Blocked, Outcome};
 use kube::Resource as _;
 
-use super::proof::{known, prove};
+use self::proof::{known, prove};
 use crate::{
     controller::Shared,
     planes::{Plane, PlaneName},
 };
 
 /// Why nothing can be taken away.
-pub(in crate::controller) enum Obstacle {
+pub(super) enum Obstacle {
     /// What it would take is gone, and will not come back.
     Gone(Blocked),
     /// It may work later.
@@ -22,10 +24,7 @@ pub(in crate::controller) enum Obstacle {
 
 /// The control plane as it was last known, or as it can be reached now: one that is suspended, or being deleted itself,
 /// is good enough for a deletion.
-pub(in crate::controller) async fn for_deletion(
-    name: &PlaneName,
-    shared: &Shared,
-) -> Result<Arc<Plane>, Obstacle> {
+pub(super) async fn for_deletion(name: &PlaneName, shared: &Shared) -> Result<Arc<Plane>, Obstacle> {
     let not_now = |waiting| Obstacle::NotNow(Outcome::Blocked(waiting));
     if let Some(watched) = shared.known_control_plane(name)
         && let Some(known) = known(&watched, shared).await
