@@ -20,6 +20,7 @@ use crate::{
         ledger::{Entry, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
     ports::object::Live,
@@ -129,6 +130,11 @@ async fn one_by_one<K: Kind + ?Sized>(steps: &[&Step<K::Effect>], coder: &Coder)
     carried
 }
 
+/// The Secrets of people that a manifest refers to, for [`Kind::refs`].
+pub(crate) fn people_secrets<K: Kind + ?Sized>(manifest: &K::Manifest) -> impl Iterator<Item = Ref> + use<K> {
+    K::secret_refs(manifest).into_iter().map(|it| Ref::Secret(it.name))
+}
+
 /// An app-state kind. The stages are called in the order in which they stand here.
 pub trait Kind: Debug + Send + Sync + 'static {
     type Manifest: AppState;
@@ -150,8 +156,6 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const SHOWS_ID: bool = true;
     /// Whether it keeps something in Secrets, and says more in its status than every kind does.
     const HAS_SECRETS: bool = false;
-    /// Whether manifests may refer to Secrets of people, by [`Self::secret_refs`]. A change of such a Secret wakes them.
-    const REFERS_TO_SECRETS: bool = false;
     /// Whether the kind owns objects of the cluster. Its plans are shown without the values of variables and arguments of pods.
     const OWNS_OBJECTS: bool = false;
     /// Whether it is assessed after it has passed [`Self::GATE`]. Otherwise [`Self::observe`] checks the deployment, where it needs one.
@@ -164,8 +168,6 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const NEEDS_DEPLOYMENT: bool = true;
     /// Who carries out its plans.
     const RUNNER: Runner = Runner::Any;
-    /// Whether manifests may refer to ConfigMaps. A change of such a ConfigMap wakes them.
-    const REFERS_TO_CONFIG_MAPS: bool = false;
 
     /// The remote object in words, as `group alpha/developers`. Two manifests with the same one want the same object.
     fn target(manifest: &Self::Manifest) -> String;
@@ -195,16 +197,6 @@ pub trait Kind: Debug + Send + Sync + 'static {
     /// Secret is missing. `None` for a kind that cannot be compared without its Secrets.
     fn without_secrets(_manifest: &Self::Manifest) -> Option<Self::Manifest> {
         None
-    }
-
-    /// Pure: whether a manifest has anything to do with a Secret, so that a change there is worth a pass.
-    fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool {
-        Self::secret_refs(manifest).iter().any(|it| it.name == secret)
-    }
-
-    /// Pure: whether a manifest refers to a ConfigMap, so that a change there is worth a reconcile.
-    fn refers_to_config_map(_manifest: &Self::Manifest, _name: &str) -> bool {
-        false
     }
 
     /// Pure: what a deletion has to take back, as far as the status names it.
@@ -362,9 +354,9 @@ pub trait Kind: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Pure: the objects of the deployment that the manifest refers to. A change of one of them wakes the manifest.
-    fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
-        Vec::new()
+    /// Pure: everything that the manifest refers to, but its control plane. A change of any of it wakes the manifest.
+    fn refs(manifest: &Self::Manifest) -> Vec<Ref> {
+        people_secrets::<Self>(manifest).collect()
     }
 
     /// Where the objects of the kind are listed, for [`Self::export`]. `export` names every kind that it cannot export.

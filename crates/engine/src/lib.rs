@@ -31,6 +31,7 @@ pub use pipeline::{
     decide::{Contact, Decision, Door, Refusal},
     outcome::{Blocked, Invalid, Outcome, Trouble},
     plan::{Action, Change, Impact, Plan, PlanView, Step},
+    reference::Ref,
     remote_name::RemoteName,
 };
 pub use ports::Cluster;

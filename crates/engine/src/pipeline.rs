@@ -16,6 +16,7 @@ pub mod masked;
 pub mod outcome;
 pub mod ownership;
 pub mod plan;
+pub mod reference;
 pub mod remote_name;
 pub(crate) mod short;
 pub mod status;

@@ -3,6 +3,7 @@
 mod attempts;
 pub(crate) mod cache;
 pub(crate) mod complaints;
+pub(crate) mod config_maps;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod events;

@@ -13,13 +13,11 @@ mod driver;
 #[cfg(test)]
 mod in_memory;
 mod memory;
-mod news;
 mod predicate;
 mod provisioner;
 mod reach;
 mod reconcile;
 mod record;
-mod references;
 mod rounds;
 mod wake;
 mod watch;
@@ -48,14 +46,7 @@ use kube::runtime::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    controllers::Controllers,
-    memory::Memory,
-    news::{ConfigMaps, PlaneStatuses},
-    reconcile::Reconciles,
-    references::References,
-    rounds::Rounds,
-};
+use self::{controllers::Controllers, memory::Memory, reconcile::Reconciles, rounds::Rounds};
 use crate::{
     args::Run,
     cluster::{
@@ -70,12 +61,13 @@ use crate::{
         watched::WatchedCluster,
     },
     connect::{self, Connect},
+    index::{Index, KindName},
     lease::{Election, LeaseRef},
     planes::{PlaneName, Planes},
     telemetry::{
         admin::{self, Addresses, Phase, Progress},
         logs,
-        metrics::{KindName, Metrics},
+        metrics::Metrics,
     },
 };
 
@@ -87,11 +79,10 @@ pub(crate) struct Shared {
     /// Whether writes may be sent.
     fence: Fence,
     planes: Planes,
+    /// Whom a change of something wakes.
+    index: Arc<Index>,
     /// The manifests of control planes, once their controller runs.
     control_planes: Arc<OnceLock<Store<CoderControlPlane>>>,
-    references: References,
-    config_maps: ConfigMaps,
-    plane_statuses: PlaneStatuses,
     owned: Arc<Owned>,
     /// Versions of manifests that the watch has yet to show.
     own_writes: Arc<OwnWrites>,
@@ -136,8 +127,10 @@ impl Shared {
         let Outside { cluster, connect, fence } = outside;
         let Limits { addresses, allowed_rules } = limits;
         let (memory, stop) = (Arc::new(Memory::default()), CancellationToken::new());
-        let (secrets, owned, own_writes) =
-            (Arc::<SecretCache>::default(), Arc::<Owned>::default(), Arc::default());
+        let index = Arc::<Index>::default();
+        let secrets = Arc::new(SecretCache::new(Arc::clone(&index)));
+        let owned = Arc::new(Owned::new(Arc::clone(&index)));
+        let own_writes = Arc::default();
         let control_planes = Arc::default();
         let watched = WatchedCluster {
             behind: cluster,
@@ -154,11 +147,9 @@ impl Shared {
             keys: Arc::default(),
             secrets,
             fence,
-            planes: Planes::default(),
+            planes: Planes::new(Arc::clone(&index)),
+            index,
             control_planes,
-            references: References::default(),
-            config_maps: ConfigMaps::default(),
-            plane_statuses: PlaneStatuses::default(),
             owned,
             own_writes,
             rounds: Rounds::default(),

@@ -7,10 +7,10 @@ mod cli;
 mod cluster;
 mod connect;
 mod controller;
+mod index;
 mod lease;
 mod planes;
 mod sent;
-mod stream;
 mod telemetry;
 
 use std::process::ExitCode;

@@ -18,15 +18,14 @@ use engine::{
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use tokio::sync::broadcast;
 use uuid::Uuid;
 
 pub(crate) use engine::coder::endpoint::Origin;
 
-use super::stream::received;
+use crate::index::{Index, Name, Target};
 
 /// Which control plane: its namespace and its name.
-pub(crate) type PlaneName = (String, String);
+pub(crate) type PlaneName = Name;
 
 /// The name of a control plane.
 pub(crate) fn name_of(plane: &CoderControlPlane) -> PlaneName {
@@ -169,9 +168,8 @@ pub(crate) enum Standing {
 /// The control planes, by name.
 pub(crate) struct Planes {
     entries: RwLock<HashMap<PlaneName, Entry>>,
-    changed: broadcast::Sender<PlaneName>,
-    /// Something that belonged to it has been let go.
-    released: broadcast::Sender<PlaneName>,
+    /// Who belongs to them.
+    index: Arc<Index>,
     /// The rate limiters by deployment and account, which outlive clients: coderd goes on counting, too.
     rate_limiters: Mutex<HashMap<(Uuid, Uuid), Arc<RateLimiter>>>,
     /// The keys of fingerprints of secret values.
@@ -180,22 +178,18 @@ pub(crate) struct Planes {
     pub(crate) tokens: Arc<TokenMemory>,
 }
 
-impl Default for Planes {
-    fn default() -> Self {
-        let channel = || broadcast::channel(64).0;
+impl Planes {
+    pub(crate) fn new(index: Arc<Index>) -> Self {
         Self {
             entries: RwLock::default(),
-            changed: channel(),
-            released: channel(),
+            index,
             rate_limiters: Mutex::default(),
             fingerprints: Arc::default(),
             tokens: Arc::default(),
         }
     }
-}
 
-impl Planes {
-    /// Nothing when nobody has looked at it yet.
+    /// `None` until the control plane has been reconciled once.
     pub(crate) fn standing(&self, name: &PlaneName) -> Option<Standing> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.get(name)?;
@@ -326,19 +320,18 @@ impl Planes {
         self.tokens.forget(name);
         let known = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if known.is_some() {
-            self.tell(name);
+            self.wake_dependents(name);
         }
     }
 
-    /// Tells everybody that something is different about a control plane. Their reconciles rest on reads that begin from now on.
-    pub(crate) fn tell(&self, name: &PlaneName) {
-        // Nobody listening is nobody waiting.
-        self.changed.send(name.clone()).ok();
+    /// Wakes everything that belongs to a control plane. The reconciles rest on reads that begin from now on.
+    pub(crate) fn wake_dependents(&self, name: &PlaneName) {
+        self.index.changed(&Target::ControlPlane(name.clone()));
     }
 
-    /// Something that belonged to a control plane has been let go: it may be what the control plane waits for.
-    pub(crate) fn release(&self, name: &PlaneName) {
-        self.released.send(name.clone()).ok();
+    /// Wakes a control plane that waits for what belonged to it and has been released.
+    pub(crate) fn released(&self, name: &PlaneName) {
+        self.index.changed(&Target::Dependents(name.clone()));
     }
 
     /// Keeps a control plane at hand for deletions, without letting anything else use it.
@@ -370,19 +363,8 @@ impl Planes {
         let is_other = change(entries.entry(name.clone()).or_default());
         drop(entries);
         if is_other {
-            self.tell(name);
+            self.wake_dependents(name);
         }
-    }
-
-    /// Names a control plane whenever something is different about it: what waits for it goes on at once. Whoever was too
-    /// slow to hear everything hears nothing in particular, and has to look at all.
-    pub(crate) fn changes(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-        received(self.changed.subscribe())
-    }
-
-    /// The same whenever something that belonged to it has been let go.
-    pub(crate) fn releases(&self) -> impl futures::Stream<Item = Option<PlaneName>> + Send + 'static {
-        received(self.released.subscribe())
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Assessment, Object, Report};
 use crate::{
     coder::{Coder, Promises},
     kind::{Kind, Runner},
-    pipeline::{decide::Door, outcome::Invalid, remote_name::RemoteName},
+    pipeline::{decide::Door, outcome::Invalid, reference::Ref, remote_name::RemoteName},
     ports::object::Live,
     secrets::Holder,
 };
@@ -50,8 +50,8 @@ pub trait Subject: Send + Sync {
     fn provides(&self) -> Option<RemoteName> {
         None
     }
-    /// The objects of the deployment that the manifest refers to.
-    fn refs(&self) -> Vec<RemoteName> {
+    /// What the manifest refers to.
+    fn refs(&self) -> Vec<Ref> {
         Vec::new()
     }
     fn promise(&self, promises: &mut Promises) {
@@ -143,7 +143,7 @@ impl<K: Kind> Subject for Object<K> {
         K::provides(&self.manifest)
     }
 
-    fn refs(&self) -> Vec<RemoteName> {
+    fn refs(&self) -> Vec<Ref> {
         K::refs(&self.manifest)
     }
 

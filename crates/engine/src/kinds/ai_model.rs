@@ -23,6 +23,7 @@ use crate::{
         export::{ExportPlace, KindExport, Listed},
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
 };
@@ -225,8 +226,8 @@ impl Kind for AiModel {
         written.map(|it| Some(it.id))
     }
 
-    fn refs(manifest: &CoderAIModel) -> Vec<RemoteName> {
-        vec![RemoteName::AiProvider(manifest.spec.provider.clone())]
+    fn refs(manifest: &CoderAIModel) -> Vec<Ref> {
+        vec![Ref::Remote(RemoteName::AiProvider(manifest.spec.provider.clone()))]
     }
 
     const LISTED: Listed = Listed::InDeployment;

@@ -129,7 +129,6 @@ impl Kind for AiProvider {
         FieldGate::since("bedrock.roleARN", 2, 35),
     ];
     const RANK: u8 = 1;
-    const REFERS_TO_SECRETS: bool = true;
 
     fn target(manifest: &CoderAIProvider) -> String {
         format!("AI provider {}", manifest.remote_name())

@@ -31,6 +31,17 @@ pub use ledger::{leaves, ledger};
 pub use names::{admin_job as admin_job_name, operator_token_secret, selector, workspace_selector};
 pub use workload::{PlaneObjects, Workload};
 
+use api::CoderControlPlane;
+
+use self::{access::OperatorAccess, license::Licenses};
+use crate::{Kind as _, Ref};
+
+/// Everything that a control plane refers to: its objects, its access and its licences.
+pub fn refs(plane: &CoderControlPlane) -> Vec<Ref> {
+    let (objects, access) = (PlaneObjects::refs(plane), OperatorAccess::refs(plane));
+    objects.into_iter().chain(access).chain(Licenses::refs(plane)).collect()
+}
+
 /// The kinds of the objects that a control plane has in every cluster: group, version, kind.
 pub const KINDS: [(&str, &str, &str); 6] = [
     ("", "v1", "ServiceAccount"),

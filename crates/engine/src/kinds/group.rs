@@ -23,6 +23,7 @@ use crate::{
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
 };
@@ -293,10 +294,10 @@ impl Kind for Group {
         Some(RemoteName::Group { organization, name })
     }
 
-    fn refs(manifest: &CoderGroup) -> Vec<RemoteName> {
+    fn refs(manifest: &CoderGroup) -> Vec<Ref> {
         let members = manifest.spec.members.iter().flatten();
-        let users = members.map(|it| RemoteName::User { name: it.clone(), email: None });
-        [RemoteName::Organization(manifest.organization().to_owned())].into_iter().chain(users).collect()
+        let users = members.map(|it| Ref::Remote(RemoteName::User { name: it.clone(), email: None }));
+        [Ref::organization(manifest.organization())].into_iter().chain(users).collect()
     }
 
     const LISTED: Listed = Listed::InOrganizations;

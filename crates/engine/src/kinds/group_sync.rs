@@ -19,6 +19,7 @@ use crate::{
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
 };
@@ -193,12 +194,12 @@ impl Kind for GroupSync {
         Ok(Some(home))
     }
 
-    fn refs(manifest: &CoderGroupSync) -> Vec<RemoteName> {
+    fn refs(manifest: &CoderGroupSync) -> Vec<Ref> {
         let organization = manifest.organization();
         let groups = manifest.spec.mapping.iter().flat_map(|it| it.values().flatten());
         let groups = groups
             .map(|name| RemoteName::Group { organization: organization.to_owned(), name: name.clone() });
-        [RemoteName::Organization(organization.to_owned())].into_iter().chain(groups).collect()
+        [Ref::organization(organization)].into_iter().chain(groups.map(Ref::Remote)).collect()
     }
 
     const LISTED: Listed = Listed::InOrganizations;

@@ -19,7 +19,7 @@ use crate::{
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
-        remote_name::RemoteName,
+        reference::Ref,
     },
 };
 
@@ -173,9 +173,9 @@ impl Kind for OrganizationSync {
         Ok(Some(coder.deployment_id().await?))
     }
 
-    fn refs(manifest: &CoderOrganizationSync) -> Vec<RemoteName> {
+    fn refs(manifest: &CoderOrganizationSync) -> Vec<Ref> {
         let organizations = manifest.spec.mapping.iter().flat_map(|it| it.values().flatten());
-        organizations.map(|name| RemoteName::Organization(name.clone())).collect()
+        organizations.map(|name| Ref::organization(name)).collect()
     }
 
     const LISTED: Listed = Listed::InDeployment;

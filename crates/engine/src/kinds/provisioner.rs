@@ -47,7 +47,7 @@ use crate::{
         ledger::Ledger,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, Step},
-        remote_name::RemoteName,
+        reference::Ref,
     },
     ports::{Cluster, ClusterError, object::Live},
     secrets::{
@@ -84,10 +84,6 @@ impl Kind for Provisioner {
     fn desire(provisioner: &CoderProvisioner) -> Result<CoderProvisioner, Invalid> {
         Names::check(provisioner.key_name()).map_err(|message| Invalid::new("spec.key.name", message))?;
         Ok(provisioner.clone())
-    }
-
-    fn refers_to_secret(provisioner: &CoderProvisioner, secret: &str) -> bool {
-        refers_to_secret(provisioner, secret)
     }
 
     fn ledger(provisioner: &CoderProvisioner) -> Ledger {
@@ -221,8 +217,13 @@ impl Kind for Provisioner {
         provisioner.spec.replicas = provisioner.spec.replicas.or(scaled);
     }
 
-    fn refs(provisioner: &CoderProvisioner) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(provisioner.spec.organization().to_owned())]
+    fn refs(provisioner: &CoderProvisioner) -> Vec<Ref> {
+        let spec = &provisioner.spec;
+        let others = [
+            Ref::organization(spec.organization()),
+            Ref::ControlPlaneStatus(spec.control_plane_ref.name.clone()),
+        ];
+        others.into_iter().chain(secrets(provisioner).map(Ref::Secret)).collect()
     }
 }
 
@@ -264,11 +265,12 @@ pub fn secret(provisioner: &CoderProvisioner) -> SecretPlace {
     }
 }
 
-/// Whether a provisioner refers to a Secret, so that a change there is worth a reconcile.
-pub fn refers_to_secret(provisioner: &CoderProvisioner, name: &str) -> bool {
-    let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0);
+/// The Secrets that have, or had, a credential of a provisioner.
+fn secrets(provisioner: &CoderProvisioner) -> impl Iterator<Item = String> + use<> {
+    let bootstrap = provisioner.spec.bootstrap.as_ref().map(|it| it.token().0.to_owned());
     let recorded = provisioner.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
-    bootstrap == Some(name) || secret(provisioner).name == name || recorded.is_some_and(|it| it.name == name)
+    let recorded = recorded.map(|it| it.name.clone());
+    [secret(provisioner).name].into_iter().chain(bootstrap).chain(recorded)
 }
 
 impl KeyHolder for CoderProvisioner {
@@ -277,7 +279,7 @@ impl KeyHolder for CoderProvisioner {
     }
 
     fn is_in(&self, secret: &str) -> bool {
-        refers_to_secret(self, secret)
+        secrets(self).any(|it| it == secret)
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
         ledger::{Entry, KeyState, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Change, Impact, Plan, Step},
-        remote_name::RemoteName,
+        reference::Ref,
     },
     secrets::{
         Act, Holder, KeyPreview, KeyStore, Names, Place, Policy, Record, Retiring, SecretPlace, Wanted,
@@ -108,7 +108,7 @@ impl KeyHolder for CoderProvisionerKey {
     }
 
     fn is_in(&self, secret: &str) -> bool {
-        ProvisionerKey::refers_to_secret(self, secret)
+        secrets(self).any(|it| it == secret)
     }
 }
 
@@ -146,11 +146,6 @@ impl Kind for ProvisionerKey {
             is_leaving: false,
             retains: spec.policy.deletion_policy() == DeletionPolicy::Retain,
         })
-    }
-
-    fn refers_to_secret(manifest: &CoderProvisionerKey, secret: &str) -> bool {
-        let recorded = manifest.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
-        place(manifest).name == secret || recorded.is_some_and(|it| it.name == secret)
     }
 
     fn ledger(manifest: &CoderProvisionerKey) -> Ledger {
@@ -302,8 +297,9 @@ impl Kind for ProvisionerKey {
         }
     }
 
-    fn refs(manifest: &CoderProvisionerKey) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(manifest.organization().to_owned())]
+    fn refs(manifest: &CoderProvisionerKey) -> Vec<Ref> {
+        let organization = Ref::organization(manifest.organization());
+        [organization].into_iter().chain(secrets(manifest).map(Ref::Secret)).collect()
     }
 
     const LISTED: Listed = Listed::InOrganizations;
@@ -325,6 +321,12 @@ fn place(manifest: &CoderProvisionerKey) -> SecretPlace {
         name: declared.unwrap_or_else(|| secret(&manifest.name_any())),
         key: manifest.spec.secret_key().to_owned(),
     }
+}
+
+/// The Secrets that have, or had, a key of a manifest.
+fn secrets(manifest: &CoderProvisionerKey) -> impl Iterator<Item = String> + use<> {
+    let recorded = manifest.status.as_ref().and_then(|it| it.key.secret_ref.as_ref());
+    [place(manifest).name].into_iter().chain(recorded.map(|it| it.name.clone()))
 }
 
 /// The cluster that the Secret is in.

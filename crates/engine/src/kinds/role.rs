@@ -29,6 +29,7 @@ use crate::{
         gate::Gate,
         outcome::{Blocked, Invalid, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
 };
@@ -295,8 +296,8 @@ impl Kind for Role {
         Some(RemoteName::Role { organization, name })
     }
 
-    fn refs(manifest: &CoderRole) -> Vec<RemoteName> {
-        vec![RemoteName::Organization(manifest.organization().to_owned())]
+    fn refs(manifest: &CoderRole) -> Vec<Ref> {
+        vec![Ref::organization(manifest.organization())]
     }
 
     const LISTED: Listed = Listed::InOrganizations;

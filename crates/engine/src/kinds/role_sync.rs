@@ -19,6 +19,7 @@ use crate::{
         gate::Gate,
         outcome::{Invalid, Trouble},
         plan::{Action, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
 };
@@ -164,14 +165,14 @@ impl Kind for RoleSync {
         Ok(Some(home))
     }
 
-    fn refs(manifest: &CoderRoleSync) -> Vec<RemoteName> {
+    fn refs(manifest: &CoderRoleSync) -> Vec<Ref> {
         let organization = || manifest.organization().to_owned();
         let names = manifest.spec.mapping.iter().flat_map(BTreeMap::values).flatten();
         let roles: BTreeSet<&String> = names.collect();
         let roles = roles
             .into_iter()
             .map(|name| RemoteName::Role { organization: organization(), name: name.clone() });
-        [RemoteName::Organization(organization())].into_iter().chain(roles).collect()
+        [Ref::organization(manifest.organization())].into_iter().chain(roles.map(Ref::Remote)).collect()
     }
 
     const LISTED: Listed = Listed::InOrganizations;

@@ -50,7 +50,7 @@ use self::{
 };
 use crate::{
     coder::Coder,
-    kind::{Aside, Kind, Leftovers, Round, object_ledger},
+    kind::{Aside, Kind, Leftovers, Round, object_ledger, people_secrets},
     kinds::{mapping::TEMPLATE_RBAC, names},
     pipeline::{
         attribution::{Audited, AuditedObject},
@@ -60,6 +60,7 @@ use crate::{
         ledger::{Entry, Ledger},
         outcome::{Blocked, Invalid, Trouble},
         plan::{Impact, Plan},
+        reference::Ref,
         remote_name::RemoteName,
     },
     secrets::{SecretPlace, SecretValues},
@@ -262,8 +263,6 @@ impl Kind for Template {
         FieldGate::licensed("schedule.allowUserAutostop", SCHEDULING),
     ];
     const RANK: u8 = 4;
-    const REFERS_TO_SECRETS: bool = true;
-    const REFERS_TO_CONFIG_MAPS: bool = true;
 
     fn target(manifest: &CoderTemplate) -> String {
         format!("template {}/{}", manifest.organization(), manifest.remote_name())
@@ -315,11 +314,6 @@ impl Kind for Template {
     /// A missing value is not compared: only the names of variables with Secrets are a part of the content.
     fn without_secrets(manifest: &CoderTemplate) -> Option<CoderTemplate> {
         Some(manifest.clone())
-    }
-
-    fn refers_to_config_map(manifest: &CoderTemplate, name: &str) -> bool {
-        let source = manifest.spec.source.as_ref();
-        source.and_then(|it| it.config_map_ref.as_ref()).is_some_and(|it| it.name == name)
     }
 
     fn ledger(manifest: &CoderTemplate) -> Ledger {
@@ -472,15 +466,21 @@ impl Kind for Template {
         }
     }
 
-    fn refs(manifest: &CoderTemplate) -> Vec<RemoteName> {
-        let organization = manifest.organization().to_owned();
-        let groups = manifest.spec.acl.iter().filter_map(|it| it.groups.as_ref()).flat_map(BTreeMap::keys);
+    fn refs(manifest: &CoderTemplate) -> Vec<Ref> {
+        let (spec, organization) = (&manifest.spec, manifest.organization().to_owned());
+        let groups = spec.acl.iter().filter_map(|it| it.groups.as_ref()).flat_map(BTreeMap::keys);
         let groups =
             groups.map(|name| RemoteName::Group { organization: organization.clone(), name: name.clone() });
-        let home = RemoteName::Organization(organization.clone());
-        let test = manifest.spec.version.as_ref().and_then(|it| it.test.as_ref());
+        let test = spec.version.as_ref().and_then(|it| it.test.as_ref());
         let owner = test.map(|it| RemoteName::User { name: it.owner.clone(), email: None });
-        std::iter::once(home).chain(groups.collect::<Vec<_>>()).chain(owner).collect()
+        let content = spec.source.as_ref().and_then(|it| it.config_map_ref.as_ref());
+        let cluster = content.map(|it| Ref::ConfigMap(it.name.clone())).into_iter();
+        let cluster = cluster.chain(people_secrets::<Self>(manifest));
+        [Ref::organization(&organization)]
+            .into_iter()
+            .chain(groups.chain(owner).map(Ref::Remote))
+            .chain(cluster)
+            .collect()
     }
 }
 

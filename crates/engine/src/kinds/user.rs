@@ -28,6 +28,7 @@ use crate::{
         gate::Gate,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Impact, Plan},
+        reference::Ref,
         remote_name::RemoteName,
     },
     secrets::{SecretPlace, SecretValues},
@@ -93,7 +94,6 @@ impl Kind for User {
     type Effect = Effect;
 
     const RANK: u8 = 2;
-    const REFERS_TO_SECRETS: bool = true;
 
     fn target(manifest: &CoderUser) -> String {
         format!("user {}", manifest.username())
@@ -148,10 +148,6 @@ impl Kind for User {
         let mut manifest = manifest.clone();
         manifest.spec.password_secret_ref = None;
         Some(manifest)
-    }
-
-    fn refers_to_secret(manifest: &CoderUser, secret: &str) -> bool {
-        password_place(manifest).is_some_and(|it| it.name == secret)
     }
 
     fn for_deletion(desired: Desired, _home: Option<Organization>) -> Desired {
@@ -258,8 +254,9 @@ impl Kind for User {
         Some(RemoteName::User { name: manifest.username().to_owned(), email: manifest.spec.email.clone() })
     }
 
-    fn refs(manifest: &CoderUser) -> Vec<RemoteName> {
-        manifest.spec.organizations.iter().flatten().cloned().map(RemoteName::Organization).collect()
+    fn refs(manifest: &CoderUser) -> Vec<Ref> {
+        let organizations = manifest.spec.organizations.iter().flatten().map(|it| Ref::organization(it));
+        organizations.chain(password_place(manifest).map(|it| Ref::Secret(it.name))).collect()
     }
 
     const LISTED: Listed = Listed::InDeployment;

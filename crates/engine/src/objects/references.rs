@@ -9,11 +9,22 @@ use api::{CoderControlPlaneSpec, DATABASE_URL};
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Volume};
 use sha2::{Digest as _, Sha256};
 
+use crate::pipeline::reference::Ref;
+
 /// Something that the pods read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceRef {
     ConfigMap(String),
     Secret(String),
+}
+
+impl From<SourceRef> for Ref {
+    fn from(source: SourceRef) -> Self {
+        match source {
+            SourceRef::ConfigMap(name) => Self::ConfigMap(name),
+            SourceRef::Secret(name) => Self::Secret(name),
+        }
+    }
 }
 
 /// What was found under a reference.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{CoderGroup, Reason};
 use engine::{
-    Action, Blocked, Change, Coder, Door, Impact, Invalid, Kind, Object, Outcome, Plan, Report, Step,
+    Action, Blocked, Change, Coder, Door, Impact, Invalid, Kind, Object, Outcome, Plan, Ref, Report, Step,
     Trouble,
     coder::Beside,
     kinds::fingerprint,
@@ -42,7 +42,6 @@ impl Kind for Probe {
     const FIELD_GATES: &'static [FieldGate] =
         &[FieldGate::since("displayName", 2, 36), FieldGate::licensed("quotaAllowance", PREMIUM)];
     const RANK: u8 = 1;
-    const REFERS_TO_SECRETS: bool = true;
 
     fn target(_: &CoderGroup) -> String {
         "probe".to_owned()
@@ -165,8 +164,7 @@ async fn missing_secret_is_named_and_a_value_reaches_the_stages() {
     let (applied, _) = pass(&spec, "v2.36.0", &cluster).await;
     assert!(matches!(applied.outcome, Outcome::Applied), "{:?}", applied.outcome);
     assert_eq!(Value::Object(applied.recorded), json!({"length": 7}));
-    assert!(Probe::refers_to_secret(&probe(&spec).manifest, "keys"));
-    assert!(!Probe::refers_to_secret(&probe(&spec).manifest, "other"));
+    assert_eq!(Probe::refs(&probe(&spec).manifest), [Ref::Secret("keys".to_owned())]);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{CoderUser, Reason};
 use engine::{
-    Assessment, Blocked, Coder, Door, Kind as _, Outcome, Report, coder::Beside, kinds::user::User,
+    Assessment, Blocked, Coder, Door, Kind as _, Outcome, Ref, Report, coder::Beside, kinds::user::User,
 };
 use serde_json::{Value, json};
 use sim::{
@@ -198,7 +198,10 @@ async fn deleted_person_is_created_again_with_the_password_of_the_secret() {
     let (_, report) = scene.reconcile(&manifest).await;
     assert_eq!(blocked(report.outcome).reason, Reason::SecretNotFound);
     let declared: CoderUser = serde_json::from_value(manifest.clone()).unwrap();
-    assert!(User::refers_to_secret(&declared, "people"), "the Secret wakes the manifest");
+    assert!(
+        User::refs(&declared).contains(&Ref::Secret("people".to_owned())),
+        "the Secret wakes the manifest"
+    );
     scene.cluster.set(&secret("people", &json!({"bob": PASSWORD})));
     let (_, report) = scene.reconcile(&manifest).await;
     assert!(matches!(report.outcome, Outcome::Applied), "{:?}", report.outcome);

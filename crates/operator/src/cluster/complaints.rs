@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine::ports::ClusterError;
 
-use crate::telemetry::metrics::{KindName, Metrics};
+use crate::{index::KindName, telemetry::metrics::Metrics};
 
 /// How long the same complaint of a watch is not repeated.
 const QUIET: Duration = Duration::from_mins(10);

@@ -1,6 +1,6 @@
 //! The Kubernetes objects that belong to manifests: one watch per resource, for all controllers.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::label;
 use engine::{
@@ -9,7 +9,7 @@ use engine::{
     objects::{Key, Live},
     ports::{Watch, WatchEvents},
 };
-use futures::{Stream, StreamExt as _, future::BoxFuture};
+use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         apps::v1::ReplicaSet,
@@ -21,28 +21,16 @@ use kube::{
     Resource,
     api::ApiResource,
     core::{GroupVersionKind, Selector, SelectorExt as _},
-    runtime::reflector::{ObjectRef, Store},
 };
-use tokio::sync::broadcast;
 
 use super::{cache::Cache, complaints::Complaints};
 use crate::{
-    stream::received,
-    telemetry::metrics::{KindName, Metrics},
+    index::{Index, KindName},
+    telemetry::metrics::Metrics,
 };
 
-/// How many changes a slow controller may be behind before it reconciles everything.
-const CAPACITY: usize = 4096;
 /// coder-k8s has given every object this label, and the selectors of Deployments that it made cannot change.
 const MANAGED_BY: &str = "coder-k8s";
-
-/// The owner of an object that was created, changed or deleted.
-#[derive(Debug, Clone)]
-pub(crate) struct Owner {
-    kind: String,
-    namespace: String,
-    name: String,
-}
 
 /// An object as text. As values it takes many times the memory, most of it for `managedFields`.
 #[derive(Debug)]
@@ -68,11 +56,11 @@ pub(crate) struct Owned {
     objects: Vec<(ApiResource, Cache<Packed>)>,
     replica_sets: Cache<ReplicaSet>,
     pods: Cache<Pod>,
-    changes: broadcast::Sender<Owner>,
+    index: Arc<Index>,
 }
 
-impl Default for Owned {
-    fn default() -> Self {
+impl Owned {
+    pub(crate) fn new(index: Arc<Index>) -> Self {
         let resource = |(group, version, kind): (&str, &str, &str)| {
             ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
         };
@@ -80,12 +68,10 @@ impl Default for Owned {
             objects: KINDS.map(|it| (resource(it), Cache::default())).into(),
             replica_sets: Cache::default(),
             pods: Cache::default(),
-            changes: broadcast::Sender::new(CAPACITY),
+            index,
         }
     }
-}
 
-impl Owned {
     /// Enters the answer to a write of ours, so that the next reconcile does not wait for the watch.
     pub(crate) fn note(&self, written: &Live) {
         let is_watched =
@@ -122,35 +108,13 @@ impl Owned {
         Some(found.iter().filter_map(|it| it.unpack()).collect())
     }
 
-    fn announce(&self, metadata: &ObjectMeta) {
+    /// Another client has created, changed or deleted an object.
+    fn changed(&self, metadata: &ObjectMeta) {
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
         for owner in metadata.owner_references.iter().flatten().filter(|it| it.controller == Some(true)) {
-            let (kind, name) = (owner.kind.clone(), owner.name.clone());
-            // No receiver: no controller runs.
-            self.changes
-                .send(Owner { kind, namespace: metadata.namespace.clone().unwrap_or_default(), name })
-                .ok();
+            self.index.owned_changed(&owner.kind.clone().into(), namespace, &owner.name);
         }
     }
-}
-
-/// The manifests whose objects another client has created, changed or deleted; all manifests where the receiver missed a change.
-pub(crate) fn changed<K>(
-    owned: &Owned,
-    manifests: Store<K>,
-) -> impl Stream<Item = ObjectRef<K>> + Send + use<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-{
-    received(owned.changes.subscribe()).flat_map(move |changed| {
-        let refs: Vec<ObjectRef<K>> = match changed {
-            Some(owner) if owner.kind == K::kind(&()) => {
-                vec![ObjectRef::new(&owner.name).within(&owner.namespace)]
-            }
-            Some(_) => Vec::new(),
-            None => manifests.state().iter().map(|it| ObjectRef::from_obj(&**it)).collect(),
-        };
-        futures::stream::iter(refs)
-    })
 }
 
 /// The watches, each with the kind that it is for.
@@ -177,7 +141,7 @@ pub(crate) fn watches(
 async fn watch_objects(owned: Arc<Owned>, events: WatchEvents, index: usize, metrics: Arc<Metrics>) {
     let (resource, cache) = &owned.objects[index];
     let failed = Complaints::reported(resource.kind.clone().into(), &metrics);
-    cache.follow(events, |it| Some(Packed::of(&it)), |it| owned.announce(it), failed).await;
+    cache.follow(events, |it| Some(Packed::of(&it)), |it| owned.changed(it), failed).await;
 }
 
 async fn watch_replica_sets(owned: Arc<Owned>, events: WatchEvents, metrics: Arc<Metrics>) {

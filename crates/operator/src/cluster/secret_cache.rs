@@ -1,46 +1,34 @@
 //! The metadata of Secrets, from one watch for all controllers.
 
-use std::{fmt::Debug, sync::Arc};
+use std::sync::Arc;
 
 use engine::{Cluster, objects::Live, ports::Watch};
-use futures::{Stream, StreamExt as _};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{
-    Resource, ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
-};
-use tokio::sync::broadcast;
+use kube::Resource as _;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::{cache::Cache, complaints::Complaints};
-use crate::{stream::received, telemetry::metrics::Metrics};
+use crate::{
+    index::{Index, Name, Target},
+    telemetry::metrics::Metrics,
+};
 
-/// How many changes a slow controller may be behind before it reconciles everything.
+/// How many changes [`SecretCache::each`] may be behind before it begins anew.
 const CAPACITY: usize = 4096;
-
-/// A Secret that was created, changed or deleted.
-#[derive(Debug, Clone)]
-pub(crate) struct Changed {
-    namespace: String,
-    name: String,
-    /// The uid of the object for which we changed it ourselves.
-    by: Option<String>,
-}
 
 /// What is known of Secrets.
 #[derive(Debug)]
 pub(crate) struct SecretCache {
     metadata: Cache<ObjectMeta>,
-    changes: broadcast::Sender<Changed>,
-}
-
-impl Default for SecretCache {
-    fn default() -> Self {
-        let changes = broadcast::Sender::new(CAPACITY);
-        Self { metadata: Cache::default(), changes }
-    }
+    changes: broadcast::Sender<Name>,
+    index: Arc<Index>,
 }
 
 impl SecretCache {
+    pub(crate) fn new(index: Arc<Index>) -> Self {
+        Self { metadata: Cache::default(), changes: broadcast::Sender::new(CAPACITY), index }
+    }
+
     /// The metadata of a Secret, or that there is no such Secret. `None` where the watch cannot be relied on.
     pub(crate) async fn known(&self, namespace: &str, name: &str) -> Option<Option<Arc<ObjectMeta>>> {
         self.metadata.is_reliable().await.then(|| self.metadata.get(namespace, name))
@@ -53,15 +41,14 @@ impl SecretCache {
 
     /// Calls `see` for every Secret, and again for each that is created or changed, for as long as it is polled.
     pub(crate) async fn each(&self, see: impl Fn(&ObjectMeta) + Send) {
-        let mut changes = std::pin::pin!(received(self.changes.subscribe()));
+        let mut changes = self.changes.subscribe();
         self.metadata.is_reliable().await;
         self.metadata.all().iter().for_each(|it| see(it));
-        while let Some(changed) = changes.next().await {
-            match changed {
-                Some(Changed { namespace, name, .. }) => {
-                    self.metadata.get(&namespace, &name).iter().for_each(|it| see(it));
-                }
-                None => self.metadata.all().iter().for_each(|it| see(it)),
+        loop {
+            match changes.recv().await {
+                Ok((namespace, name)) => self.metadata.get(&namespace, &name).iter().for_each(|it| see(it)),
+                Err(RecvError::Lagged(_)) => self.metadata.all().iter().for_each(|it| see(it)),
+                Err(RecvError::Closed) => return,
             }
         }
     }
@@ -70,53 +57,22 @@ impl SecretCache {
     /// woken, if the watch has not shown this version yet.
     pub(crate) fn note(&self, metadata: &ObjectMeta, by: &str) {
         if self.metadata.note(metadata, pruned(metadata.clone())) {
-            let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-            let by = Some(by.to_owned()).filter(|it| !it.is_empty());
-            self.announce(Changed {
-                namespace: namespace.unwrap_or_default(),
-                name: name.unwrap_or_default(),
-                by,
-            });
+            self.index.changed_for(&self.announce(metadata), by);
         }
     }
 
     /// Another client has created, changed or deleted a Secret.
     fn changed(&self, metadata: &ObjectMeta) {
-        let namespace = metadata.namespace.clone().unwrap_or_default();
-        let name = metadata.name.clone().unwrap_or_default();
-        self.announce(Changed { namespace, name, by: None });
+        self.index.changed(&self.announce(metadata));
     }
 
-    fn announce(&self, changed: Changed) {
-        // No receiver: no controller runs.
-        self.changes.send(changed).ok();
+    fn announce(&self, metadata: &ObjectMeta) -> Target {
+        let name =
+            (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+        // No receiver: the controller of control planes does not run.
+        self.changes.send(name.clone()).ok();
+        Target::Secret(name)
     }
-}
-
-/// The manifests that refer to a Secret that was created, changed or deleted; all of them where the receiver missed some. An
-/// object for which we changed the Secret ourselves is not among them.
-pub(crate) fn changed<K, R>(
-    secrets: &SecretCache,
-    manifests: Store<K>,
-    refers: R,
-) -> impl Stream<Item = ObjectRef<K>> + Send + use<K, R>
-where
-    R: Fn(&K, &str) -> bool + Send + Sync + 'static,
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-{
-    received(secrets.changes.subscribe()).flat_map(move |changed| {
-        let is_concerned = |it: &K| match &changed {
-            Some(changed) => {
-                it.namespace().as_ref() == Some(&changed.namespace)
-                    && (changed.by.is_none() || changed.by != it.uid())
-                    && refers(it, &changed.name)
-            }
-            None => true,
-        };
-        let manifests = manifests.state().into_iter().filter(|it| is_concerned(it));
-        let refs: Vec<ObjectRef<K>> = manifests.map(|it| ObjectRef::from_obj(&*it)).collect();
-        futures::stream::iter(refs)
-    })
 }
 
 /// Keeps the metadata up to date for as long as it is polled.
@@ -158,12 +114,12 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn own_write_is_announced_with_the_object_it_was_for() {
-        let cache = SecretCache::default();
+    #[test]
+    fn own_write_is_announced_once() {
+        let cache = SecretCache::new(Arc::default());
         let mut changes = cache.changes.subscribe();
         cache.note(&metadata("2"), "a");
-        assert_eq!(changes.recv().await.unwrap().by.as_deref(), Some("a"));
+        assert_eq!(changes.try_recv().unwrap(), ("platform".to_owned(), "key".to_owned()));
         cache.note(&metadata("2"), "a");
         assert!(changes.try_recv().is_err(), "a read of what is known changes nothing");
     }

@@ -1,6 +1,6 @@
 //! The object that a reconcile is about, for logs, metrics and what is remembered.
 
-use crate::telemetry::metrics::KindName;
+use crate::index::KindName;
 
 /// The object that a reconcile is about.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use api::{AppState, Reason, Status, finalizer};
 use engine::{
-    Aside, Assessment, Blocked, Kind, Object, Outcome, RemoteName, Report, Trouble,
+    Aside, Assessment, Blocked, Kind, Object, Outcome, Ref, Report, Trouble,
     pipeline::{
         cleanup::Cleanup,
         ledger::{Leaves, Ledger},
@@ -17,10 +17,9 @@ use engine::{
     },
     ports::ClusterError,
 };
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Resource as _, ResourceExt as _, runtime::controller::Controller};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -52,8 +51,6 @@ impl<K: Kind> Driven for OfKind<K> {
     type Manifest = K::Manifest;
 
     const FINALIZER: &'static str = finalizer::FINALIZER;
-    const OWNS_OBJECTS: bool = false;
-    const HAS_SECRETS: bool = K::HAS_SECRETS || K::REFERS_TO_SECRETS;
 
     fn conditions(manifest: &K::Manifest) -> &[Condition] {
         manifest.status().map_or(&[], |it| it.conditions.as_slice())
@@ -63,31 +60,12 @@ impl<K: Kind> Driven for OfKind<K> {
         Some(plane_of::<K>(manifest))
     }
 
-    fn refs(manifest: &K::Manifest) -> Vec<RemoteName> {
+    fn refs(manifest: &K::Manifest) -> Vec<Ref> {
         K::refs(manifest)
-    }
-
-    fn refers_to_secret(manifest: &K::Manifest, secret: &str) -> bool {
-        K::refers_to_secret(manifest, secret)
     }
 
     fn is_suspended(manifest: &K::Manifest) -> bool {
         manifest.policy().is_suspended()
-    }
-
-    fn watch(driver: &Arc<Driver<Self>>, controller: Controller<K::Manifest>) -> Controller<K::Manifest> {
-        if !K::REFERS_TO_CONFIG_MAPS {
-            return controller;
-        }
-        let driver = Arc::clone(driver);
-        controller.reconcile_on(driver.shared.config_maps.changes().flat_map(move |changed| {
-            let is_concerned = |it: &K::Manifest| {
-                changed.as_ref().is_none_or(|(namespace, name)| {
-                    it.namespace().as_ref() == Some(namespace) && K::refers_to_config_map(it, name)
-                })
-            };
-            futures::stream::iter(driver.those(is_concerned))
-        }))
     }
 
     fn interval(manifest: &K::Manifest) -> Duration {
@@ -196,7 +174,7 @@ fn announce<K: Kind>(manifest: &K::Manifest, report: &Report, shared: &Shared) {
     let known = manifest.status().and_then(|it| it.id.as_deref());
     let is_new = report.id.is_some_and(|it| known != Some(it.to_string().as_str()));
     if let Some(name) = K::provides(manifest).filter(|_| report.done > 0 || is_new) {
-        shared.references.announce(plane_of::<K>(manifest), name);
+        shared.index.remote_changed(&plane_of::<K>(manifest), &name);
     }
 }
 

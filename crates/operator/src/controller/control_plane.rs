@@ -3,6 +3,7 @@
 mod deletion;
 mod dependents;
 mod orphans;
+mod published;
 mod supplied_token;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 
 use api::{AppState as _, CoderControlPlane, CoderControlPlaneStatus, KeptClient, Reason, finalizer};
 use engine::{
-    Blocked, Coder, Kind, Object, Outcome, Report, Trouble,
+    Blocked, Coder, Kind, Object, Outcome, Ref, Report, Trouble,
     coder::address,
     kinds::control_plane::{
         PlaneObjects,
@@ -20,11 +21,10 @@ use engine::{
         identity::recorded_deployment,
         leaves, ledger,
         license::Licenses,
-        operator_token_secret,
+        refs,
         status::{self, HeldBack, PlaneFindings, PlaneReadiness},
         workload,
     },
-    objects::references::{SourceRef, references},
     pipeline::{
         cleanup::Cleanup,
         ledger::{Leaves, Ledger},
@@ -45,7 +45,7 @@ use kube::{
 };
 use serde_json::{Map, json};
 
-use self::orphans::Orphans;
+use self::{orphans::Orphans, published::Published};
 use super::{
     Shared,
     app_state::{
@@ -61,6 +61,7 @@ use super::{
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
+    index::Target,
     planes::{PlaneName, name_of},
 };
 
@@ -76,6 +77,7 @@ type Recoveries = mpsc::Receiver<ObjectRef<CoderControlPlane>>;
 /// Control planes.
 pub(super) struct ControlPlanes {
     orphans: Arc<Orphans>,
+    published: Published,
     recovered: mpsc::Sender<ObjectRef<CoderControlPlane>>,
     /// `None` once the controller listens.
     recoveries: Mutex<Option<Recoveries>>,
@@ -84,7 +86,8 @@ pub(super) struct ControlPlanes {
 impl Default for ControlPlanes {
     fn default() -> Self {
         let (recovered, recoveries) = mpsc::channel(RECOVERIES);
-        Self { orphans: Arc::default(), recovered, recoveries: Mutex::new(Some(recoveries)) }
+        let recoveries = Mutex::new(Some(recoveries));
+        Self { orphans: Arc::default(), published: Published::default(), recovered, recoveries }
     }
 }
 
@@ -92,7 +95,6 @@ impl Driven for ControlPlanes {
     type Manifest = CoderControlPlane;
 
     const FINALIZER: &'static str = finalizer::CONTROL_PLANE;
-    const OWNS_OBJECTS: bool = true;
     const IS_DONE_AT_ONCE: bool = true;
 
     fn conditions(plane: &CoderControlPlane) -> &[Condition] {
@@ -104,8 +106,8 @@ impl Driven for ControlPlanes {
         None
     }
 
-    fn refers_to_secret(plane: &CoderControlPlane, secret: &str) -> bool {
-        refers_to(plane, secret)
+    fn refs(plane: &CoderControlPlane) -> Vec<Ref> {
+        refs(plane)
     }
 
     fn is_suspended(plane: &CoderControlPlane) -> bool {
@@ -140,34 +142,18 @@ impl Driven for ControlPlanes {
     }
 
     fn shown(driver: &Driver<Self>, event: &watcher::Event<CoderControlPlane>) {
-        driver.shared.plane_statuses.shown(event);
+        if let Some(name) = driver.kind.published.changed(event) {
+            driver.shared.index.changed(&Target::ControlPlaneStatus(name));
+        }
     }
 
     fn watch(
         driver: &Arc<Driver<Self>>,
         controller: Controller<CoderControlPlane>,
     ) -> Controller<CoderControlPlane> {
-        let shared = &driver.shared;
-        let (of_maps, of_releases) = (Arc::clone(driver), Arc::clone(driver));
-        // Only the metadata of what is referred to is watched; what has changed is fetched.
-        let maps = shared.config_maps.changes().flat_map(move |changed| {
-            let is_concerned = |plane: &CoderControlPlane| {
-                changed.as_ref().is_none_or(|(namespace, name)| {
-                    plane.namespace().as_ref() == Some(namespace)
-                        && is_read(plane, &SourceRef::ConfigMap(name.clone()))
-                })
-            };
-            futures::stream::iter(of_maps.those(is_concerned))
-        });
         let jobs = Watch::all::<Job>().only_metadata();
-        let jobs = watch::events::<PartialObjectMeta<Job>>(shared, jobs).touched_objects();
-        let controller = controller
-            .reconcile_on(maps)
-            .owns_stream(jobs)
-            // A control plane that waits for the last of its dependents goes when that is gone.
-            .reconcile_on(shared.planes.releases().flat_map(move |_| {
-                futures::stream::iter(of_releases.those(|it| it.metadata.deletion_timestamp.is_some()))
-            }));
+        let jobs = watch::events::<PartialObjectMeta<Job>>(&driver.shared, jobs).touched_objects();
+        let controller = controller.owns_stream(jobs);
         match driver.kind.recoveries.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(recoveries) => controller.reconcile_on(recoveries),
             None => controller,
@@ -242,28 +228,6 @@ fn forget(name: &PlaneName, shared: &Shared) {
     shared.planes.forget(name);
 }
 
-/// Whether a control plane has anything to do with a Secret.
-fn refers_to(plane: &CoderControlPlane, secret: &str) -> bool {
-    let spec = &plane.spec;
-    let external = spec.external.iter().flat_map(|it| {
-        let authority = it.ca_secret_ref.iter().map(|it| it.name.as_str());
-        authority.chain([it.credentials_secret_ref.name.as_str()])
-    });
-    let access = spec.operator_access.iter().flat_map(|it| {
-        let given = [&it.first_user_secret_ref, &it.admin_credentials_secret_ref];
-        given.into_iter().flatten().map(|it| it.name.as_str())
-    });
-    let mut names = external.chain(access).chain(spec.licenses().map(|(name, _)| name));
-    names.any(|it| it == secret)
-        || operator_token_secret(plane) == secret
-        || is_read(plane, &SourceRef::Secret(secret.to_owned()))
-}
-
-/// Whether the pods of a control plane that we run read this.
-fn is_read(plane: &CoderControlPlane, reference: &SourceRef) -> bool {
-    plane.spec.external.is_none() && references(&plane.spec).contains(reference)
-}
-
 async fn reconcile(
     driver: &Driver<ControlPlanes>,
     plane: CoderControlPlane,
@@ -335,7 +299,7 @@ async fn reconcile(
     }
     if covers_others {
         // Whoever waits for a feature goes on at once, and whoever has lost one says so.
-        shared.planes.tell(&name);
+        shared.planes.wake_dependents(&name);
     }
     let is_ready = outcome.is_ready();
     let ending = Ending { reason: outcome.reason(), message, is_ready, is_trouble: !is_ready };

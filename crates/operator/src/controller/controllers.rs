@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Shared, app_state::OfKind, control_plane::ControlPlanes, driver, provisioner::Provisioners};
 use crate::{
-    cluster::{owned, secret_cache},
+    cluster::{config_maps, owned, secret_cache},
     controller::reconcile::Reconciles,
-    telemetry::metrics::KindName,
+    index::KindName,
 };
 
 /// How long reconciles under way may take to end; a pod has half a minute.
@@ -41,7 +41,8 @@ impl Controllers {
         let mut start = Start { shared, controllers };
         let cluster: Arc<dyn Cluster> = Arc::clone(&shared.cluster) as _;
         start.controllers.extend(owned::watches(&shared.owned, &cluster, &shared.metrics));
-        let maps = shared.config_maps.clone().follow(Arc::clone(&cluster), Arc::clone(&shared.metrics));
+        let (index, metrics) = (Arc::clone(&shared.index), Arc::clone(&shared.metrics));
+        let maps = config_maps::watch(index, Arc::clone(&cluster), metrics);
         start.controllers.push((ConfigMap::kind(&()), Box::pin(maps)));
         let secrets = secret_cache::watch(Arc::clone(&shared.secrets), cluster, Arc::clone(&shared.metrics));
         start.controllers.push((Secret::kind(&()), Box::pin(secrets)));

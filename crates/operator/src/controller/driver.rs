@@ -10,7 +10,7 @@ use std::{
 
 use api::{Manifest, Reason};
 use engine::{
-    Coder, Freshness, RemoteName,
+    Coder, Freshness, Ref,
     pipeline::{
         cleanup::Cleanup,
         ledger::{Leaves, Ledger},
@@ -34,21 +34,19 @@ use super::{
     about::About,
     backoff::{spread, turn, until},
     no_error, predicate,
-    reconcile::{self, Ending, Target},
+    reconcile::{self, Ending},
     record::{has_finalizer, set_finalizer},
     wake::Wake,
     watch,
 };
 use crate::{
-    cluster::{complaints::Complaints, owned, secret_cache},
+    cluster::complaints::Complaints,
+    index::{Target, Targets},
     planes::{Plane, PlaneName},
 };
 
 /// How soon something that waits is reconciled again, should no watch have caused that.
 pub(super) const SAFETY_NET: Duration = Duration::from_mins(2);
-
-/// How many changes of manifests are looked at together.
-const CHANGES_AT_ONCE: usize = 1024;
 
 /// The events of a watch of manifests.
 pub(super) type Events<M> = BoxStream<'static, watcher::Result<Event<M>>>;
@@ -58,10 +56,6 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
     type Manifest: Manifest;
 
     const FINALIZER: &'static str;
-    /// Whether its manifests own objects of the cluster.
-    const OWNS_OBJECTS: bool;
-    /// Whether its manifests have anything to do with Secrets.
-    const HAS_SECRETS: bool = true;
     /// Whether a new manifest needs one reconcile only: then the operator's own write of the finalizer causes no second one.
     const IS_DONE_AT_ONCE: bool = false;
 
@@ -75,12 +69,8 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
         plane.coder(need)
     }
 
-    /// The objects of the deployment that a manifest refers to.
-    fn refs(_manifest: &Self::Manifest) -> Vec<RemoteName> {
-        Vec::new()
-    }
-
-    fn refers_to_secret(manifest: &Self::Manifest, secret: &str) -> bool;
+    /// Everything that a manifest refers to, but its control plane.
+    fn refs(manifest: &Self::Manifest) -> Vec<Ref>;
 
     fn is_suspended(manifest: &Self::Manifest) -> bool;
 
@@ -180,31 +170,28 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
     let driver = Arc::new(Driver { shared, manifests, kind: D::default() });
     let shared = &driver.shared;
     shared.metrics.show(driver.manifests.clone(), D::conditions);
-    let (changed, rivals) = futures::channel::mpsc::unbounded();
-    let (gone, of_shown) = (changed.clone(), Arc::clone(&driver));
+    let (of_shown, of_changed) = (Arc::clone(&driver), Arc::clone(&driver));
     let changes = D::events(&driver)
         .reflect(writer)
         .inspect(move |it| {
             if let Ok(event) = it {
-                D::shown(&of_shown, event);
-            }
-            if let Ok(Event::Delete(_)) = it {
-                gone.unbounded_send(()).ok();
+                of_shown.shown(event);
             }
         })
         .applied_objects()
         .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default())
-        .inspect(move |_| {
-            changed.unbounded_send(()).ok();
+        .inspect(move |it| {
+            if let Ok(manifest) = it {
+                of_changed.rival_changed(manifest);
+            }
         })
         .filter(driver.asks_for_more());
     let controller = Controller::for_stream(changes, driver.manifests.clone());
-    let controller = controller.reconcile_on(driver.held_up(rivals));
-    let controller = D::watch(&driver, driver.woken(controller));
+    let controller = D::watch(&driver, controller.reconcile_on(driver.woken()));
     let controller = controller.graceful_shutdown_on(shared.stop.clone().cancelled_owned()).run(
         |object, driver: Arc<Driver<D>>| {
             let (plane, objects) = (D::plane(&object), driver.manifests.clone());
-            let target = Target { object, objects, plane };
+            let target = reconcile::Target { object, objects, plane };
             reconcile::over(Arc::clone(&driver.shared), target, |it, wake| driver.reconcile(it, wake))
         },
         no_error,
@@ -224,36 +211,50 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
 }
 
 impl<D: Driven> Driver<D> {
-    /// Adds what wakes the manifests of every kind: their control plane, objects of the deployment that they refer to, Secrets,
-    /// and objects that they own.
-    fn woken(self: &Arc<Self>, controller: Controller<D::Manifest>) -> Controller<D::Manifest> {
-        let shared = &self.shared;
-        let (of_planes, of_references) = (Arc::clone(self), Arc::clone(self));
-        let planes = shared.planes.changes().flat_map(move |changed| {
-            let belongs = |it: &D::Manifest| {
-                D::plane(it).is_some_and(|plane| changed.as_ref().is_none_or(|changed| *changed == plane))
-            };
-            futures::stream::iter(of_planes.referring(belongs))
-        });
-        let references = shared.references.changes().flat_map(move |changed| {
-            let refers = |it: &D::Manifest| {
-                D::plane(it).is_some_and(|plane| {
-                    changed.as_ref().is_none_or(|changed| changed.concerns(&plane, &D::refs(it)))
-                })
-            };
-            futures::stream::iter(of_references.referring(refers))
-        });
-        // Secrets and owned objects are read by every reconcile: no event that lists have to be read again for.
-        let secrets = secret_cache::changed(&shared.secrets, self.manifests.clone(), D::refers_to_secret);
-        let mut controller = controller.reconcile_on(planes).reconcile_on(references);
-        if D::HAS_SECRETS {
-            controller = controller.reconcile_on(secrets);
+    /// Enters what the watch of the manifests has shown, once it is in the store.
+    fn shown(&self, event: &Event<D::Manifest>) {
+        self.shared.index.follow(event, Self::targets);
+        D::shown(self, event);
+        if let Event::Delete(manifest) = event {
+            self.rival_changed(manifest);
         }
-        if D::OWNS_OBJECTS {
-            controller.reconcile_on(owned::changed(&shared.owned, self.manifests.clone()))
-        } else {
-            controller
+    }
+
+    /// What a manifest refers to, or waits for.
+    fn targets(manifest: &D::Manifest) -> Targets {
+        let meta = manifest.meta();
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let plane = D::plane(manifest);
+        let mut targets = Targets::new(namespace, plane.as_ref(), D::refs(manifest));
+        let held_by_other = Reason::HeldByOther.as_str();
+        if D::conditions(manifest).iter().any(|it| it.reason == held_by_other) {
+            targets.add(Target::Rival(D::Manifest::kind(&())));
         }
+        if plane.is_none() && meta.deletion_timestamp.is_some() {
+            let name = meta.name.clone().unwrap_or_default();
+            targets.add(Target::Dependents((namespace.to_owned(), name)));
+        }
+        targets
+    }
+
+    /// Wakes the manifests that wait for another one of their kind: this one may have let go of what they want.
+    fn rival_changed(&self, manifest: &D::Manifest) {
+        let uid = manifest.meta().uid.as_deref().unwrap_or_default();
+        self.shared.index.changed_for(&Target::Rival(D::Manifest::kind(&())), uid);
+    }
+
+    /// The manifests for which something has changed that they refer to, wait for or own.
+    fn woken(&self) -> impl Stream<Item = ObjectRef<D::Manifest>> + Send + use<D> {
+        let memory = Arc::clone(&self.shared.memory);
+        self.shared.index.listen(D::Manifest::kind(&())).map(move |woken| {
+            let (namespace, name) = woken.name;
+            if let Some((uid, noticed)) = woken.event {
+                let (kind, namespace, name) = (D::Manifest::kind(&()), namespace.clone(), name.clone());
+                let about = About { kind, namespace, name, uid, generation: None };
+                memory.reference_changed(&about, noticed);
+            }
+            ObjectRef::new(&name).within(&namespace)
+        })
     }
 
     /// Filters out versions of manifests that a reconcile has written or begun with.
@@ -265,33 +266,6 @@ impl<D: Driven> Driver<D> {
             let is_known = |it: &D::Manifest| memory.is_reconciled(&About::of(it), predicate::version(it));
             std::future::ready(!D::IS_DONE_AT_ONCE || change.as_ref().map_or(true, |it| !is_known(it)))
         }
-    }
-
-    /// The manifests that another one of their kind holds up, after each change of any of the kind: it may have let go.
-    fn held_up(
-        self: &Arc<Self>,
-        changes: impl Stream<Item = ()> + Send + 'static,
-    ) -> impl Stream<Item = ObjectRef<D::Manifest>> + Send + 'static {
-        let driver = Arc::clone(self);
-        // Many changes at once, as those of a first list, are one look.
-        changes.ready_chunks(CHANGES_AT_ONCE).flat_map(move |_| {
-            let held = Reason::HeldByOther.as_str();
-            let is_held_up = |it: &D::Manifest| D::conditions(it).iter().any(|it| it.reason == held);
-            futures::stream::iter(driver.referring(is_held_up))
-        })
-    }
-
-    /// Those manifests, of which something that they refer to has changed.
-    pub(super) fn referring(&self, are: impl Fn(&D::Manifest) -> bool) -> Vec<ObjectRef<D::Manifest>> {
-        let those = self.manifests.state().into_iter().filter(|it| are(it));
-        let changed = those.inspect(|it| self.shared.memory.reference_changed(&About::of(&**it)));
-        changed.map(|it| ObjectRef::from_obj(&*it)).collect()
-    }
-
-    /// Those manifests.
-    pub(super) fn those(&self, are: impl Fn(&D::Manifest) -> bool) -> Vec<ObjectRef<D::Manifest>> {
-        let those = self.manifests.state().into_iter().filter(|it| are(it));
-        those.map(|it| ObjectRef::from_obj(&*it)).collect()
     }
 
     async fn reconcile(

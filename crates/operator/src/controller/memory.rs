@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::wake::Wake;
 use crate::{
     controller::{about::About, backoff},
-    telemetry::metrics::KindName,
+    index::KindName,
 };
 
 /// How long a deletion that is done is remembered: the watch shows the object for a moment more.
@@ -106,8 +106,8 @@ impl Memory {
     }
 
     /// Something that the object refers to has changed.
-    pub(super) fn reference_changed(&self, about: &About) {
-        self.with(about, |it| it.event = Some(Instant::now()));
+    pub(super) fn reference_changed(&self, about: &About, noticed: Instant) {
+        self.with(about, |it| it.event = it.event.max(Some(noticed)));
     }
 
     /// A reconcile has answered what woke it. What came meanwhile is still to be answered.
@@ -222,7 +222,7 @@ mod tests {
     fn an_event_that_comes_during_a_reconcile_is_left_to_the_next_one() {
         let (memory, about, start) = (Memory::default(), about("a"), Instant::now());
         let first = memory.wake(&about, 1, start);
-        memory.reference_changed(&about);
+        memory.reference_changed(&about, Instant::now());
         memory.answered(&about, &first);
         let second = memory.wake(&about, 1, start);
         assert!(second.event() > Some(start));

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{AppState as _, CoderProvisioner, finalizer};
 use engine::{
-    Coder, Freshness, Kind as _, RemoteName, Trouble,
+    Coder, Freshness, Kind as _, Ref, Trouble,
     coder::OtherDeployments,
     kinds::{Provisioner, provisioner::unreached},
     pipeline::{
@@ -18,9 +18,9 @@ use engine::{
     ports::ClusterError,
     secrets::{Names, Retiring, Revoked},
 };
-use futures::{StreamExt as _, future::BoxFuture};
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{ResourceExt as _, runtime::controller::Controller};
+use kube::ResourceExt as _;
 use serde_json::{Map, json};
 
 use self::{access::Bootstraps, elsewhere::revoke_elsewhere};
@@ -45,7 +45,6 @@ impl Driven for Provisioners {
     type Manifest = CoderProvisioner;
 
     const FINALIZER: &'static str = finalizer::PROVISIONER;
-    const OWNS_OBJECTS: bool = true;
 
     fn conditions(provisioner: &CoderProvisioner) -> &[Condition] {
         provisioner.status().map_or(&[], |it| it.conditions.as_slice())
@@ -59,12 +58,8 @@ impl Driven for Provisioners {
         plane.coder(need).knowing(Arc::new(OtherPlanes(Arc::clone(&driver.shared))))
     }
 
-    fn refs(provisioner: &CoderProvisioner) -> Vec<RemoteName> {
+    fn refs(provisioner: &CoderProvisioner) -> Vec<Ref> {
         Provisioner::refs(provisioner)
-    }
-
-    fn refers_to_secret(provisioner: &CoderProvisioner, secret: &str) -> bool {
-        Provisioner::refers_to_secret(provisioner, secret)
     }
 
     fn is_suspended(provisioner: &CoderProvisioner) -> bool {
@@ -81,18 +76,6 @@ impl Driven for Provisioners {
 
     fn leaves(_: &CoderProvisioner) -> Leaves {
         Leaves::default()
-    }
-
-    fn watch(
-        driver: &Arc<Driver<Self>>,
-        controller: Controller<CoderProvisioner>,
-    ) -> Controller<CoderProvisioner> {
-        let (statuses, driver) = (driver.shared.plane_statuses.changes(), Arc::clone(driver));
-        controller.reconcile_on(statuses.flat_map(move |changed| {
-            let is_concerned =
-                |it: &CoderProvisioner| changed.as_ref().is_none_or(|name| plane_of(it) == *name);
-            futures::stream::iter(driver.referring(is_concerned))
-        }))
     }
 
     async fn suspend(driver: &Driver<Self>, provisioner: &CoderProvisioner) -> Result<(), ClusterError> {

@@ -33,10 +33,8 @@ use tracing::Instrument as _;
 use self::{outcomes::News, queue::Turns};
 use super::{Shared, about::About, memory::Memory, wake::Wake};
 use crate::{
-    controller::predicate,
-    planes::PlaneName,
-    sent::MAY_HAVE_CHANGED,
-    telemetry::metrics::{KindName, Metrics},
+    controller::predicate, index::KindName, planes::PlaneName, sent::MAY_HAVE_CHANGED,
+    telemetry::metrics::Metrics,
 };
 
 /// How long a reconcile may take that has not begun to change anything.

@@ -66,7 +66,7 @@ fn blocked(planes: &Planes) -> Option<Reason> {
 
 #[tokio::test]
 async fn a_client_of_another_origin_is_revoked_in_every_hand_until_the_new_one_is_proved() {
-    let planes = Planes::default();
+    let planes = Planes::new(Arc::default());
     planes.admit(&name(), plane("one").await);
     let held = planes.last_known(&name()).unwrap();
     planes.declare(&name(), &origin("one").await);
@@ -84,7 +84,7 @@ async fn a_client_of_another_origin_is_revoked_in_every_hand_until_the_new_one_i
 
 #[tokio::test]
 async fn another_deployment_revokes_the_client_and_a_reason_is_restated_only_where_there_is_one() {
-    let planes = Planes::default();
+    let planes = Planes::new(Arc::default());
     planes.admit(&name(), plane("one").await);
     planes.restate(&name(), Reason::Unreachable);
     assert_eq!(blocked(&planes), None, "one that is merely silent stays usable");
@@ -99,7 +99,7 @@ async fn another_deployment_revokes_the_client_and_a_reason_is_restated_only_whe
 
 #[tokio::test]
 async fn a_deletion_does_not_put_an_older_client_in_the_place_of_a_newer_one() {
-    let planes = Planes::default();
+    let planes = Planes::new(Arc::default());
     planes.admit(&name(), plane("two").await);
     planes.remember(&name(), plane("one").await);
     assert!(planes.last_known(&name()).unwrap().is_declared_as(&origin("two").await));
@@ -108,7 +108,7 @@ async fn a_deletion_does_not_put_an_older_client_in_the_place_of_a_newer_one() {
 
 #[tokio::test]
 async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_again() {
-    let planes = Planes::default();
+    let planes = Planes::new(Arc::default());
     planes.admit(&name(), plane("one").await);
     let held = planes.last_known(&name()).unwrap();
     planes.set_undecodable(&name(), true);
@@ -128,7 +128,7 @@ async fn client_of_an_undecodable_control_plane_is_revoked_until_it_is_proved_ag
 
 #[tokio::test]
 async fn rate_limiter_of_an_account_outlives_its_clients() {
-    let planes = Planes::default();
+    let planes = Planes::new(Arc::default());
     let (deployment, account) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let client = plane("one").await.client().with_rate_limiter(planes.rate_limiter(deployment, account));
     // Nobody listens there, and the attempt counts all the same.

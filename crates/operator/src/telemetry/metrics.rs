@@ -10,7 +10,6 @@ mod planes;
 mod tests;
 
 use std::{
-    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,16 +34,13 @@ use self::{
     objects::{Objects, Seen},
     planes::PlaneCounts,
 };
-use crate::planes::PlaneName;
+use crate::{index::KindName, planes::PlaneName};
 
 /// Upper bounds of durations, in seconds. The last is a reconcile's deadline.
 const BOUNDS: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
 /// The same for waiting, which may take as long as there are objects before one.
 const WAIT_BOUNDS: [f64; 8] = [0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
-
-/// A kind's name.
-pub(crate) type KindName = Cow<'static, str>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {

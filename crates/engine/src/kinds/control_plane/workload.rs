@@ -20,13 +20,14 @@ use crate::{
     coder::Coder,
     driver::Report,
     kind::{Aside, Carried, Kind, Round, Runner},
-    objects::{self, ChildEffect, Comparison, Planned, Run, rollout::Rollout},
+    objects::{self, ChildEffect, Comparison, Planned, Run, references::references, rollout::Rollout},
     pipeline::{
         decide::Contact,
         given::Given,
         ledger::Ledger,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, Step},
+        reference::Ref,
     },
 };
 
@@ -118,6 +119,13 @@ impl Kind for PlaneObjects {
 
     fn desire(plane: &CoderControlPlane) -> Result<CoderControlPlane, Invalid> {
         Ok(plane.clone())
+    }
+
+    /// What the pods read.
+    fn refs(plane: &CoderControlPlane) -> Vec<Ref> {
+        let is_ours = plane.spec.external.is_none();
+        let read = is_ours.then(|| references(&plane.spec)).into_iter().flatten();
+        read.map(Ref::from).collect()
     }
 
     fn ledger(plane: &CoderControlPlane) -> Ledger {

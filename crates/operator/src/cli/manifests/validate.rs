@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use api::DEFAULT_ORGANIZATION;
-use engine::RemoteName;
+use engine::{Ref, RemoteName};
 use serde_json::Value;
 
 use super::{Loaded, Manifests, Mistake, Named, Place, Sources, read::Document, read_all, twice};
@@ -235,7 +235,8 @@ fn dangling(manifests: &Manifests) -> Vec<Mistake> {
                 "spec.controlPlaneRef: CoderControlPlane {plane} is not declared in these files; it has to exist in the cluster"
             ));
         }
-        for name in placed.subject.refs().iter().filter(|it| !always_exists(it)) {
+        let refs = placed.subject.refs();
+        for name in refs.iter().filter_map(Ref::remote).filter(|it| !always_exists(it)) {
             if !provided.iter().any(|(other, provided)| *other == plane && provided.may_be(name)) {
                 warn(format!("refers to {name}, which these files do not declare; it has to exist in Coder"));
             }

@@ -125,7 +125,7 @@ pub(in crate::controller) async fn delete<D: Driven>(
     release(manifest, D::FINALIZER, shared).await?;
     if let Some(plane) = D::plane(manifest) {
         // The control plane may wait for just this.
-        shared.planes.release(&plane);
+        shared.planes.released(&plane);
     }
     D::forget(driver, &about.namespace, &about.name);
     Ok(Action::await_change())

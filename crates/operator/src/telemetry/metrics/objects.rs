@@ -16,7 +16,8 @@ use prometheus_client::{
     metrics::MetricType,
 };
 
-use super::{KindName, OfKind};
+use super::OfKind;
+use crate::index::KindName;
 
 /// The reason of an object that no reconcile has told of yet.
 const UNKNOWN: &str = "Unknown";

@@ -14,12 +14,15 @@ use super::acquire::{AccessContext, AccessRights, AccessStanding, Acquired, Due,
 use crate::{
     coder::{Beside, Coder},
     kind::{Aside, Carried, Kind, Runner},
-    kinds::control_plane::{self, facts::PlaneContext, identity::ReachedDeployment, unlooked::unlooked},
+    kinds::control_plane::{
+        self, facts::PlaneContext, identity::ReachedDeployment, operator_token_secret, unlooked::unlooked,
+    },
     pipeline::{
         decide::Contact,
         ledger::Ledger,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Action, Change, Impact, Plan, Step},
+        reference::Ref,
     },
 };
 
@@ -71,6 +74,21 @@ impl Kind for OperatorAccess {
 
     fn desire(plane: &CoderControlPlane) -> Result<CoderControlPlane, Invalid> {
         Ok(plane.clone())
+    }
+
+    /// Whom to trust, and what tokens are acquired with and kept in.
+    fn refs(plane: &CoderControlPlane) -> Vec<Ref> {
+        let spec = &plane.spec;
+        let external = spec.external.iter().flat_map(|it| {
+            let authority = it.ca_secret_ref.iter().map(|it| it.name.as_str());
+            authority.chain([it.credentials_secret_ref.name.as_str()])
+        });
+        let given = spec.operator_access.iter().flat_map(|it| {
+            let given = [&it.first_user_secret_ref, &it.admin_credentials_secret_ref];
+            given.into_iter().flatten().map(|it| it.name.as_str())
+        });
+        let names = external.chain(given).map(str::to_owned).chain([operator_token_secret(plane)]);
+        names.map(Ref::Secret).collect()
     }
 
     fn ledger(plane: &CoderControlPlane) -> Ledger {

@@ -27,6 +27,7 @@ use crate::{
         ledger::Ledger,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Plan, Step},
+        reference::Ref,
         status,
     },
     ports::{Cluster, ClusterError, Event, object::Live},
@@ -85,6 +86,10 @@ impl Kind for Licenses {
 
     fn desire(plane: &CoderControlPlane) -> Result<CoderControlPlane, Invalid> {
         Ok(plane.clone())
+    }
+
+    fn refs(plane: &CoderControlPlane) -> Vec<Ref> {
+        plane.spec.licenses().map(|(secret, _)| Ref::Secret(secret.to_owned())).collect()
     }
 
     fn ledger(plane: &CoderControlPlane) -> Ledger {

@@ -1,0 +1,73 @@
+//! What control planes publish in their status for the daemons that belong to them. It is written after dependents were woken.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Mutex, PoisonError},
+};
+
+use api::CoderControlPlane;
+use kube::{ResourceExt as _, runtime::watcher::Event};
+
+use crate::planes::{PlaneName, name_of};
+
+/// What the statuses of control planes had for daemons when they were last shown.
+#[derive(Debug, Default)]
+pub(super) struct Published(Mutex<HashMap<PlaneName, u64>>);
+
+impl Published {
+    /// The control plane whose status is another one to its daemons, by what the watch has shown and the store has.
+    pub(super) fn changed(&self, event: &Event<CoderControlPlane>) -> Option<PlaneName> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::InitApply(plane) | Event::Apply(plane) => {
+                let (name, published) = (name_of(plane), version(plane));
+                let before = known.insert(name.clone(), published);
+                (before != Some(published)).then_some(name)
+            }
+            Event::Delete(plane) => {
+                known.remove(&name_of(plane));
+                None
+            }
+            Event::Init | Event::InitDone => None,
+        }
+    }
+}
+
+/// Tells two versions of a control plane apart if they are not the same to its daemons.
+fn version(plane: &CoderControlPlane) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let status = plane.status.as_ref();
+    (plane.uid(), status.and_then(|it| it.url.as_ref())).hash(&mut hasher);
+    status.and_then(|it| it.deployment_id.as_ref()).hash(&mut hasher);
+    status.and_then(|it| it.version.as_ref()).hash(&mut hasher);
+    status.and_then(|it| it.external_provisioner_daemons_entitlement.as_ref()).hash(&mut hasher);
+    plane.spec.image().hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn plane(status: &Value) -> CoderControlPlane {
+        serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main", "namespace": "platform", "uid": "u"}, "spec": {}, "status": status}))
+        .unwrap()
+    }
+
+    #[test]
+    fn status_is_news_where_daemons_depend_on_it() {
+        let published = Published::default();
+        let is_news = |event: &Event<CoderControlPlane>| published.changed(event).is_some();
+        let (old, new) = (plane(&json!({"version": "v2.36.0"})), plane(&json!({"version": "v2.36.1"})));
+        assert!(is_news(&Event::InitApply(old.clone())));
+        assert!(!is_news(&Event::Apply(plane(&json!({"version": "v2.36.0", "phase": "Ready"})))));
+        assert!(is_news(&Event::Apply(new.clone())));
+        assert!(!is_news(&Event::InitApply(new.clone())), "a watch that begins anew");
+        assert!(!is_news(&Event::Delete(new.clone())));
+        assert!(is_news(&Event::Apply(new)), "another one of the name");
+    }
+}

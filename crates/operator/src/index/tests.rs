@@ -1,0 +1,181 @@
+//! Whom a change wakes, how often, and with which event.
+
+use api::{CoderGroup, CoderGroupSync};
+use futures::{FutureExt as _, StreamExt as _};
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::*;
+
+const NAMESPACE: &str = "platform";
+
+fn plane(name: &str) -> Name {
+    (NAMESPACE.to_owned(), name.to_owned())
+}
+
+fn group(name: &str, uid: &str) -> CoderGroup {
+    serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid},
+        "spec": {"controlPlaneRef": {"name": "main"}}}))
+    .unwrap()
+}
+
+/// The targets of manifests of `main` that refer to these.
+fn refers(refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> Targets {
+    move |_| Targets::new(NAMESPACE, Some(&plane("main")), refs.clone())
+}
+
+/// An index with a listener to groups.
+struct Listening {
+    index: Arc<Index>,
+    woken: futures::stream::BoxStream<'static, Woken>,
+}
+
+impl Listening {
+    fn new() -> Self {
+        let index = Arc::<Index>::default();
+        let woken = index.listen(CoderGroup::kind(&())).boxed();
+        Self { index, woken }
+    }
+
+    /// Enters a manifest that refers to these.
+    fn apply(&self, name: &str, refs: Vec<Ref>) {
+        self.index.follow(&Event::Apply(group(name, name)), refers(refs));
+    }
+
+    fn taken(&mut self) -> Vec<Woken> {
+        std::iter::from_fn(|| self.woken.next().now_or_never().flatten()).collect()
+    }
+
+    fn names(&mut self) -> Vec<String> {
+        self.taken().into_iter().map(|it| it.name.1).collect()
+    }
+}
+
+fn secret(name: &str) -> Ref {
+    Ref::Secret(name.to_owned())
+}
+
+fn target(name: &str) -> Target {
+    Target::Secret((NAMESPACE.to_owned(), name.to_owned()))
+}
+
+#[test]
+fn change_wakes_exactly_those_who_refer_to_it() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one")]);
+    listening.apply("b", vec![secret("two")]);
+    listening.apply("c", vec![Ref::ConfigMap("one".to_owned())]);
+    listening.index.changed(&target("one"));
+    assert_eq!(listening.names(), ["a"]);
+    listening.index.changed(&Target::Secret(("elsewhere".to_owned(), "one".to_owned())));
+    assert!(listening.names().is_empty(), "another namespace");
+    listening.index.changed(&Target::ControlPlane(plane("main")));
+    assert_eq!(listening.names(), ["a", "b", "c"]);
+    listening.index.changed(&Target::ControlPlane(plane("other")));
+    assert!(listening.names().is_empty());
+}
+
+#[test]
+fn manifest_that_is_woken_twice_is_taken_once_with_the_later_event() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one"), Ref::ControlPlaneStatus("main".to_owned())]);
+    listening.index.changed(&Target::ControlPlane(plane("main")));
+    let between = Instant::now();
+    listening.index.changed(&Target::ControlPlaneStatus(plane("main")));
+    // A Secret is read by every reconcile: it does not take the event away.
+    listening.index.changed(&target("one"));
+    let [woken] = listening.taken().try_into().unwrap();
+    let (uid, noticed) = woken.event.unwrap();
+    assert_eq!((uid.as_str(), noticed >= between), ("a", true));
+    listening.index.changed(&target("one"));
+    assert_eq!(listening.taken(), [Woken { name: plane("a"), event: None }]);
+}
+
+#[test]
+fn object_of_a_deployment_wakes_those_who_refer_to_it_by_any_of_its_names() {
+    let mut listening = Listening::new();
+    let user = |name: &str, email: Option<&str>| RemoteName::User {
+        name: name.to_owned(),
+        email: email.map(str::to_owned),
+    };
+    listening.apply("by-name", vec![Ref::Remote(user("bob", None))]);
+    listening.apply("by-email", vec![Ref::Remote(user("bob@coder.test", None))]);
+    listening.apply("of-another", vec![Ref::Remote(user("eve", None)), Ref::organization("bob")]);
+    listening.index.remote_changed(&plane("main"), &user("bob", Some("bob@coder.test")));
+    assert_eq!(listening.names(), ["by-email", "by-name"]);
+    listening.index.remote_changed(&plane("other"), &user("bob", None));
+    assert!(listening.names().is_empty(), "the same name in another deployment");
+}
+
+#[test]
+fn manifest_for_which_we_changed_something_is_not_woken_by_that() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one")]);
+    listening.apply("b", vec![secret("one")]);
+    listening.index.changed_for(&target("one"), "a");
+    assert_eq!(listening.names(), ["b"]);
+}
+
+#[test]
+fn manifest_that_refers_to_something_else_now_is_woken_by_that_alone() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one")]);
+    listening.apply("a", vec![secret("two")]);
+    listening.index.changed(&target("one"));
+    assert!(listening.names().is_empty());
+    listening.index.changed(&target("two"));
+    assert_eq!(listening.names(), ["a"]);
+    listening.index.follow(&Event::Delete(group("a", "a")), refers(vec![]));
+    listening.index.changed(&target("two"));
+    assert!(listening.names().is_empty(), "it is gone");
+}
+
+#[test]
+fn list_that_begins_anew_takes_the_place_of_what_was_known() {
+    let mut listening = Listening::new();
+    listening.apply("gone", vec![secret("one")]);
+    listening.apply("stays", vec![secret("one")]);
+    let refers = refers(vec![secret("one")]);
+    listening.index.follow(&Event::Init, &refers);
+    listening.index.follow(&Event::InitApply(group("stays", "stays")), &refers);
+    listening.index.changed(&target("one"));
+    assert_eq!(listening.names(), ["gone", "stays"], "the list is not complete");
+    listening.index.follow(&Event::InitDone, &refers);
+    listening.index.changed(&target("one"));
+    assert_eq!(listening.names(), ["stays"]);
+}
+
+#[test]
+fn kinds_are_woken_each_at_their_own_controller() {
+    let mut listening = Listening::new();
+    let sync: CoderGroupSync = serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1",
+        "kind": "CoderGroupSync", "metadata": {"name": "a", "namespace": NAMESPACE, "uid": "s"},
+        "spec": {"controlPlaneRef": {"name": "main"}}}))
+    .unwrap();
+    let refers = |_: &CoderGroupSync| Targets::new(NAMESPACE, Some(&plane("main")), vec![secret("one")]);
+    listening.apply("a", vec![secret("one")]);
+    listening.index.follow(&Event::Apply(sync.clone()), refers);
+    // No controller of that kind runs yet.
+    listening.index.changed(&target("one"));
+    assert_eq!(listening.names(), ["a"]);
+    let mut syncs = listening.index.listen(CoderGroupSync::kind(&())).boxed();
+    assert_eq!(syncs.next().now_or_never(), None);
+    listening.index.owned_changed(&CoderGroupSync::kind(&()), NAMESPACE, &sync.name_any());
+    let woken = syncs.next().now_or_never().flatten();
+    assert_eq!(woken, Some(Woken { name: plane("a"), event: None }));
+    assert!(listening.names().is_empty());
+}
+
+#[tokio::test]
+async fn listener_that_waits_hears_of_a_change() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one")]);
+    let index = Arc::clone(&listening.index);
+    let changes = async move {
+        tokio::task::yield_now().await;
+        index.changed(&target("one"));
+    };
+    let (woken, ()) = tokio::join!(listening.woken.next(), changes);
+    assert_eq!(woken.unwrap().name, plane("a"));
+}
