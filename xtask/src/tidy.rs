@@ -5,6 +5,7 @@
 mod cases;
 mod conformance;
 mod crates;
+mod finalizers;
 mod headers;
 mod modules;
 mod pages;
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     complaints.extend(headers::check(&tree));
     complaints.extend(words::check(&tree));
     complaints.extend(modules::check(&tree));
+    complaints.extend(finalizers::check(&tree));
     complaints.extend(conformance::check(&tree));
     complaints.extend(cases::check(&tree));
     complaints.extend(pages::check(&tree));

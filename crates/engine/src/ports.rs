@@ -3,6 +3,7 @@
 //! Every write names what it rests on: the uid and the version of the object that was read stand in the object or the patch
 //! that is written, and a creation fails where the name is taken.
 
+pub mod finalizers;
 pub mod object;
 mod random;
 mod watch;
@@ -313,17 +314,6 @@ impl dyn Cluster + '_ {
     pub async fn is_terminating(&self, namespace: &str) -> Result<bool, ClusterError> {
         let found = self.namespace(namespace).await?;
         Ok(found.is_none_or(|it| it.deletion_timestamp.is_some()))
-    }
-
-    /// Removes a finalizer from the version of a Secret that was read.
-    pub async fn release_secret(&self, secret: &ObjectMeta, finalizer: &str) -> Result<(), ClusterError> {
-        let (namespace, name) = (secret.namespace.as_deref(), secret.name.as_deref());
-        let key = Key::new("v1", "Secret", namespace.unwrap_or_default(), name.unwrap_or_default());
-        let finalizers: Vec<&String> =
-            secret.finalizers.iter().flatten().filter(|it| *it != finalizer).collect();
-        let metadata = json!({"resourceVersion": secret.resource_version, "finalizers": finalizers});
-        let patch = json!({"metadata": metadata});
-        self.write(Write::Merge { key: &key, patch: &patch }, "").await.map(drop)
     }
 
     /// Writes a few fields into the status of this very object, on whichever version of it: they must stand there whatever

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     pipeline::outcome::Blocked,
-    ports::{Cluster, ClusterError},
+    ports::{Cluster, ClusterError, finalizers},
     secrets::{Record, holders},
 };
 
@@ -92,7 +92,7 @@ fn own(secret: &ObjectMeta) -> Option<Own> {
     let annotation = |name: &str| secret.annotations.as_ref().and_then(|it| it.get(name));
     let owners = secret.owner_references.as_deref().unwrap_or_default();
     let owner_of = |kind: &str| owners.iter().find(|it| it.api_version.starts_with(GROUP) && it.kind == kind);
-    let is_held = secret.finalizers.iter().flatten().any(|it| it == finalizer::TOKEN);
+    let is_held = finalizers::has(secret, finalizer::TOKEN);
     let plane = owner_of("CoderControlPlane");
     if is_held || plane.is_some() || annotation(annotation::OPERATOR_ACCESS).is_some() {
         let owner = plane.map_or_else(|| "a deployment".to_owned(), |it| format!("{} {}", it.kind, it.name));

@@ -3,11 +3,10 @@
 use api::{Manifest, Reason};
 use engine::{
     Action, Cluster as _,
-    objects::Key,
-    ports::{ClusterError, Event, Write},
+    ports::{ClusterError, Event, finalizers},
 };
-use kube::{Resource, ResourceExt as _};
-use serde_json::{Value, json};
+use kube::Resource;
+use serde_json::Value;
 
 use super::{Shared, about::About};
 
@@ -40,15 +39,12 @@ pub(super) async fn set_finalizer<M: Manifest>(
     on: bool,
     shared: &Shared,
 ) -> Result<M, ClusterError> {
-    let mut finalizers = object.finalizers().to_vec();
-    finalizers.retain(|it| it != finalizer);
-    if on {
-        finalizers.push(finalizer.to_owned());
-    }
-    let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let key = Key::new(&M::api_version(&()), &M::kind(&()), &namespace, &name);
-    let written = shared.cluster.write(Write::Merge { key: &key, patch: &patch }, "").await?;
+    let cluster: &dyn engine::Cluster = &*shared.cluster;
+    let written = if on {
+        finalizers::add::<M>(object.meta(), finalizer, cluster).await?
+    } else {
+        finalizers::remove::<M>(object.meta(), finalizer, cluster).await?
+    };
     serde_json::from_value(written.object).map_err(|error| ClusterError::NoAnswer(error.to_string()))
 }
 
@@ -74,7 +70,7 @@ pub(super) fn is_held(object: &impl Resource<DynamicType = ()>, finalizer: &str,
 }
 
 pub(super) fn has_finalizer(object: &impl kube::ResourceExt, finalizer: &str) -> bool {
-    object.finalizers().iter().any(|it| it == finalizer)
+    finalizers::has(object.meta(), finalizer)
 }
 
 /// Puts a few fields into the status of this very object, on whichever version of it that `may` accepts: they must stand there

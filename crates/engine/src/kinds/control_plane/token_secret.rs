@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     pipeline::outcome::Blocked,
-    ports::{Cluster, ClusterError, Reading, object::Key},
+    ports::{Cluster, ClusterError, Reading, finalizers, object::Key},
     secrets::FingerprintKeys,
 };
 
@@ -79,7 +79,7 @@ impl<'a> TokenSecret<'a> {
         empty.metadata.name = Some(operator_token_secret(plane));
         empty.metadata.namespace = plane.namespace();
         empty.metadata.owner_references = Some(plane.controller_owner_ref(&()).into_iter().collect());
-        empty.metadata.finalizers = Some(vec![finalizer::TOKEN.to_owned()]);
+        finalizers::put(&mut empty.metadata, finalizer::TOKEN);
         Ok((Self { cluster, empty, last: Mutex::new(found) }, contents))
     }
 
@@ -179,10 +179,8 @@ impl<'a> TokenSecret<'a> {
         let is_there = last.is_some();
         let mut secret = last.unwrap_or_else(|| self.empty.clone());
         change(&mut secret);
-        // One that coder-k8s made has none. One that is being deleted takes none.
-        if !has_finalizer(&secret.metadata) && secret.metadata.deletion_timestamp.is_none() {
-            secret.finalizers_mut().push(finalizer::TOKEN.to_owned());
-        }
+        // One that coder-k8s made has none.
+        finalizers::put(&mut secret.metadata, finalizer::TOKEN);
         let written = self.cluster.put(&secret, is_there, "").await?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
         Ok(())
@@ -247,11 +245,11 @@ async fn renew(going: &Secret, cluster: &dyn Cluster) -> Result<Secret, Blocked>
     next.metadata.name.clone_from(&going.metadata.name);
     next.metadata.namespace.clone_from(&going.metadata.namespace);
     next.metadata.owner_references.clone_from(&going.metadata.owner_references);
-    next.metadata.finalizers = Some(vec![finalizer::TOKEN.to_owned()]);
+    finalizers::put(&mut next.metadata, finalizer::TOKEN);
     let text = serde_json::to_string(&record).unwrap_or_default();
     next.annotations_mut().insert(annotation::OPERATOR_ACCESS.to_owned(), text);
     let renewed = async {
-        cluster.release_secret(&going.metadata, finalizer::TOKEN).await?;
+        finalizers::remove::<Secret>(&going.metadata, finalizer::TOKEN, cluster).await?;
         cluster.put(&next, false, "").await
     };
     renewed.await.map_err(|error| not_written(&next, &error))
@@ -268,7 +266,7 @@ fn not_written(secret: &Secret, error: &ClusterError) -> Blocked {
 pub async fn release_all(plane: &CoderControlPlane, cluster: &dyn Cluster) -> Result<(), ClusterError> {
     for secret in cluster.secrets(&plane.namespace().unwrap_or_default()).await? {
         if has_finalizer(&secret) && is_owned(&secret, plane) {
-            cluster.release_secret(&secret, finalizer::TOKEN).await?;
+            finalizers::remove::<Secret>(&secret, finalizer::TOKEN, cluster).await?;
         }
     }
     Ok(())
@@ -295,7 +293,7 @@ pub async fn release_orphans(namespace: &str, cluster: &dyn Cluster) -> Result<V
             );
             cluster.left_behind(&secret.object_ref(&()), Reason::ControlPlaneNotFound, &note).await;
         }
-        cluster.release_secret(&secret.metadata, finalizer::TOKEN).await?;
+        finalizers::remove::<Secret>(&secret.metadata, finalizer::TOKEN, cluster).await?;
         released.push(name);
     }
     Ok(released)
@@ -319,7 +317,7 @@ async fn has_owner(
 }
 
 fn has_finalizer(secret: &ObjectMeta) -> bool {
-    secret.finalizers.iter().flatten().any(|it| it == finalizer::TOKEN)
+    finalizers::has(secret, finalizer::TOKEN)
 }
 
 fn is_owned(secret: &ObjectMeta, plane: &CoderControlPlane) -> bool {

@@ -6,6 +6,7 @@ use kube::ResourceExt as _;
 use super::keys::recorded;
 use crate::{
     pipeline::ledger::{Entry, Ledger},
+    ports::finalizers,
     secrets::{Names, Record, key_entries},
 };
 
@@ -15,7 +16,7 @@ pub fn ledger(provisioner: &CoderProvisioner) -> Ledger {
     if provisioner.spec.changes.policy().mode() == Mode::Enforce {
         ledger.add(Entry::Declared(format!("provisioner key {}", provisioner.key_name())));
     }
-    if provisioner.finalizers().iter().any(|it| it == finalizer::PROVISIONER) {
+    if finalizers::has(&provisioner.metadata, finalizer::PROVISIONER) {
         // The status may not have the key yet that a request with a lost answer made.
         ledger.add(Entry::UnnamedKeys);
     }
