@@ -10,12 +10,16 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     mem::{Discriminant, discriminant},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use engine::{Ref, RemoteName};
 use futures::Stream;
 use kube::{Resource, runtime::watcher::Event};
 use tokio::{sync::Notify, time::Instant};
+
+/// For how long a manifest may have been compared before it waits for another one.
+const COMPARED_WITHIN: Duration = Duration::from_mins(2);
 
 /// The name of a kind of Kubernetes, as `CoderGroup`.
 pub(crate) type KindName = Cow<'static, str>;
@@ -34,8 +38,8 @@ pub(crate) enum Target {
     ConfigMap(Name),
     /// Another manifest of a kind, which has what this one wants.
     Rival(KindName),
-    /// What belongs to a control plane that is being deleted.
-    Dependents(Name),
+    /// What belongs to control planes of a namespace, and is being deleted like one of them.
+    Dependents(String),
     /// The objects of one sort in the deployment of a control plane. Names of them that differ may be the same object.
     Remote(Name, Discriminant<RemoteName>),
 }
@@ -107,6 +111,8 @@ struct Referrer {
     kind: KindName,
     name: Name,
     uid: String,
+    /// Tells two versions apart that are to be reconciled.
+    version: u64,
     targets: Targets,
 }
 
@@ -121,6 +127,10 @@ struct State {
     pending: HashMap<KindName, Pending>,
     /// The lists of manifests that are being read, by kind.
     listings: HashMap<KindName, Manifests>,
+    /// The kinds of which a list was read to its end.
+    listed: HashSet<KindName>,
+    /// When a manifest of a kind was last changed or deleted.
+    rivals: HashMap<KindName, Instant>,
 }
 
 /// The manifests of all kinds by what they refer to.
@@ -145,12 +155,12 @@ impl Index {
         })
     }
 
-    /// Follows a watch of manifests, once its store has what it shows.
-    pub(crate) fn follow<M>(&self, event: &Event<M>, targets: impl Fn(&M) -> Targets)
+    /// Follows a watch of manifests, once its store has what it shows. `of` returns the version and the targets of one.
+    pub(crate) fn follow<M>(&self, event: &Event<M>, of: impl Fn(&M) -> (u64, Targets))
     where
         M: Resource<DynamicType = ()>,
     {
-        let referrer = |it: &M| Arc::new(Referrer::new(it, targets(it)));
+        let referrer = |it: &M| Arc::new(Referrer::new(it, of(it)));
         let kind = M::kind(&());
         let mut state = self.lock();
         match event {
@@ -164,7 +174,10 @@ impl Index {
                 state.replace(&kind, listed);
             }
             Event::Apply(it) => state.enter(referrer(it)),
-            Event::Delete(it) => state.remove(&(kind, name_of(it))),
+            Event::Delete(it) => {
+                state.remove(&(kind.clone(), name_of(it)));
+                state.rival_changed(&kind, it.meta().uid.as_deref());
+            }
         }
     }
 
@@ -178,6 +191,11 @@ impl Index {
         self.wake(target, |it| it.uid != uid);
     }
 
+    /// A manifest has changed, or what it has: others of its kind may have it now.
+    pub(crate) fn rival_changed(&self, kind: &KindName, uid: Option<&str>) {
+        self.lock().rival_changed(kind, uid);
+    }
+
     /// An object in the deployment of a control plane was created, changed or deleted.
     pub(crate) fn remote_changed(&self, plane: &Name, name: &RemoteName) {
         self.wake(&Target::remote(plane, name), |it| it.targets.remote.iter().any(|it| it.may_be(name)));
@@ -189,13 +207,7 @@ impl Index {
     }
 
     fn wake(&self, target: &Target, is_concerned: impl Fn(&Referrer) -> bool) {
-        let now = target.needs_fresh_reads().then(Instant::now);
-        let state = &mut *self.lock();
-        let referrers = state.referrers.get(target).cloned().unwrap_or_default();
-        for referrer in referrers.iter().filter(|it| is_concerned(it)) {
-            let event = now.map(|it| (referrer.uid.clone(), it));
-            state.wake(&referrer.kind, referrer.name.clone(), event);
-        }
+        self.lock().wake_those_of(target, is_concerned);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -209,9 +221,17 @@ impl State {
         if self.manifests.get(&key) == Some(&referrer) {
             return;
         }
+        let rival = Target::Rival(referrer.kind.clone());
+        let waits = |it: &Referrer| it.targets.all.contains(&rival);
+        let has_waited = self.manifests.get(&key).is_none_or(|it| waits(it));
         self.remove(&key);
         for target in &referrer.targets.all {
             self.referrers.entry(target.clone()).or_default().push(Arc::clone(&referrer));
+        }
+        let changed = self.rivals.get(&referrer.kind).filter(|it| it.elapsed() < COMPARED_WITHIN).copied();
+        if let Some(changed) = changed.filter(|_| !has_waited && waits(&referrer)) {
+            // The one that it waits for may have changed while it was being compared.
+            self.wake(&referrer.kind, referrer.name.clone(), Some((referrer.uid.clone(), changed)));
         }
         self.manifests.insert(key, referrer);
     }
@@ -227,14 +247,38 @@ impl State {
         }
     }
 
-    /// A list is complete: what it did not show is gone.
+    /// A list is complete: what it did not show is gone. Where it is not the first one, everything that changed meanwhile is woken: the
+    /// store has it only now, and it may have been looked for before.
     fn replace(&mut self, kind: &KindName, listed: Manifests) {
+        let is_first = self.listed.insert(kind.clone());
         let gone = self.manifests.keys().filter(|it| it.0 == *kind && !listed.contains_key(it));
-        for key in gone.cloned().collect::<Vec<_>>() {
-            self.remove(&key);
+        let gone: Vec<Key> = gone.cloned().collect();
+        for key in &gone {
+            self.remove(key);
         }
-        for referrer in listed.into_values() {
+        for (key, referrer) in listed {
+            let is_known = self.manifests.get(&key).is_some_and(|it| it.version == referrer.version);
             self.enter(referrer);
+            if !is_known && !is_first {
+                self.wake(kind, key.1, None);
+            }
+        }
+        if !gone.is_empty() {
+            self.rival_changed(kind, None);
+        }
+    }
+
+    fn rival_changed(&mut self, kind: &KindName, uid: Option<&str>) {
+        self.rivals.insert(kind.clone(), Instant::now());
+        self.wake_those_of(&Target::Rival(kind.clone()), |it| uid != Some(it.uid.as_str()));
+    }
+
+    fn wake_those_of(&mut self, target: &Target, is_concerned: impl Fn(&Referrer) -> bool) {
+        let now = target.needs_fresh_reads().then(Instant::now);
+        let referrers = self.referrers.get(target).cloned().unwrap_or_default();
+        for referrer in referrers.iter().filter(|it| is_concerned(it)) {
+            let event = now.map(|it| (referrer.uid.clone(), it));
+            self.wake(&referrer.kind, referrer.name.clone(), event);
         }
     }
 
@@ -249,14 +293,17 @@ impl State {
 
     fn take(&mut self, kind: &KindName) -> Option<Woken> {
         let (name, event) = self.pending.get_mut(kind)?.woken.pop_first()?;
+        // An event of a manifest that is gone says nothing of another one of its name.
+        let now = self.manifests.get(&(kind.clone(), name.clone()));
+        let event = event.filter(|(uid, _)| now.is_none_or(|it| it.uid == *uid));
         Some(Woken { name, event })
     }
 }
 
 impl Referrer {
-    fn new<M: Resource<DynamicType = ()>>(manifest: &M, targets: Targets) -> Self {
+    fn new<M: Resource<DynamicType = ()>>(manifest: &M, (version, targets): (u64, Targets)) -> Self {
         let uid = manifest.meta().uid.clone().unwrap_or_default();
-        Self { kind: M::kind(&()), name: name_of(manifest), uid, targets }
+        Self { kind: M::kind(&()), name: name_of(manifest), uid, version, targets }
     }
 
     fn key(&self) -> Key {

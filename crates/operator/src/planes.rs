@@ -329,11 +329,6 @@ impl Planes {
         self.index.changed(&Target::ControlPlane(name.clone()));
     }
 
-    /// Wakes a control plane that waits for what belonged to it and has been released.
-    pub(crate) fn released(&self, name: &PlaneName) {
-        self.index.changed(&Target::Dependents(name.clone()));
-    }
-
     /// Keeps a control plane at hand for deletions, without letting anything else use it.
     pub(crate) fn remember(&self, name: &PlaneName, plane: Plane) -> Arc<Plane> {
         let plane = Arc::new(plane);

@@ -142,7 +142,7 @@ impl Driven for ControlPlanes {
     }
 
     fn shown(driver: &Driver<Self>, event: &watcher::Event<CoderControlPlane>) {
-        if let Some(name) = driver.kind.published.changed(event) {
+        for name in driver.kind.published.changed(event) {
             driver.shared.index.changed(&Target::ControlPlaneStatus(name));
         }
     }

@@ -182,7 +182,8 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
         .predicate_filter(predicate::of::<D::Manifest>(), PredicateConfig::default())
         .inspect(move |it| {
             if let Ok(manifest) = it {
-                of_changed.rival_changed(manifest);
+                let uid = manifest.meta().uid.as_deref();
+                of_changed.shared.index.rival_changed(&<D::Manifest as kube::Resource>::kind(&()), uid);
             }
         })
         .filter(driver.asks_for_more());
@@ -213,11 +214,8 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
 impl<D: Driven> Driver<D> {
     /// Enters what the watch of the manifests has shown, once it is in the store.
     fn shown(&self, event: &Event<D::Manifest>) {
-        self.shared.index.follow(event, Self::targets);
+        self.shared.index.follow(event, |it| (predicate::version(it), Self::targets(it)));
         D::shown(self, event);
-        if let Event::Delete(manifest) = event {
-            self.rival_changed(manifest);
-        }
     }
 
     /// What a manifest refers to, or waits for.
@@ -231,16 +229,9 @@ impl<D: Driven> Driver<D> {
             targets.add(Target::Rival(D::Manifest::kind(&())));
         }
         if plane.is_none() && meta.deletion_timestamp.is_some() {
-            let name = meta.name.clone().unwrap_or_default();
-            targets.add(Target::Dependents((namespace.to_owned(), name)));
+            targets.add(Target::Dependents(namespace.to_owned()));
         }
         targets
-    }
-
-    /// Wakes the manifests that wait for another one of their kind: this one may have let go of what they want.
-    fn rival_changed(&self, manifest: &D::Manifest) {
-        let uid = manifest.meta().uid.as_deref().unwrap_or_default();
-        self.shared.index.changed_for(&Target::Rival(D::Manifest::kind(&())), uid);
     }
 
     /// The manifests for which something has changed that they refer to, wait for or own.

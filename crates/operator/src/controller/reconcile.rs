@@ -191,6 +191,8 @@ where
     };
     // Somebody may have thought better of it meanwhile.
     let Some(current) = objects.get(&ObjectRef::from_obj(&*object)) else {
+        let About { kind, namespace, name, .. } = About::of(&*object);
+        shared.forget(kind, &namespace, &name);
         return Ok(Action::await_change());
     };
     if shared.own_writes.are_later_than(current.meta()) {

@@ -20,9 +20,20 @@ fn group(name: &str, uid: &str) -> CoderGroup {
     .unwrap()
 }
 
-/// The targets of manifests of `main` that refer to these.
-fn refers(refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> Targets {
-    move |_| Targets::new(NAMESPACE, Some(&plane("main")), refs.clone())
+/// The version and the targets of manifests of `main` that refer to these.
+fn refers(refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> (u64, Targets) {
+    of_version(1, refs)
+}
+
+fn of_version(version: u64, refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> (u64, Targets) {
+    move |_| (version, Targets::new(NAMESPACE, Some(&plane("main")), refs.clone()))
+}
+
+/// The same for manifests that wait for another one of their kind.
+fn waits(_: &CoderGroup) -> (u64, Targets) {
+    let mut targets = Targets::new(NAMESPACE, Some(&plane("main")), vec![]);
+    targets.add(Target::Rival(CoderGroup::kind(&())));
+    (1, targets)
 }
 
 /// An index with a listener to groups.
@@ -147,13 +158,75 @@ fn list_that_begins_anew_takes_the_place_of_what_was_known() {
 }
 
 #[test]
+fn list_that_begins_anew_wakes_what_changed_before_it() {
+    let mut listening = Listening::new();
+    let list = |listening: &Listening, shown: &[(&str, u64)]| {
+        listening.index.follow(&Event::Init, refers(vec![]));
+        for (name, version) in shown {
+            listening.index.follow(&Event::InitApply(group(name, name)), of_version(*version, vec![]));
+        }
+        listening.index.follow(&Event::InitDone, refers(vec![]));
+    };
+    list(&listening, &[("same", 1), ("changed", 1)]);
+    assert!(listening.names().is_empty(), "the controller takes the first list itself");
+    list(&listening, &[("same", 1), ("changed", 2), ("new", 1)]);
+    assert_eq!(listening.names(), ["changed", "new"]);
+}
+
+#[test]
+fn manifest_that_waits_for_another_one_is_woken_by_whatever_may_have_let_go() {
+    let mut listening = Listening::new();
+    let kind = CoderGroup::kind(&());
+    listening.index.follow(&Event::Apply(group("waits", "waits")), waits);
+    listening.apply("has-it", vec![]);
+    assert!(listening.names().is_empty());
+    listening.index.rival_changed(&kind, Some("has-it"));
+    assert_eq!(listening.names(), ["waits"]);
+    listening.index.rival_changed(&kind, Some("waits"));
+    assert!(listening.names().is_empty(), "its own change");
+    listening.index.follow(&Event::Delete(group("has-it", "has-it")), refers(vec![]));
+    assert_eq!(listening.names(), ["waits"]);
+
+    // The same, where no watch shows the deletion.
+    listening.apply("has-it", vec![]);
+    listening.index.follow(&Event::Init, refers(vec![]));
+    listening.index.follow(&Event::InitApply(group("waits", "waits")), waits);
+    listening.index.follow(&Event::InitDone, refers(vec![]));
+    assert_eq!(listening.names(), ["waits"]);
+}
+
+#[test]
+fn change_between_a_comparison_and_the_status_that_waits_is_not_missed() {
+    let mut listening = Listening::new();
+    listening.apply("waits", vec![]);
+    listening.apply("has-it", vec![]);
+    // It is being compared, and its status does not say yet that it waits.
+    listening.index.follow(&Event::Delete(group("has-it", "has-it")), refers(vec![]));
+    assert!(listening.names().is_empty());
+    listening.index.follow(&Event::Apply(group("waits", "waits")), waits);
+    assert_eq!(listening.names(), ["waits"]);
+    listening.index.follow(&Event::Apply(group("waits", "waits")), waits);
+    assert!(listening.names().is_empty(), "once");
+}
+
+#[test]
+fn event_of_a_manifest_that_is_gone_is_none_of_its_successor() {
+    let mut listening = Listening::new();
+    listening.apply("a", vec![secret("one")]);
+    listening.index.changed(&Target::ControlPlane(plane("main")));
+    listening.index.follow(&Event::Delete(group("a", "a")), refers(vec![]));
+    listening.index.follow(&Event::Apply(group("a", "b")), refers(vec![]));
+    assert_eq!(listening.taken(), [Woken { name: plane("a"), event: None }]);
+}
+
+#[test]
 fn kinds_are_woken_each_at_their_own_controller() {
     let mut listening = Listening::new();
     let sync: CoderGroupSync = serde_json::from_value(json!({"apiVersion": "coder.com/v1alpha1",
         "kind": "CoderGroupSync", "metadata": {"name": "a", "namespace": NAMESPACE, "uid": "s"},
         "spec": {"controlPlaneRef": {"name": "main"}}}))
     .unwrap();
-    let refers = |_: &CoderGroupSync| Targets::new(NAMESPACE, Some(&plane("main")), vec![secret("one")]);
+    let refers = |_: &CoderGroupSync| (1, Targets::new(NAMESPACE, Some(&plane("main")), vec![secret("one")]));
     listening.apply("a", vec![secret("one")]);
     listening.index.follow(&Event::Apply(sync.clone()), refers);
     // No controller of that kind runs yet.

@@ -11,26 +11,40 @@ use kube::{ResourceExt as _, runtime::watcher::Event};
 
 use crate::planes::{PlaneName, name_of};
 
+type Versions = HashMap<PlaneName, u64>;
+
 /// What the statuses of control planes had for daemons when they were last shown.
 #[derive(Debug, Default)]
-pub(super) struct Published(Mutex<HashMap<PlaneName, u64>>);
+pub(super) struct Published(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    known: Versions,
+    /// The list that is being read. The store has none of it before its end.
+    listed: Versions,
+}
 
 impl Published {
-    /// The control plane whose status is another one to its daemons, by what the watch has shown and the store has.
-    pub(super) fn changed(&self, event: &Event<CoderControlPlane>) -> Option<PlaneName> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The control planes whose status is another one to their daemons, by what the watch has shown and the store has.
+    pub(super) fn changed(&self, event: &Event<CoderControlPlane>) -> Vec<PlaneName> {
+        let State { known, listed } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::InitApply(plane) | Event::Apply(plane) => {
+            Event::Init => listed.clear(),
+            Event::InitApply(plane) => drop(listed.insert(name_of(plane), version(plane))),
+            Event::InitDone => {
+                let before = std::mem::replace(known, std::mem::take(listed));
+                let changed = known.iter().filter(|(name, version)| before.get(*name) != Some(version));
+                return changed.map(|it| it.0.clone()).collect();
+            }
+            Event::Apply(plane) => {
                 let (name, published) = (name_of(plane), version(plane));
-                let before = known.insert(name.clone(), published);
-                (before != Some(published)).then_some(name)
+                if known.insert(name.clone(), published) != Some(published) {
+                    return vec![name];
+                }
             }
-            Event::Delete(plane) => {
-                known.remove(&name_of(plane));
-                None
-            }
-            Event::Init | Event::InitDone => None,
+            Event::Delete(plane) => drop(known.remove(&name_of(plane))),
         }
+        Vec::new()
     }
 }
 
@@ -61,13 +75,20 @@ mod tests {
     #[test]
     fn status_is_news_where_daemons_depend_on_it() {
         let published = Published::default();
-        let is_news = |event: &Event<CoderControlPlane>| published.changed(event).is_some();
+        let is_news = |event: &Event<CoderControlPlane>| !published.changed(event).is_empty();
         let (old, new) = (plane(&json!({"version": "v2.36.0"})), plane(&json!({"version": "v2.36.1"})));
-        assert!(is_news(&Event::InitApply(old.clone())));
+        assert!(!is_news(&Event::InitApply(old.clone())), "the store has it at the end of the list");
+        assert!(is_news(&Event::InitDone));
         assert!(!is_news(&Event::Apply(plane(&json!({"version": "v2.36.0", "phase": "Ready"})))));
         assert!(is_news(&Event::Apply(new.clone())));
-        assert!(!is_news(&Event::InitApply(new.clone())), "a watch that begins anew");
+        for shown in [Event::Init, Event::InitApply(new.clone()), Event::InitDone] {
+            assert!(!is_news(&shown), "a watch that begins anew");
+        }
         assert!(!is_news(&Event::Delete(new.clone())));
-        assert!(is_news(&Event::Apply(new)), "another one of the name");
+        assert!(is_news(&Event::Apply(new.clone())), "another one of the name");
+        for shown in [Event::Init, Event::InitDone, Event::Init, Event::InitApply(new)] {
+            assert!(!is_news(&shown));
+        }
+        assert!(is_news(&Event::InitDone), "one that was gone for a while");
     }
 }

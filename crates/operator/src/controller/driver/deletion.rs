@@ -8,11 +8,14 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt, runtime::controller::Action};
 use tokio::sync::OnceCell;
 
-use crate::controller::{
-    about::About,
-    driver::{Driven, Driver},
-    reconcile::Ending,
-    record::{is_held, release},
+use crate::{
+    controller::{
+        about::About,
+        driver::{Driven, Driver},
+        reconcile::Ending,
+        record::{is_held, release},
+    },
+    index::Target,
 };
 
 /// A deletion that is under way.
@@ -123,9 +126,9 @@ pub(in crate::controller) async fn delete<D: Driven>(
     let reason = notes.first().map_or(Reason::Deleted, |(reason, _)| *reason);
     shared.metrics.reconciled(about.kind.clone(), reason, started.elapsed());
     release(manifest, D::FINALIZER, shared).await?;
-    if let Some(plane) = D::plane(manifest) {
-        // The control plane may wait for just this.
-        shared.planes.released(&plane);
+    if D::plane(manifest).is_some() {
+        // A control plane may wait for just this: its own, or one that the manifest belonged to before.
+        shared.index.changed(&Target::Dependents(about.namespace.clone()));
     }
     D::forget(driver, &about.namespace, &about.name);
     Ok(Action::await_change())
