@@ -65,6 +65,8 @@ pub struct Assessment {
     pub rest: Option<String>,
     /// The steps to the declared state; empty when nothing differs or nothing could be found out.
     pub plan: PlanView,
+    /// The steps of it that are done although the plan waits, or is only observed.
+    pub upkeep: PlanView,
     /// What only this kind tells.
     pub aside: Aside,
     /// The declared fields that the deployment does not support, or that it leaves to others: they are not applied.
@@ -196,6 +198,8 @@ impl<K: Kind> Object<K> {
         // What waits is not created in this round.
         let creates = self.round.steps != Some(0) && !K::HAS_RECORDS;
         let rest = plan.after_creation(&target).filter(|_| creates);
+        let upkeep = plan.steps.iter().filter(|it| Self::is_kept_up(it)).map(Step::without_effect);
+        let upkeep = Plan { steps: upkeep.collect() }.view(&target);
         self.plan = Some(plan);
         let verdict = match (decision, &self.round.waits) {
             // The plan is empty, and the object still waits for its next round.
@@ -215,11 +219,13 @@ impl<K: Kind> Object<K> {
         }
         let id = K::id(&observed);
         self.observed = Some(Box::new(observed));
+        let [plan, upkeep] = [view, upkeep].map(|it| if K::OWNS_OBJECTS { masked(it) } else { it });
         Assessment {
             contact: Some(contact),
             id,
             rest,
-            plan: if K::OWNS_OBJECTS { masked(view) } else { view },
+            plan,
+            upkeep,
             aside,
             unsupported,
             unknown,

@@ -324,6 +324,12 @@ pub trait Kind: Debug + Send + Sync + 'static {
         coder: &Coder,
     ) -> impl Future<Output = Result<Option<Uuid>, Trouble>> + Send;
 
+    /// Pure: whether a step of upkeep is done although the rest of the plan waits for an approval, or is only observed. Then nothing
+    /// that the step does may depend on the rest.
+    fn is_kept_up(_effect: &Self::Effect) -> bool {
+        Self::OWNS_OBJECTS
+    }
+
     /// Does the steps of a round: one after the other, up to the first that fails.
     fn carry_out(steps: &[&Step<Self::Effect>], coder: &Coder) -> impl Future<Output = Carried> + Send {
         one_by_one::<Self>(steps, coder)

@@ -8,7 +8,7 @@ use crate::{
     pipeline::{
         decide::{Contact, Decision},
         outcome::Outcome,
-        plan::Plan,
+        plan::{Plan, PlanView},
     },
 };
 
@@ -19,19 +19,14 @@ impl Assessment {
     }
 
     pub(crate) fn nothing(target: &str, contact: Option<Contact>) -> Self {
-        let plan = Plan::<()>::empty().view(target);
-        let (aside, verdict) = (Aside::default(), Verdict::Decided(Decision::Nothing));
-        let attributions = Vec::new();
-        Self {
-            contact,
-            id: None,
-            rest: None,
-            plan,
-            aside,
-            unsupported: None,
-            unknown: None,
-            attributions,
-            verdict,
+        Self { contact, ..Self::without_plan(target, Verdict::Decided(Decision::Nothing)) }
+    }
+
+    /// The steps that are done: those of upkeep alone where the plan waits or is only observed.
+    pub fn carried_out(&self) -> &PlanView {
+        match self.verdict {
+            Verdict::Decided(Decision::Apply) => &self.plan,
+            Verdict::Decided(_) | Verdict::Stopped(_) => &self.upkeep,
         }
     }
 
@@ -47,18 +42,21 @@ impl Assessment {
     }
 
     pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
+        Self::without_plan(target, Verdict::Stopped(outcome))
+    }
+
+    fn without_plan(target: &str, verdict: Verdict) -> Self {
         let plan = Plan::<()>::empty().view(target);
-        let (aside, verdict) = (Aside::default(), Verdict::Stopped(outcome));
-        let attributions = Vec::new();
         Self {
             contact: None,
             id: None,
             rest: None,
+            upkeep: plan.clone(),
             plan,
-            aside,
+            aside: Aside::default(),
             unsupported: None,
             unknown: None,
-            attributions,
+            attributions: Vec::new(),
             verdict,
         }
     }

@@ -59,14 +59,18 @@ impl<K: Kind> Object<K> {
         report
     }
 
-    /// Does the steps of upkeep, which need no approval, of a plan that is not carried out. Only a kind that has nothing to adopt, and
-    /// holds the other steps back meanwhile, can do that.
+    /// Does the steps of upkeep, which need no approval, of a plan that is not carried out.
     async fn keep_up(&self, why: Outcome, assessment: &Assessment, coder: &Coder) -> Report {
-        let upkeep: Vec<_> = self.steps_now().iter().filter(|it| it.impact == Impact::Upkeep).collect();
-        if upkeep.is_empty() || !K::OWNS_OBJECTS {
+        let upkeep: Vec<_> = self.steps_now().iter().filter(|it| Self::is_kept_up(it)).collect();
+        if upkeep.is_empty() {
             return Report::of(why, assessment.held());
         }
         self.carry(&upkeep, why, assessment, coder).await
+    }
+
+    /// Whether a step is done although the rest of the plan waits.
+    pub(super) fn is_kept_up(step: &Step<K::Effect>) -> bool {
+        step.impact == Impact::Upkeep && K::is_kept_up(&step.effect)
     }
 
     /// Does steps of a round. `outcome` is what comes of all of them.

@@ -5,7 +5,7 @@ use api::{AppState as _, Mode, Reason};
 use super::{Assessment, Object, Verdict};
 use crate::{
     coder::Coder,
-    kind::{Aside, Kind},
+    kind::Kind,
     pipeline::{
         decide::{Contact, Decision},
         ledger::{Entry, Leaves, Ledger},
@@ -76,17 +76,9 @@ impl<K: Kind> Object<K> {
             return Assessment { contact: Some(contact), plan: view, ..stopped };
         }
         self.plan = Some(plan);
-        Assessment {
-            contact: Some(contact),
-            id: K::id(&observed).filter(|_| contact == Contact::Held),
-            rest: None,
-            plan: view,
-            aside: Aside::default(),
-            unsupported: None,
-            unknown: None,
-            attributions: Vec::new(),
-            verdict: Verdict::Decided(Decision::Apply),
-        }
+        let id = K::id(&observed).filter(|_| contact == Contact::Held);
+        let verdict = Verdict::Decided(Decision::Apply);
+        Assessment { id, plan: view, verdict, ..Assessment::nothing(&target, Some(contact)) }
     }
 
     /// What a deletion has to take back once what was assessed has begun.

@@ -51,7 +51,7 @@ pub struct Looked(Box<State>);
 impl Looked {
     /// What would be done while the keys that are not minted yet are held back.
     pub(crate) fn held_back(&self, wanted: &Wanted, now: Timestamp) -> Option<KeyPreview> {
-        preview(wanted, &self.0.seen, now)
+        preview(&wanted.without_mint(), &self.0.seen, now)
     }
 
     /// The record that names a key which is about to be minted, where nothing else comes first.
@@ -190,12 +190,12 @@ impl Drive<'_, '_> {
 
     /// Reads what there is to know, and tells what [`Drive::run`] would do. Nothing is written. Where there is nothing to do, a read
     /// that failed is the error: what it would have shown may be all there is to do.
-    pub async fn look(&self) -> Result<KeyPreview, Trouble> {
+    pub async fn look(&self) -> Result<(KeyPreview, Looked), Trouble> {
         let state = Box::new(self.start(Reading::Now).await?);
-        let (preview, Looked(state)) = self.look_from(state).await?;
-        match state.trouble {
+        let (preview, mut looked) = self.look_from(state).await?;
+        match looked.0.trouble.take() {
             Some(trouble) if preview.acts.is_empty() => Err(trouble),
-            _ => Ok(preview),
+            _ => Ok((preview, looked)),
         }
     }
 

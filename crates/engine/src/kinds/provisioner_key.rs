@@ -30,7 +30,7 @@ use crate::{
         gate::Gate,
         ledger::{Entry, KeyState, Ledger},
         outcome::{Blocked, Invalid, Outcome, Trouble},
-        plan::{Change, Impact, Plan, Step},
+        plan::{Change, Impact, Plan},
         reference::Ref,
     },
     secrets::{
@@ -39,6 +39,7 @@ use crate::{
         holders::KeyHolder,
         key_entries,
         mirror::{changed, of_status, to_status},
+        situation::not_minted,
     },
 };
 
@@ -73,7 +74,7 @@ pub struct Observed {
 /// What was looked for.
 #[derive(Debug)]
 enum Found {
-    Keys(Box<KeyPreview>),
+    Keys(Box<Previews>),
     /// For a deletion: what is ours.
     Ours {
         keys: Vec<Retiring>,
@@ -81,10 +82,20 @@ enum Found {
     },
 }
 
+/// What would be done.
+#[derive(Debug)]
+pub(super) struct Previews {
+    whole: KeyPreview,
+    /// While no key is minted or moved.
+    held_back: KeyPreview,
+}
+
 #[derive(Debug)]
 pub struct Effect {
     job: Arc<Job>,
     what: What,
+    /// Whether it is done also while no key is minted or moved.
+    is_independent: bool,
     /// Nothing comes after it: it says whether the key is good.
     is_last: bool,
     /// The name of the key that it makes.
@@ -202,14 +213,14 @@ impl Kind for ProvisionerKey {
         // One that is promised has no keys yet, and no id.
         let home = coder.home(&desired.organization).await?;
         let job = job(desired, home.map_or(Uuid::nil(), |it| it.id), place);
-        let preview = job.look(coder).await?;
-        Ok(Observed { job, status, found: Found::Keys(Box::new(preview)) })
+        let previews = job.look(coder).await?;
+        Ok(Observed { job, status, found: Found::Keys(Box::new(previews)) })
     }
 
     fn waits(observed: &Observed) -> Option<Outcome> {
         match &observed.found {
-            Found::Keys(preview) if preview.acts.is_empty() => {
-                preview.rest.key.as_ref().err().cloned().map(Outcome::Blocked)
+            Found::Keys(previews) if previews.whole.acts.is_empty() => {
+                previews.whole.rest.key.as_ref().err().cloned().map(Outcome::Blocked)
             }
             Found::Keys(_) | Found::Ours { .. } => None,
         }
@@ -223,16 +234,19 @@ impl Kind for ProvisionerKey {
         match &observed.found {
             Found::Ours { keys, secrets } if keys.is_empty() && secrets.is_empty() => Contact::Absent,
             Found::Ours { .. } => Contact::Held,
-            Found::Keys(preview) if preview.is_users && preview.rest.key.is_ok() => Contact::Foreign,
-            Found::Keys(preview) => {
-                let Record { current, intent, .. } = &preview.known;
+            Found::Keys(previews) if previews.whole.is_users && previews.whole.rest.key.is_ok() => {
+                Contact::Foreign
+            }
+            Found::Keys(previews) => {
+                let Record { current, intent, .. } = &previews.whole.known;
                 if current.is_some() || intent.is_some() { Contact::Held } else { Contact::Absent }
             }
         }
     }
 
     fn id(observed: &Observed) -> Option<Uuid> {
-        let Found::Keys(preview) = &observed.found else { return None };
+        let Found::Keys(previews) = &observed.found else { return None };
+        let preview = &previews.whole;
         // What is preview has no id yet.
         let record = if preview.acts.is_empty() { &preview.rest.record } else { &preview.known };
         record.current.as_ref()?.id
@@ -240,7 +254,8 @@ impl Kind for ProvisionerKey {
 
     fn aside(observed: &Observed) -> Aside {
         let Observed { job, status, found } = observed;
-        let Found::Keys(preview) = found else { return Aside::default() };
+        let Found::Keys(previews) = found else { return Aside::default() };
+        let preview = &previews.whole;
         if !preview.acts.is_empty() {
             // It will be otherwise, or is not to be.
             return Aside::default();
@@ -259,10 +274,20 @@ impl Kind for ProvisionerKey {
 
     fn plan(_: &Desired, observed: &Observed) -> Plan<Effect> {
         let Observed { job, found, .. } = observed;
-        let Found::Keys(preview) = found else { return Plan::empty() };
-        let last = preview.acts.len().saturating_sub(1);
-        let steps = preview.acts.iter().enumerate();
-        Plan { steps: steps.map(|(index, act)| step(act, job, index == last)).collect() }
+        let Found::Keys(previews) = found else { return Plan::empty() };
+        let Previews { whole, held_back } = &**previews;
+        let last = whole.acts.len().saturating_sub(1);
+        let steps = whole.acts.iter().enumerate().map(|(index, act)| {
+            let is_independent = held_back.acts.contains(act);
+            let (what, mints) = match act {
+                Act::Revoke(held) => (What::Revoke(held.name.clone()), None),
+                Act::Mint { name, .. } => (What::Settle, Some(name.clone())),
+                Act::Move { .. } | Act::Note => (What::Settle, None),
+            };
+            let effect = Effect { job: Arc::clone(job), what, is_independent, is_last: index == last, mints };
+            describe::step(act, &job.wanted, effect)
+        });
+        Plan { steps: steps.collect() }
     }
 
     fn plan_deletion(observed: &Observed) -> Plan<Effect> {
@@ -271,7 +296,8 @@ impl Kind for ProvisionerKey {
             return Plan::empty();
         }
         let what = What::End { keys: keys.clone(), secrets: secrets.clone() };
-        let effect = Effect { job: Arc::clone(&observed.job), what, is_last: true, mints: None };
+        let effect =
+            Effect { job: Arc::clone(&observed.job), what, is_independent: true, is_last: true, mints: None };
         let mut plan = Plan::deletion(Impact::Disruptive, effect);
         let keys = keys.iter().map(|it| describe::revoked(&it.held.name));
         let secrets = secrets.iter().map(|it| Change::new("secretName", it.name.as_str(), Value::Null));
@@ -283,8 +309,8 @@ impl Kind for ProvisionerKey {
         let Effect { job, what, is_last, .. } = effect;
         let driven = match what {
             What::End { keys, secrets } => return job.end(keys, secrets, coder).await.map(|()| None),
-            What::Settle => job.drive(coder, |_| false).await?,
-            What::Revoke(name) => job.drive(coder, |it| it.name == *name).await?,
+            What::Settle => job.settle(coder).await?,
+            What::Revoke(name) => job.revoke_replaced(name, coder).await?,
         };
         if let Some(trouble) = driven.trouble {
             return Err(trouble);
@@ -292,9 +318,13 @@ impl Kind for ProvisionerKey {
         match driven.rest.key {
             Ok(held) => Ok(held.id),
             // What was to be done is done, and the key is not good all the same.
-            Err(waiting) if *is_last => Err(waiting.into()),
+            Err(waiting) if *is_last && waiting != not_minted() => Err(waiting.into()),
             Err(_) => Ok(None),
         }
+    }
+
+    fn is_kept_up(effect: &Effect) -> bool {
+        effect.is_independent
     }
 
     fn refs(manifest: &CoderProvisionerKey) -> Vec<Ref> {
@@ -351,15 +381,4 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
     };
     let mirror = of_status(&desired.status, &holder.uid);
     Arc::new(Job { holder: holder.clone(), wanted, mirror, taken: Mutex::default() })
-}
-
-/// What is done, in names.
-fn step(act: &Act, job: &Arc<Job>, is_last: bool) -> Step<Effect> {
-    let what = match act {
-        Act::Revoke(held) => What::Revoke(held.name.clone()),
-        Act::Mint { .. } | Act::Move { .. } | Act::Note => What::Settle,
-    };
-    let mints = if let Act::Mint { name, .. } = act { Some(name.clone()) } else { None };
-    let effect = Effect { job: Arc::clone(job), what, is_last, mints };
-    describe::step(act, &job.wanted, effect)
 }

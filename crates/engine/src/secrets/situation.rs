@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::Reason;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -43,6 +44,19 @@ pub struct Wanted {
     pub grace: SignedDuration,
     /// Why no key is minted, and no value moved, although that is needed. What was begun is brought to its end.
     pub held_back: Option<Blocked>,
+}
+
+impl Wanted {
+    /// The same while the plan waits: no key is minted, and no value moved.
+    pub(crate) fn without_mint(&self) -> Self {
+        Self { held_back: Some(not_minted()), ..self.clone() }
+    }
+}
+
+/// Why a key is not there before its plan is carried out.
+pub(crate) fn not_minted() -> Blocked {
+    let message = "the key is minted once the plan is carried out".to_owned();
+    Blocked { reason: Reason::Progressing, message }
 }
 
 /// Whose a Secret is.

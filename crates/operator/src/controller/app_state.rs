@@ -13,6 +13,7 @@ use engine::{
     pipeline::{
         cleanup::Cleanup,
         ledger::{Leaves, Ledger},
+        plan::{Action, StepView},
         status::{self, StatusInput},
     },
     ports::ClusterError,
@@ -34,6 +35,7 @@ use super::{
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
+    index::Target,
     planes::{Plane, PlaneName, Standing},
 };
 
@@ -170,11 +172,23 @@ pub(super) async fn report_deletion<K: Kind>(
 }
 
 /// Announces the object of a manifest that was created, changed, adopted or deleted.
-fn announce<K: Kind>(manifest: &K::Manifest, report: &Report, shared: &Shared) {
+fn announce<K: Kind>(manifest: &K::Manifest, steps: &[StepView], report: &Report, shared: &Shared) {
     let known = manifest.status().and_then(|it| it.id.as_deref());
     let is_new = report.id.is_some_and(|it| known != Some(it.to_string().as_str()));
-    if let Some(name) = K::provides(manifest).filter(|_| report.done > 0 || is_new) {
-        shared.index.remote_changed(&plane_of::<K>(manifest), &name);
+    if report.done == 0 && !is_new {
+        return;
+    }
+    // Another manifest may want what this one has let go of.
+    shared.index.rival_changed(&K::Manifest::kind(&()), manifest.uid().as_deref());
+    let Some(name) = K::provides(manifest) else { return };
+    let plane = plane_of::<K>(manifest);
+    let renames =
+        |it: &StepView| it.action == Action::Update && it.changes.iter().any(|it| it.field == "name");
+    if steps.iter().take(report.done).any(renames) {
+        // Those who refer to the name that it had are concerned, too.
+        shared.index.changed(&Target::remote(&plane, &name));
+    } else {
+        shared.index.remote_changed(&plane, &name);
     }
 }
 
@@ -232,7 +246,8 @@ async fn conclude<K: Kind>(
     }
     // First of all: what was made is ours once that is written.
     let written = write_status(manifest, next, &fields, shared).await;
-    announce::<K>(manifest, &report, shared);
+    let steps = assessment.as_ref().map_or(&[][..], |it| &it.carried_out().steps);
+    announce::<K>(manifest, steps, &report, shared);
     if let Some(assessment) = assessment.as_ref().filter(|_| report.done > 0 || drifts) {
         tell_drift(manifest, assessment, shared).await;
     }
@@ -241,7 +256,7 @@ async fn conclude<K: Kind>(
         tell(object, assessment.as_ref(), &report, shared).await;
     }
     if let Some(assessment) = assessment.as_ref().filter(|_| !K::OWNS_OBJECTS) {
-        shared.metrics.steps(&about.kind, &assessment.plan, report.done);
+        shared.metrics.steps(&about.kind, assessment.carried_out(), report.done);
     }
     let empty = engine::PlanView::empty();
     let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
@@ -373,7 +388,7 @@ async fn tell<K: Kind>(
     report: &Report,
     shared: &Shared,
 ) {
-    let steps = assessment.iter().flat_map(|it| &it.plan.steps).take(report.done);
+    let steps = assessment.iter().flat_map(|it| &it.carried_out().steps).take(report.done);
     for step in steps {
         let fields: Vec<String> = step.changes.iter().map(status::line).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };

@@ -25,11 +25,11 @@ use crate::{
     objects::{self, ChildEffect, News},
     pipeline::{
         given::Given,
-        outcome::{Blocked, Outcome, Trouble},
+        outcome::{Outcome, Trouble},
         plan::{Impact, Plan, Step},
     },
     ports::{Cluster, Event, object::Live},
-    secrets::{Around, Held, KeySecrets, Names, Retiring, Revoked, Wanted},
+    secrets::{Around, Held, KeySecrets, Names, Retiring, Revoked},
 };
 
 /// Carries out steps of one plan.
@@ -119,9 +119,7 @@ impl Work {
         let secrets = KeySecrets::new(store, &holder);
         let (recorded, pods) = (self.recorded.clone(), self.pods.clone());
         let keys = Keys { coder, secrets: &secrets, around: &around, recorded, pods };
-        let message = "the plan is not carried out".to_owned();
-        let held_back = is_held_back.then_some(Blocked { reason: Reason::Progressing, message });
-        let wanted = Wanted { held_back, ..self.wanted.clone() };
+        let wanted = if is_held_back { self.wanted.without_mint() } else { self.wanted.clone() };
         let begun = self.begins.as_ref().filter(|_| !is_held_back);
         let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner).take();
         let driven = match looked {

@@ -26,7 +26,7 @@ use crate::{
     objects::{self, Run, rollout::Rollout},
     pipeline::outcome::{Blocked, Trouble},
     ports::{Cluster, ClusterError, object::Live},
-    secrets::{Act, Around, Held, KeyPreview, KeySecrets, Wanted},
+    secrets::{Act, Around, Held, KeyPreview, KeySecrets, Wanted, situation::not_minted},
 };
 
 /// What was observed of a provisioner.
@@ -173,15 +173,9 @@ fn held_now(key: &KeyPreview, held_back: &KeyPreview) -> Result<Held, Blocked> {
     if mints { Err(not_minted()) } else { held_back.rest.key.clone() }
 }
 
-fn not_minted() -> Blocked {
-    let message = "the key is minted once the plan is carried out".to_owned();
-    Blocked { reason: Reason::Progressing, message }
-}
-
 /// What would be done while no key is minted.
 fn previewed(looked: &Looked, wanted: &Wanted, cluster: &dyn Cluster) -> Result<KeyPreview, Trouble> {
-    let wanted = Wanted { held_back: Some(not_minted()), ..wanted.clone() };
-    looked.held_back(&wanted, cluster.now()).ok_or(Trouble::Stale)
+    looked.held_back(wanted, cluster.now()).ok_or(Trouble::Stale)
 }
 
 /// Compares the objects, and returns why they cannot be compared.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
-use super::store;
+use super::{Previews, store};
 use crate::{
     coder::Coder,
     keys::{
@@ -20,8 +20,8 @@ use crate::{
     },
     ports::Reading,
     secrets::{
-        Around, Held, Holder, KeyPreview, KeySecrets, KeyStore, Place, Record, RecordCopies, Retiring,
-        Revoked, SecretPlace, Wanted, key_entry,
+        Around, Held, Holder, KeySecrets, KeyStore, Place, Record, RecordCopies, Retiring, Revoked,
+        SecretPlace, Wanted, key_entry,
     },
 };
 
@@ -38,23 +38,37 @@ pub(super) struct Job {
 
 impl Job {
     /// What would be done. Nothing is written.
-    pub(super) async fn look(&self, coder: &Coder) -> Result<KeyPreview, Trouble> {
+    pub(super) async fn look(&self, coder: &Coder) -> Result<Previews, Trouble> {
         let store = store(coder)?;
         let secrets = KeySecrets::new(store, &self.holder);
         let around = Around::new(store, &self.holder, None);
-        self.pass(&self.wanted, coder, &secrets, &around).look().await
+        let pass = self.pass(&self.wanted, coder, &secrets, &around);
+        let (whole, looked) = pass.look().await?;
+        // It ends where the whole does: it has fewer actions.
+        let held_back = looked.held_back(&self.wanted, pass.now).ok_or(Trouble::Stale)?;
+        Ok(Previews { whole, held_back })
     }
 
-    /// Does what is due, and revokes none but these of the keys that somebody may have.
-    pub(super) async fn drive(
+    /// Does what is due, and revokes no key that somebody may have.
+    pub(super) async fn settle(&self, coder: &Coder) -> Result<Driven, Trouble> {
+        self.drive(&self.wanted, coder, |_| false).await
+    }
+
+    /// Revokes a key. Whatever else is due is left to other steps, which may wait for an approval.
+    pub(super) async fn revoke_replaced(&self, name: &str, coder: &Coder) -> Result<Driven, Trouble> {
+        self.drive(&self.wanted.without_mint(), coder, |it| it.name == name).await
+    }
+
+    async fn drive(
         &self,
+        wanted: &Wanted,
         coder: &Coder,
         goes: impl Fn(&Held) -> bool + Send + Sync,
     ) -> Result<Driven, Trouble> {
         let store = store(coder)?;
         // When it was planned the organization may have been a promise.
-        let organization_id = coder.organization_id(&self.wanted.organization_name).await?;
-        let wanted = Wanted { organization_id, ..self.wanted.clone() };
+        let organization_id = coder.organization_id(&wanted.organization_name).await?;
+        let wanted = Wanted { organization_id, ..wanted.clone() };
         let secrets = KeySecrets::new(store, &self.holder);
         let around = Around::new(store, &self.holder, None);
         self.pass(&wanted, coder, &secrets, &around).run_revoking(goes).await

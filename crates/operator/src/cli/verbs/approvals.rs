@@ -67,6 +67,7 @@ pub(super) mod tests {
             contact: None,
             id: None,
             rest: None,
+            upkeep: plan.clone(),
             plan,
             aside: Aside::default(),
             unsupported: None,

@@ -267,16 +267,14 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
         has_written = true;
         take_status(&mut object.manifest, &written);
     }
-    if K::HAS_SECRETS && !K::OWNS_OBJECTS && is_to_apply(&assessment) {
+    if K::HAS_SECRETS && !K::OWNS_OBJECTS && (is_to_apply(&assessment) || report.done > 0) {
         // It knows more of itself by now.
         assessment.aside = object.assess(coder, Door::Controller).await.aside;
     }
     if K::LOOKS_AGAIN {
-        let mut plan = assessment.plan.clone();
-        plan.steps.retain(|it| is_to_apply(&assessment) || !it.needs_approval());
-        shared.metrics.steps(&K::Manifest::kind(&()), &plan, report.done);
+        shared.metrics.steps(&K::Manifest::kind(&()), assessment.carried_out(), report.done);
     } else if report.done > 0 {
-        let mut done = assessment.plan.clone();
+        let mut done = assessment.carried_out().clone();
         done.steps.truncate(report.done);
         let (manifest, now) = (&object.manifest, Timestamp::now());
         driver.shared.memory.with(&About::of(manifest), |it| {

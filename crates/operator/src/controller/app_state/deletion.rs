@@ -96,7 +96,7 @@ async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) 
     let assessment = object.assess_deletion(&coder).await;
     let report = object.carry_out(&assessment, &coder).await;
     shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
-    announce::<K>(&object.manifest, &report, shared);
+    announce::<K>(&object.manifest, &assessment.plan.steps, &report, shared);
     tell(object, Some(&assessment), &report, shared).await;
     if report.outcome.is_ready() {
         return Ok(report.outcome);
