@@ -11,13 +11,13 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{AddressPolicy, Transport, groups::UpdateGroup};
 use engine::{
-    Cluster,
+    Cluster, kinds,
     objects::Key,
     ports::{Answer, ClusterError, Only, Watch, WatchEvent, Write},
 };
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use sim::{
     Coder, MemoryCluster, Options,
@@ -32,6 +32,7 @@ use crate::cluster::fence::Fence;
 #[path = "../../../engine/tests/it/examples.rs"]
 #[expect(dead_code, reason = "changes by hand need a session of the test bed")]
 mod examples;
+mod leaders;
 mod licenses;
 mod managed;
 
@@ -40,20 +41,6 @@ const URL: &str = "https://coder.test";
 const PASSWORD: &str = "Correct-horse-battery-4!";
 /// Longer than anything takes, deletions that settle first included. No test waits for it: the clock moves when nothing else does.
 const LIMIT: Duration = Duration::from_mins(30);
-/// The kinds of which an example is applied, beside control planes and provisioners.
-const KINDS: [&str; 10] = [
-    "CoderOrganization",
-    "CoderGroup",
-    "CoderOrganizationSync",
-    "CoderGroupSync",
-    "CoderRole",
-    "CoderRoleSync",
-    "CoderAppearance",
-    "CoderProvisionerKey",
-    "CoderUser",
-    "CoderTemplate",
-];
-
 /// The controllers with what they work on.
 struct Stage {
     cluster: MemoryCluster,
@@ -77,16 +64,9 @@ impl Stage {
         // Time passes for the controllers only.
         let build_time = SignedDuration::ZERO;
         let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), build_time, ..options });
-        let transport = transport(&coder);
-        let outside = Outside {
-            cluster: Arc::new(cluster.clone()),
-            connect: Arc::new(move |_| Ok(Arc::clone(&transport))),
-            fence: Fence::open(),
-        };
-        let limits = Limits { addresses: AddressPolicy::Any, ..Limits::default() };
-        let shared = Shared::new(outside, limits, Arc::default());
+        let controllers = lead(&cluster, transport(&coder));
         let nodes = tokio::spawn(run_pods(cluster.clone(), coder.clone()));
-        Self { controllers: Controllers::start(&shared), cluster, coder, nodes }
+        Self { controllers, cluster, coder, nodes }
     }
 
     async fn end(self) {
@@ -107,7 +87,9 @@ impl Stage {
 
     async fn apply(&self, manifest: &Value) {
         let mut manifest = manifest.clone();
-        manifest["metadata"]["namespace"] = json!(NAMESPACE);
+        if manifest["metadata"]["namespace"].is_null() {
+            manifest["metadata"]["namespace"] = json!(NAMESPACE);
+        }
         self.cluster.write(Write::Create(&manifest), "").await.unwrap();
     }
 
@@ -169,6 +151,17 @@ impl Stage {
     }
 }
 
+/// Starts the controllers of one replica of the operator.
+fn lead(cluster: &MemoryCluster, transport: Arc<dyn Transport>) -> Controllers {
+    let outside = Outside {
+        cluster: Arc::new(cluster.clone()),
+        connect: Arc::new(move |_| Ok(Arc::clone(&transport))),
+        fence: Fence::open(),
+    };
+    let limits = Limits { addresses: AddressPolicy::Any, ..Limits::default() };
+    Controllers::start(&Shared::new(outside, limits, Arc::default()))
+}
+
 /// Whether a manifest is ready in the version that it has.
 fn is_ready(object: &Value) -> bool {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -200,16 +193,29 @@ async fn run_pods(cluster: MemoryCluster, coder: Coder) {
 
 /// A Coder that runs elsewhere, with its first user, a licence and a token.
 async fn external(stage: &Stage) {
+    let token = deployment(stage).await;
+    reach(stage, NAMESPACE, &token).await;
+}
+
+/// A licensed deployment. Returns a token of its owner.
+async fn deployment(stage: &Stage) -> SecretString {
     let user = json!({"email": "admin@coder.test", "username": "admin", "password": PASSWORD});
     stage.request("POST", "/api/v2/users/first", &user).await;
     let license = stage.coder.sign_license(&Map::new());
     stage.request("POST", "/api/v2/licenses", &json!({"license": license})).await;
-    let token = stage.coder.sign_in("admin", SignedDuration::from_hours(24)).unwrap();
-    stage.write_secret("coder-automation", &[("token", token.expose_secret())]).await;
+    stage.coder.sign_in("admin", SignedDuration::from_hours(24)).unwrap()
+}
+
+/// A control plane in a namespace that stands for the deployment.
+async fn reach(stage: &Stage, namespace: &str, token: &SecretString) {
+    let data = json!({"token": STANDARD.encode(token.expose_secret())});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "coder-automation", "namespace": namespace}, "data": data});
+    stage.apply(&secret).await;
     let external = json!({"url": URL, "credentialsSecretRef": {"name": "coder-automation"}});
     stage
         .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
-            "metadata": {"name": "main"}, "spec": {"external": external}}))
+            "metadata": {"name": "main", "namespace": namespace}, "spec": {"external": external}}))
         .await;
 }
 
@@ -222,7 +228,7 @@ async fn connect_daemon(stage: &Stage) {
 
 /// One manifest of every kind, in the order that fits least.
 fn manifests() -> Vec<Value> {
-    let mut manifests: Vec<Value> = KINDS.iter().map(|it| examples::of(it)).collect();
+    let mut manifests: Vec<Value> = kinds::names().iter().map(|it| examples::of(it)).collect();
     for manifest in &mut manifests {
         manifest["spec"]["deletionPolicy"] = json!("Delete");
         manifest["spec"]["allowDestructive"] = json!(true);
@@ -242,6 +248,9 @@ fn which(manifest: &Value) -> [&str; 2] {
 #[tokio::test(start_paused = true)]
 async fn every_kind_lives_from_apply_to_deletion_in_memory() {
     let stage = Stage::new();
+    let keys = examples::ai_keys();
+    let keys = keys.as_object().unwrap().iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
+    stage.write_secret(examples::AI_KEYS, &keys.collect::<Vec<_>>()).await;
     for manifest in manifests() {
         stage.apply(&manifest).await;
     }
@@ -293,7 +302,7 @@ async fn every_kind_lives_from_apply_to_deletion_in_memory() {
     }
     let secrets = stage.cluster.all("Secret");
     let secrets: Vec<&Value> = secrets.iter().map(|it| &it["metadata"]["name"]).collect();
-    assert_eq!(secrets, ["coder-automation"]);
+    assert_eq!(secrets, ["coder-automation", examples::AI_KEYS]);
     let left = stage.coder.state();
     let organizations = left.organizations.values().filter(|it| !it.deleted).count();
     let keys = left.provisioner_keys.values().filter(|it| !it.secret.is_empty()).count();
@@ -316,7 +325,7 @@ async fn resource_is_watched_once_by_all_controllers_together() {
     let mut once = watched.clone();
     once.dedup();
     assert_eq!(watched, once);
-    assert!(once.len() > KINDS.len(), "{once:?}");
+    assert!(once.len() > kinds::names().len(), "{once:?}");
     stage.end().await;
 }
 
