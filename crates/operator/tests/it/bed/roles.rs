@@ -311,6 +311,10 @@ fn roles_in_the_security_model_are_the_tested_ones() {
         assert_eq!(roles, &[*role], "{what}: the account has the role of the table and no other");
         writeln!(table, "| {what} | `{role}` | {scope} |").unwrap();
     }
+    for kind in engine::kinds::names() {
+        let is_it = |it: &Need| it.what.split([' ', ',']).next() == Some(kind.as_str());
+        assert!(NEEDS.iter().any(is_it), "nothing says which role {kind} needs");
+    }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security-model.md");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(&table), "docs/security-model.md must have this table:\n{table}");
