@@ -113,7 +113,19 @@ struct Referrer {
     uid: String,
     /// Tells two versions apart that are to be reconciled.
     version: u64,
+    /// The object of which deployment it has, by its status.
+    holding: Holding,
     targets: Targets,
+}
+
+/// What a manifest has by its status: the id of an object and that of the deployment.
+pub(crate) type Holding = Option<(Option<String>, Option<String>)>;
+
+/// What is known of a version of a manifest.
+pub(crate) struct Shown {
+    pub(crate) version: u64,
+    pub(crate) holding: Holding,
+    pub(crate) targets: Targets,
 }
 
 type Key = (KindName, Name);
@@ -155,8 +167,8 @@ impl Index {
         })
     }
 
-    /// Follows a watch of manifests, once its store has what it shows. `of` returns the version and the targets of one.
-    pub(crate) fn follow<M>(&self, event: &Event<M>, of: impl Fn(&M) -> (u64, Targets))
+    /// Follows a watch of manifests, once its store has what it shows.
+    pub(crate) fn follow<M>(&self, event: &Event<M>, of: impl Fn(&M) -> Shown)
     where
         M: Resource<DynamicType = ()>,
     {
@@ -223,7 +235,9 @@ impl State {
         }
         let rival = Target::Rival(referrer.kind.clone());
         let waits = |it: &Referrer| it.targets.all.contains(&rival);
-        let has_waited = self.manifests.get(&key).is_none_or(|it| waits(it));
+        let before = self.manifests.get(&key);
+        let has_waited = before.is_none_or(|it| waits(it));
+        let has_let_go = before.is_some_and(|it| it.holding.is_some() && it.holding != referrer.holding);
         self.remove(&key);
         for target in &referrer.targets.all {
             self.referrers.entry(target.clone()).or_default().push(Arc::clone(&referrer));
@@ -232,6 +246,9 @@ impl State {
         if let Some(changed) = changed.filter(|_| !has_waited && waits(&referrer)) {
             // The one that it waits for may have changed while it was being compared.
             self.wake(&referrer.kind, referrer.name.clone(), Some((referrer.uid.clone(), changed)));
+        }
+        if has_let_go {
+            self.rival_changed(&referrer.kind, Some(&referrer.uid));
         }
         self.manifests.insert(key, referrer);
     }
@@ -287,7 +304,10 @@ impl State {
         let Some(pending) = self.pending.get_mut(kind) else { return };
         let known = pending.woken.entry(name).or_default();
         // The later of two changes counts, and one of the manifest that is there now.
-        *known = event.or_else(|| known.take());
+        *known = match (event, known.take()) {
+            (Some(new), Some(old)) if new.0 == old.0 => Some((new.0, new.1.max(old.1))),
+            (new, old) => new.or(old),
+        };
         pending.added.notify_one();
     }
 
@@ -301,9 +321,10 @@ impl State {
 }
 
 impl Referrer {
-    fn new<M: Resource<DynamicType = ()>>(manifest: &M, (version, targets): (u64, Targets)) -> Self {
+    fn new<M: Resource<DynamicType = ()>>(manifest: &M, shown: Shown) -> Self {
         let uid = manifest.meta().uid.clone().unwrap_or_default();
-        Self { kind: M::kind(&()), name: name_of(manifest), uid, version, targets }
+        let Shown { version, holding, targets } = shown;
+        Self { kind: M::kind(&()), name: name_of(manifest), uid, version, holding, targets }
     }
 
     fn key(&self) -> Key {

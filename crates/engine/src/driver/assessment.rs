@@ -24,10 +24,12 @@ impl Assessment {
 
     /// The steps that are done: those of upkeep alone where the plan waits or is only observed.
     pub fn carried_out(&self) -> &PlanView {
-        match self.verdict {
-            Verdict::Decided(Decision::Apply) => &self.plan,
-            Verdict::Decided(_) | Verdict::Stopped(_) => &self.upkeep,
-        }
+        if self.is_to_apply() { &self.plan } else { &self.upkeep }
+    }
+
+    /// Whether the plan is to be carried out.
+    pub fn is_to_apply(&self) -> bool {
+        matches!(self.verdict, Verdict::Decided(Decision::Apply))
     }
 
     /// What is reported of a manifest that only the controllers apply.

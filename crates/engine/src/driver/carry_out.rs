@@ -8,7 +8,7 @@ use crate::{
     kind::{Aside, Carried, Kind},
     pipeline::{
         decide::Decision,
-        outcome::{Blocked, Outcome},
+        outcome::{Blocked, Outcome, Trouble},
         plan::{Action, Impact, Step},
     },
 };
@@ -65,7 +65,16 @@ impl<K: Kind> Object<K> {
         if upkeep.is_empty() {
             return Report::of(why, assessment.held());
         }
-        self.carry(&upkeep, why, assessment, coder).await
+        let mut report = self.carry(&upkeep, why.clone(), assessment, coder).await;
+        // What is not held is not ours by that.
+        report.id = assessment.held();
+        match report.outcome {
+            // It is tried again, and the plan waits for the same.
+            Outcome::Failed(trouble) if !K::OWNS_OBJECTS && !matches!(trouble, Trouble::Stale) => {
+                Report { outcome: why, retry: Some(trouble), ..report }
+            }
+            _ => report,
+        }
     }
 
     /// Whether a step is done although the rest of the plan waits.

@@ -54,6 +54,11 @@ impl Looked {
         preview(&wanted.without_mint(), &self.0.seen, now)
     }
 
+    /// What would be done about keys that have to go.
+    pub(crate) fn revocations(&self, wanted: &Wanted, now: Timestamp) -> Option<KeyPreview> {
+        preview(&wanted.only_revoking(), &self.0.seen, now)
+    }
+
     /// The record that names a key which is about to be minted, where nothing else comes first.
     pub(crate) fn begins(&self, wanted: &Wanted, now: Timestamp) -> Option<Record> {
         match machine::next(wanted, &self.0.seen, now) {

@@ -86,15 +86,15 @@ enum Found {
 #[derive(Debug)]
 pub(super) struct Previews {
     whole: KeyPreview,
-    /// While no key is minted or moved.
-    held_back: KeyPreview,
+    /// Where keys are revoked, and none is minted or moved.
+    revocations: KeyPreview,
 }
 
 #[derive(Debug)]
 pub struct Effect {
     job: Arc<Job>,
     what: What,
-    /// Whether it is done also while no key is minted or moved.
+    /// Whether it revokes a key that goes also while no other one is minted.
     is_independent: bool,
     /// Nothing comes after it: it says whether the key is good.
     is_last: bool,
@@ -255,10 +255,12 @@ impl Kind for ProvisionerKey {
     fn aside(observed: &Observed) -> Aside {
         let Observed { job, status, found } = observed;
         let Found::Keys(previews) = found else { return Aside::default() };
-        let preview = &previews.whole;
-        if !preview.acts.is_empty() {
-            // It will be otherwise, or is not to be.
-            return Aside::default();
+        let Previews { whole, revocations } = &**previews;
+        // What waits will be otherwise, or is not to be.
+        let preview = if whole.acts.is_empty() { whole } else { revocations };
+        let again_at = preview.rest.again_at;
+        if !preview.acts.is_empty() || !whole.acts.is_empty() && !preview.is_settled {
+            return Aside { again_at, ..Aside::default() };
         }
         let mut record = Record { holder: job.holder.uid.clone(), ..preview.rest.record.clone() };
         // Nobody names anything here, so nothing is forgotten.
@@ -268,17 +270,16 @@ impl Kind for ProvisionerKey {
             // Where nothing else changes, nothing is written.
             record.epoch = before.epoch;
         }
-        let again_at = preview.rest.again_at;
         Aside { status: changed(status, &to_status(&record)), again_at, ..Aside::default() }
     }
 
     fn plan(_: &Desired, observed: &Observed) -> Plan<Effect> {
         let Observed { job, found, .. } = observed;
         let Found::Keys(previews) = found else { return Plan::empty() };
-        let Previews { whole, held_back } = &**previews;
+        let Previews { whole, revocations } = &**previews;
         let last = whole.acts.len().saturating_sub(1);
         let steps = whole.acts.iter().enumerate().map(|(index, act)| {
-            let is_independent = held_back.acts.contains(act);
+            let is_independent = matches!(act, Act::Revoke(_)) && revocations.acts.contains(act);
             let (what, mints) = match act {
                 Act::Revoke(held) => (What::Revoke(held.name.clone()), None),
                 Act::Mint { name, .. } => (What::Settle, Some(name.clone())),
@@ -378,6 +379,7 @@ fn job(desired: &Desired, organization_id: Uuid, place: Place) -> Arc<Job> {
         rotate_request: desired.rotate_request.clone(),
         grace: desired.overlap,
         held_back: None,
+        leaves_begun: false,
     };
     let mirror = of_status(&desired.status, &holder.uid);
     Arc::new(Job { holder: holder.clone(), wanted, mirror, taken: Mutex::default() })

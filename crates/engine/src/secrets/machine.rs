@@ -167,7 +167,7 @@ pub fn next(wanted: &Wanted, seen: &Seen, now: Timestamp) -> Next {
 /// Whether a key may be minted now. A key that is held back is minted only if it is the one that was begun before: an intent for
 /// another key does not stand for it.
 fn may_mint(wanted: &Wanted, seen: &Seen, record: &Record) -> bool {
-    wanted.held_back.is_none() || minting::begun(wanted, seen, record).is_some()
+    wanted.held_back.is_none() || !wanted.leaves_begun && minting::begun(wanted, seen, record).is_some()
 }
 
 /// Leaves Secret and keys as they are. The newest record is kept in the status: the Secret has an older one.

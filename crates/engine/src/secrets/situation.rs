@@ -44,12 +44,19 @@ pub struct Wanted {
     pub grace: SignedDuration,
     /// Why no key is minted, and no value moved, although that is needed. What was begun is brought to its end.
     pub held_back: Option<Blocked>,
+    /// Where keys are held back: whether a key that was begun is, too.
+    pub leaves_begun: bool,
 }
 
 impl Wanted {
-    /// The same while the plan waits: no key is minted, and no value moved.
+    /// The same while the plan waits: no key is minted, unless it was begun before, and no value moved.
     pub(crate) fn without_mint(&self) -> Self {
         Self { held_back: Some(not_minted()), ..self.clone() }
+    }
+
+    /// The same where keys are revoked, and none is minted, whatever was begun.
+    pub(crate) fn only_revoking(&self) -> Self {
+        Self { leaves_begun: true, ..self.without_mint() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{
     Assessment, Cluster as _, Coder, Contact, Outcome, Report, Verdict,
     coder::Beside,
-    secrets::{Held, Holder, KeyMemory, Record, Retiring, mirror::of_status},
+    secrets::{Held, Holder, Intent, KeyMemory, Record, Retiring, mirror::of_status},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -477,8 +477,45 @@ async fn key_that_was_replaced_is_revoked_while_a_plan_waits() {
         // No key is minted by that, however often it is looked at.
         let asked = scene.look().await;
         assert!(asked.carried_out().is_empty() && !asked.plan.is_empty(), "{:?}", asked.plan);
+        assert_eq!(
+            asked.aside.status["retiringKeys"],
+            Value::Null,
+            "the status follows: {:?}",
+            asked.aside.status
+        );
         let report = scene.pass().await;
         assert_eq!((report.done, scene.keys()), (0, vec![current]), "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn key_that_was_begun_is_not_minted_by_upkeep() {
+    for policy in [json!({"approval": "Manual"}), json!({"mode": "Observe"})] {
+        let mut scene = Scene::new();
+        scene.applied().await;
+        scene.ask("one");
+        scene.applied().await;
+        let [_, current] = scene.keys().try_into().unwrap();
+        scene.later(SignedDuration::from_hours(25));
+        // Another process has begun a key, and died.
+        let since = scene.clock.now().checked_sub(SignedDuration::from_hours(1)).unwrap();
+        scene.edit_record(|record| {
+            let Held { organization_id, organization_name, tags_hash, place, .. } =
+                record.current.clone().unwrap();
+            let name = "alpha-eks-1a2b-9".to_owned();
+            record.intent =
+                Some(Intent { name, organization_id, organization_name, tags_hash, place, since });
+            record.epoch = record.epoch.map(|it| it + 1);
+        });
+        scene.memory.clear();
+        scene.manifest["spec"].as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+        scene.ask("two");
+        let value = scene.value();
+        for _ in 0..2 {
+            scene.pass().await;
+            scene.later(SignedDuration::from_mins(6));
+        }
+        assert_eq!((scene.keys(), scene.value()), (vec![current], value), "{policy}");
     }
 }
 

@@ -27,7 +27,6 @@ use uuid::Uuid;
 use self::record_status::write_status;
 use super::{
     Shared,
-    about::About,
     driver::{Done, Driven, Driver, Next, SAFETY_NET},
     reconcile::Ending,
     record::{publish, words_of},
@@ -35,7 +34,7 @@ use super::{
 };
 use crate::{
     controller::driver::deletion::{Deletion, Taken, Waiting},
-    index::Target,
+    index::{Holding, Target},
     planes::{Plane, PlaneName, Standing},
 };
 
@@ -56,6 +55,10 @@ impl<K: Kind> Driven for OfKind<K> {
 
     fn conditions(manifest: &K::Manifest) -> &[Condition] {
         manifest.status().map_or(&[], |it| it.conditions.as_slice())
+    }
+
+    fn holding(manifest: &K::Manifest) -> Holding {
+        manifest.status().map(|it| (it.id.clone(), it.remote_deployment_id.clone()))
     }
 
     fn plane(manifest: &K::Manifest) -> Option<PlaneName> {
@@ -184,7 +187,7 @@ fn announce<K: Kind>(manifest: &K::Manifest, steps: &[StepView], report: &Report
     let plane = plane_of::<K>(manifest);
     let renames =
         |it: &StepView| it.action == Action::Update && it.changes.iter().any(|it| it.field == "name");
-    if steps.iter().take(report.done).any(renames) {
+    if steps.iter().any(renames) {
         // Those who refer to the name that it had are concerned, too.
         shared.index.changed(&Target::remote(&plane, &name));
     } else {
@@ -203,6 +206,8 @@ pub(super) struct Compared {
     /// What the kind tells of itself, where the object was not compared.
     aside: Option<Aside>,
     pub(super) report: Report,
+    /// The steps that were done, where they are reported one by one.
+    steps: Vec<StepView>,
     /// Whether steps, or the intents before them, were written into the status.
     has_written: bool,
 }
@@ -215,7 +220,8 @@ impl Compared {
 
 impl Default for Compared {
     fn default() -> Self {
-        Self { assessment: None, aside: None, report: Report::of(Outcome::Equal, None), has_written: false }
+        let report = Report::of(Outcome::Equal, None);
+        Self { assessment: None, aside: None, report, steps: Vec::new(), has_written: false }
     }
 }
 
@@ -226,8 +232,8 @@ async fn conclude<K: Kind>(
     compared: Compared,
     shared: &Shared,
 ) -> Result<Done<K::Manifest>, ClusterError> {
-    let Compared { assessment, aside, report, .. } = compared;
-    let (manifest, about) = (&object.manifest, About::of(&object.manifest));
+    let Compared { assessment, aside, report, steps, .. } = compared;
+    let manifest = &object.manifest;
     let aside = object.conclude(assessment.as_ref().map(|it| it.aside.clone()).or(aside), &report);
     let mut fields = aside.status.clone();
     fields.extend(report.recorded.clone());
@@ -246,17 +252,13 @@ async fn conclude<K: Kind>(
     }
     // First of all: what was made is ours once that is written.
     let written = write_status(manifest, next, &fields, shared).await;
-    let steps = assessment.as_ref().map_or(&[][..], |it| &it.carried_out().steps);
-    announce::<K>(manifest, steps, &report, shared);
-    if let Some(assessment) = assessment.as_ref().filter(|_| report.done > 0 || drifts) {
+    announce::<K>(manifest, &steps, &report, shared);
+    if let Some(assessment) = assessment.as_ref().filter(|it| it.is_to_apply() && report.done > 0 || drifts) {
         tell_drift(manifest, assessment, shared).await;
     }
     if !K::OWNS_OBJECTS {
         // Objects of the cluster are reported step by step.
-        tell(object, assessment.as_ref(), &report, shared).await;
-    }
-    if let Some(assessment) = assessment.as_ref().filter(|_| !K::OWNS_OBJECTS) {
-        shared.metrics.steps(&about.kind, assessment.carried_out(), report.done);
+        tell(object, &steps, shared).await;
     }
     let empty = engine::PlanView::empty();
     let plan = assessment.as_ref().map_or(&empty, |it| &it.plan);
@@ -382,13 +384,7 @@ async fn tell_drift<M: AppState>(manifest: &M, assessment: &Assessment, shared: 
 }
 
 /// Events for what was changed, field by field; none when nothing was.
-async fn tell<K: Kind>(
-    object: &Object<K>,
-    assessment: Option<&Assessment>,
-    report: &Report,
-    shared: &Shared,
-) {
-    let steps = assessment.iter().flat_map(|it| &it.carried_out().steps).take(report.done);
+async fn tell<K: Kind>(object: &Object<K>, steps: &[StepView], shared: &Shared) {
     for step in steps {
         let fields: Vec<String> = step.changes.iter().map(status::line).collect();
         let fields = if fields.is_empty() { K::target(&object.manifest) } else { fields.join(", ") };

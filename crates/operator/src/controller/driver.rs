@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     cluster::complaints::Complaints,
-    index::{Target, Targets},
+    index::{Holding, Shown, Target, Targets},
     planes::{Plane, PlaneName},
 };
 
@@ -117,6 +117,11 @@ pub(super) trait Driven: Default + Send + Sync + Sized + 'static {
     /// The watch of the manifests.
     fn events(driver: &Arc<Driver<Self>>) -> Events<Self::Manifest> {
         watch::decoded::<Self::Manifest>(&driver.shared, Some(driver.manifests.clone())).boxed()
+    }
+
+    /// The object that a manifest has, where another one of the kind may want it.
+    fn holding(_manifest: &Self::Manifest) -> Holding {
+        None
     }
 
     /// Hears what the watch of the manifests has shown, once it is in the store.
@@ -214,7 +219,11 @@ pub(super) async fn run<D: Driven>(shared: Arc<Shared>) {
 impl<D: Driven> Driver<D> {
     /// Enters what the watch of the manifests has shown, once it is in the store.
     fn shown(&self, event: &Event<D::Manifest>) {
-        self.shared.index.follow(event, |it| (predicate::version(it), Self::targets(it)));
+        self.shared.index.follow(event, |it| Shown {
+            version: predicate::version(it),
+            holding: D::holding(it),
+            targets: Self::targets(it),
+        });
         D::shown(self, event);
     }
 

@@ -35,6 +35,7 @@ mod examples;
 mod leaders;
 mod licenses;
 mod managed;
+mod wakes;
 
 const NAMESPACE: &str = "platform";
 const URL: &str = "https://coder.test";
@@ -66,7 +67,7 @@ impl Stage {
         let coder = Coder::new(Options { rate_limit: None, url: URL.to_owned(), build_time, ..options });
         let controllers = lead(&cluster, transport(&coder));
         let nodes = tokio::spawn(run_pods(cluster.clone(), coder.clone()));
-        Self { controllers, cluster, coder, nodes }
+        Self { cluster, coder, controllers, nodes }
     }
 
     async fn end(self) {

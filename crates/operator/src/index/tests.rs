@@ -20,20 +20,29 @@ fn group(name: &str, uid: &str) -> CoderGroup {
     .unwrap()
 }
 
-/// The version and the targets of manifests of `main` that refer to these.
-fn refers(refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> (u64, Targets) {
+fn shown(version: u64, refs: Vec<Ref>) -> Shown {
+    Shown { version, holding: None, targets: Targets::new(NAMESPACE, Some(&plane("main")), refs) }
+}
+
+/// What is known of manifests of `main` that refer to these.
+fn refers(refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> Shown {
     of_version(1, refs)
 }
 
-fn of_version(version: u64, refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> (u64, Targets) {
-    move |_| (version, Targets::new(NAMESPACE, Some(&plane("main")), refs.clone()))
+fn of_version(version: u64, refs: Vec<Ref>) -> impl Fn(&CoderGroup) -> Shown {
+    move |_| shown(version, refs.clone())
 }
 
 /// The same for manifests that wait for another one of their kind.
-fn waits(_: &CoderGroup) -> (u64, Targets) {
-    let mut targets = Targets::new(NAMESPACE, Some(&plane("main")), vec![]);
-    targets.add(Target::Rival(CoderGroup::kind(&())));
-    (1, targets)
+fn waits(_: &CoderGroup) -> Shown {
+    let mut shown = shown(1, vec![]);
+    shown.targets.add(Target::Rival(CoderGroup::kind(&())));
+    shown
+}
+
+/// The same for manifests that have the object of that id.
+fn has(id: &str) -> impl Fn(&CoderGroup) -> Shown {
+    move |_| Shown { holding: Some((Some(id.to_owned()), None)), ..shown(1, vec![]) }
 }
 
 /// An index with a listener to groups.
@@ -101,6 +110,19 @@ fn manifest_that_is_woken_twice_is_taken_once_with_the_later_event() {
     assert_eq!((uid.as_str(), noticed >= between), ("a", true));
     listening.index.changed(&target("one"));
     assert_eq!(listening.taken(), [Woken { name: plane("a"), event: None }]);
+}
+
+#[test]
+fn earlier_change_does_not_take_the_place_of_a_later_one() {
+    let mut listening = Listening::new();
+    listening.apply("waits", vec![]);
+    // A rival has changed before the control plane did.
+    listening.index.rival_changed(&CoderGroup::kind(&()), Some("other"));
+    let between = Instant::now();
+    listening.index.changed(&Target::ControlPlane(plane("main")));
+    listening.index.follow(&Event::Apply(group("waits", "waits")), waits);
+    let [woken] = listening.taken().try_into().unwrap();
+    assert!(woken.event.unwrap().1 >= between);
 }
 
 #[test]
@@ -196,6 +218,16 @@ fn manifest_that_waits_for_another_one_is_woken_by_whatever_may_have_let_go() {
 }
 
 #[test]
+fn manifest_that_waits_is_woken_when_the_status_of_another_one_has_another_object() {
+    let mut listening = Listening::new();
+    listening.index.follow(&Event::Apply(group("waits", "waits")), waits);
+    for (id, woken) in [("one", false), ("one", false), ("two", true)] {
+        listening.index.follow(&Event::Apply(group("has-it", "has-it")), has(id));
+        assert_eq!(!listening.names().is_empty(), woken, "{id}");
+    }
+}
+
+#[test]
 fn change_between_a_comparison_and_the_status_that_waits_is_not_missed() {
     let mut listening = Listening::new();
     listening.apply("waits", vec![]);
@@ -226,7 +258,7 @@ fn kinds_are_woken_each_at_their_own_controller() {
         "kind": "CoderGroupSync", "metadata": {"name": "a", "namespace": NAMESPACE, "uid": "s"},
         "spec": {"controlPlaneRef": {"name": "main"}}}))
     .unwrap();
-    let refers = |_: &CoderGroupSync| (1, Targets::new(NAMESPACE, Some(&plane("main")), vec![secret("one")]));
+    let refers = |_: &CoderGroupSync| shown(1, vec![secret("one")]);
     listening.apply("a", vec![secret("one")]);
     listening.index.follow(&Event::Apply(sync.clone()), refers);
     // No controller of that kind runs yet.

@@ -18,8 +18,9 @@ use api::Reason;
 use api::{CoderControlPlane, CoderProvisioner};
 use client::Observer;
 use engine::{
-    Action, PlanView,
+    Action,
     kinds::{self, control_plane::license::Licensing},
+    pipeline::plan::StepView,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -172,8 +173,8 @@ impl Metrics {
     }
 
     /// That many steps of a plan were carried out.
-    pub(crate) fn steps(&self, kind: &KindName, plan: &PlanView, done: usize) {
-        for step in plan.steps.iter().take(done) {
+    pub(crate) fn steps(&self, kind: &KindName, done: &[StepView]) {
+        for step in done {
             let action = match step.action {
                 Action::Create => "Create",
                 Action::Update => "Update",

@@ -67,6 +67,7 @@ pub(super) fn wanted(provisioner: &CoderProvisioner, home: &Home) -> Wanted {
         rotate_request: provisioner.annotations().get(annotation::ROTATE_REQUESTED_AT).cloned(),
         grace: SignedDuration::from_secs(spec.termination_grace_period()) + BEYOND_GRACE,
         held_back: None,
+        leaves_begun: false,
     }
 }
 

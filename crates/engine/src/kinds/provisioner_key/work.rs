@@ -45,8 +45,8 @@ impl Job {
         let pass = self.pass(&self.wanted, coder, &secrets, &around);
         let (whole, looked) = pass.look().await?;
         // It ends where the whole does: it has fewer actions.
-        let held_back = looked.held_back(&self.wanted, pass.now).ok_or(Trouble::Stale)?;
-        Ok(Previews { whole, held_back })
+        let revocations = looked.revocations(&self.wanted, pass.now).ok_or(Trouble::Stale)?;
+        Ok(Previews { whole, revocations })
     }
 
     /// Does what is due, and revokes no key that somebody may have.
@@ -56,7 +56,13 @@ impl Job {
 
     /// Revokes a key. Whatever else is due is left to other steps, which may wait for an approval.
     pub(super) async fn revoke_replaced(&self, name: &str, coder: &Coder) -> Result<Driven, Trouble> {
-        self.drive(&self.wanted.without_mint(), coder, |it| it.name == name).await
+        let driven = self.drive(&self.wanted.only_revoking(), coder, |it| it.name == name).await?;
+        let stays = |it: &Retiring| it.held.name == name && !it.lost;
+        if driven.trouble.is_none() && driven.rest.record.retiring.iter().any(stays) {
+            // Something has changed since it was planned, and the key may be the only one that is good.
+            return Err(Trouble::Stale);
+        }
+        Ok(driven)
     }
 
     async fn drive(

@@ -407,6 +407,30 @@ fn key_that_was_begun_is_minted_although_the_plan_is_held_back_by_now() {
 }
 
 #[test]
+fn key_that_was_begun_is_not_minted_where_keys_are_only_revoked() {
+    let (model, mut dead) = begun_rotation();
+    dead.crash();
+    disturb(&model, Disturbance::Rotate);
+    {
+        let mut model = model.lock().unwrap();
+        model.wanted.held_back = Some(held_back());
+        model.wanted.leaves_begun = true;
+    }
+    let posts = model.lock().unwrap().posts;
+    for _ in 0..2 {
+        let done = pass(&model);
+        assert!(!done.iter().any(|it| it.starts_with("mint")), "{done:?}");
+        advance(&model, SignedDuration::from_mins(6));
+    }
+    assert_eq!(model.lock().unwrap().posts, posts);
+    {
+        let mut model = model.lock().unwrap();
+        (model.wanted.held_back, model.wanted.leaves_begun) = (None, false);
+    }
+    ends_well(&model);
+}
+
+#[test]
 fn many_keys_that_are_due_at_once_go_in_one_reconcile() {
     for policy in [Policy::Recreate, Policy::OnRequest] {
         let model = settled(policy);

@@ -141,6 +141,7 @@ pub(crate) fn wanted(policy: Policy) -> Wanted {
         rotate_request: None,
         grace: GRACE,
         held_back: None,
+        leaves_begun: false,
     }
 }
 

@@ -172,10 +172,6 @@ fn summaries(targets: &[Target], rows: &[Row]) -> impl Iterator<Item = String> {
     })
 }
 
-fn is_to_apply(assessment: &Assessment) -> bool {
-    matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
-}
-
 /// What a person is asked before anything is changed.
 #[derive(Debug, PartialEq, Eq)]
 struct Question {
@@ -191,7 +187,7 @@ fn question(targets: &[Target], shown: &[Assessment]) -> Option<Question> {
     let mut count = 0;
     let (mut deployments, mut host) = (Vec::new(), None);
     for target in targets {
-        let changes = shown.by_ref().take(target.subjects.len()).filter(|it| is_to_apply(it)).count();
+        let changes = shown.by_ref().take(target.subjects.len()).filter(|it| it.is_to_apply()).count();
         if changes > 0 {
             count += changes;
             deployments.push(target.deployment.to_string());

@@ -78,7 +78,7 @@ pub(super) async fn compare_and_apply<K: Kind, D: Driven<Manifest = K::Manifest>
     report.retry = report.retry.or(retry);
     report.recorded = recorded.into_iter().chain(report.recorded).collect();
     report.refused.extend(refused);
-    Ok(Compared { report, has_written, assessment: again.assessment, aside: again.aside })
+    Ok(Compared { report, has_written, ..again })
 }
 
 /// Compares and applies a part of a control plane. No other manifest can claim it, and its reads are never shared.
@@ -138,7 +138,7 @@ fn was_applied(assessment: &Assessment, report: &Report) -> bool {
     let steps = &assessment.plan.steps;
     let upkeep = steps.iter().filter(|it| !it.needs_approval()).count();
     let undone = if report.retry.is_some() { upkeep } else { 0 };
-    is_to_apply(assessment) && report.done + undone >= steps.len()
+    assessment.is_to_apply() && report.done + undone >= steps.len()
 }
 
 fn has_failed(report: &Report) -> bool {
@@ -182,14 +182,14 @@ fn is_new<K: Kind>(manifest: &K::Manifest, wake: &Wake) -> bool {
 /// How recent the reads have to be that a decision rests on; `None` where its writes have preconditions of their own.
 fn needed<K: Kind>(manifest: &K::Manifest, assessment: &Assessment, wake: &Wake) -> Option<Freshness> {
     if K::OWNS_OBJECTS {
-        if is_to_apply(assessment) || matches!(assessment.verdict, Verdict::Stopped(Outcome::Failed(_))) {
+        if assessment.is_to_apply() || matches!(assessment.verdict, Verdict::Stopped(Outcome::Failed(_))) {
             return None;
         }
         // The reconciles before have read what their causes need, and this one rests on reads that are no older.
         let is_too_old = wake.is_doubtful() && wake.is_too_old_for(is_ready(manifest), is_equal(assessment));
         return Some(if is_too_old { wake.need_to_write() } else { wake.need() });
     }
-    if is_to_apply(assessment) {
+    if assessment.is_to_apply() || !assessment.carried_out().is_empty() {
         return K::HAS_SECRETS.then(|| wake.need_to_write());
     }
     // What is equal is about to become ours: then it has to be equal now.
@@ -246,7 +246,7 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
         return Ok(Compared { report, ..Compared::default() });
     }
     let mut has_written = false;
-    if is_to_apply(&assessment) {
+    if assessment.is_to_apply() {
         let contended = contended::<K, D>(object, &assessment, driver);
         // Contention must not delay keys, licences and access.
         if let Some(contended) = contended.filter(|_| !K::LOOKS_AGAIN) {
@@ -262,26 +262,35 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
     let shared = &driver.shared;
     // What an earlier reconcile has left is old by now.
     drop(written(&object.manifest, shared));
-    let report = Box::pin(object.carry_out(&assessment, coder)).await;
+    let mut report = Box::pin(object.carry_out(&assessment, coder)).await;
     if let Some(written) = written(&object.manifest, shared) {
         has_written = true;
         take_status(&mut object.manifest, &written);
     }
-    if K::HAS_SECRETS && !K::OWNS_OBJECTS && (is_to_apply(&assessment) || report.done > 0) {
-        // It knows more of itself by now.
-        assessment.aside = object.assess(coder, Door::Controller).await.aside;
-    }
-    if K::LOOKS_AGAIN {
-        shared.metrics.steps(&K::Manifest::kind(&()), assessment.carried_out(), report.done);
-    } else if report.done > 0 {
-        let mut done = assessment.carried_out().clone();
-        done.steps.truncate(report.done);
+    let mut done = assessment.carried_out().clone();
+    done.steps.truncate(report.done);
+    shared.metrics.steps(&K::Manifest::kind(&()), &done.steps);
+    if report.done > 0 && !K::LOOKS_AGAIN {
         let (manifest, now) = (&object.manifest, Timestamp::now());
         driver.shared.memory.with(&About::of(manifest), |it| {
             it.mended.record(manifest.meta().generation, &done, now);
         });
     }
-    Ok(Compared { report, has_written, ..Compared::of(assessment) })
+    if K::HAS_SECRETS && !K::OWNS_OBJECTS && (assessment.is_to_apply() || report.done > 0) {
+        // It knows more of itself by now.
+        let again = object.assess(coder, Door::Controller).await;
+        if assessment.is_to_apply() {
+            if let (Outcome::Applied, Verdict::Stopped(waits @ Outcome::Blocked(_))) =
+                (&report.outcome, &again.verdict)
+            {
+                report.outcome = waits.clone();
+            }
+            assessment.aside = again.aside;
+        } else {
+            assessment = again;
+        }
+    }
+    Ok(Compared { report, has_written, steps: done.steps, ..Compared::of(assessment) })
 }
 
 /// Writes what has to stand in the status before the first write to a deployment: that there is one, and what is about to be
@@ -385,10 +394,6 @@ fn written<M: AppState>(manifest: &M, shared: &Shared) -> Option<M> {
 /// What was about to be created, by the status.
 fn intent(manifest: &impl AppState) -> Option<&String> {
     manifest.status()?.creating.as_ref()
-}
-
-fn is_to_apply(assessment: &Assessment) -> bool {
-    matches!(assessment.verdict, Verdict::Decided(Decision::Apply))
 }
 
 fn is_equal(assessment: &Assessment) -> bool {

@@ -95,9 +95,10 @@ async fn take_away<K: Kind>(object: &mut Object<K>, driver: &Driver<OfKind<K>>) 
     let coder = plane.coder(Freshness::BegunAfter(tokio::time::Instant::now()));
     let assessment = object.assess_deletion(&coder).await;
     let report = object.carry_out(&assessment, &coder).await;
-    shared.metrics.steps(&K::Manifest::kind(&()), &assessment.plan, report.done);
-    announce::<K>(&object.manifest, &assessment.plan.steps, &report, shared);
-    tell(object, Some(&assessment), &report, shared).await;
+    let steps = &assessment.plan.steps[..report.done.min(assessment.plan.steps.len())];
+    shared.metrics.steps(&K::Manifest::kind(&()), steps);
+    announce::<K>(&object.manifest, steps, &report, shared);
+    tell(object, steps, shared).await;
     if report.outcome.is_ready() {
         return Ok(report.outcome);
     }

@@ -4,7 +4,7 @@ use client::{
     observer::{Attempted, CircuitState, Ending},
     routes::ROUTES,
 };
-use engine::{Change, Plan, Step};
+use engine::{Change, Plan, PlanView, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
@@ -34,7 +34,7 @@ fn shows(metrics: &Metrics, lines: &[&str]) {
 fn a_pass_is_counted_with_its_steps_and_none_of_its_words() {
     let metrics = Metrics::default();
     let under_way = metrics.begins(GROUP);
-    metrics.steps(&GROUP, &plan(), 1);
+    metrics.steps(&GROUP, &plan().steps[..1]);
     metrics.reconciled(GROUP, api::Reason::UpToDate, Duration::from_millis(20));
     shows(
         &metrics,
@@ -55,7 +55,7 @@ fn a_pass_is_counted_with_its_steps_and_none_of_its_words() {
 #[test]
 fn steps_that_were_not_reached_are_not_counted() {
     let metrics = Metrics::default();
-    metrics.steps(&GROUP, &plan(), 0);
+    metrics.steps(&GROUP, &[]);
     assert!(!metrics.text().unwrap().contains("plan_steps_total{"));
 }
 
