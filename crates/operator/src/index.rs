@@ -119,7 +119,7 @@ struct Referrer {
 }
 
 /// What a manifest has by its status: the id of an object and that of the deployment.
-pub(crate) type Holding = Option<(Option<String>, Option<String>)>;
+pub(crate) type Holding = Option<(String, Option<String>)>;
 
 /// What is known of a version of a manifest.
 pub(crate) struct Shown {
@@ -237,7 +237,7 @@ impl State {
         let waits = |it: &Referrer| it.targets.all.contains(&rival);
         let before = self.manifests.get(&key);
         let has_waited = before.is_none_or(|it| waits(it));
-        let has_let_go = before.is_some_and(|it| it.holding.is_some() && it.holding != referrer.holding);
+        let has_released = before.is_some_and(|it| it.holding.is_some() && it.holding != referrer.holding);
         self.remove(&key);
         for target in &referrer.targets.all {
             self.referrers.entry(target.clone()).or_default().push(Arc::clone(&referrer));
@@ -247,7 +247,7 @@ impl State {
             // The one that it waits for may have changed while it was being compared.
             self.wake(&referrer.kind, referrer.name.clone(), Some((referrer.uid.clone(), changed)));
         }
-        if has_let_go {
+        if has_released {
             self.rival_changed(&referrer.kind, Some(&referrer.uid));
         }
         self.manifests.insert(key, referrer);

@@ -68,11 +68,14 @@ impl<K: Kind> Object<K> {
         let mut report = self.carry(&upkeep, why.clone(), assessment, coder).await;
         // What is not held is not ours by that.
         report.id = assessment.held();
-        match report.outcome {
+        let failed = match &report.outcome {
+            Outcome::Failed(trouble) if !matches!(trouble, Trouble::Stale) => Some(trouble.clone()),
+            Outcome::Blocked(blocked) => Some(Trouble::Blocked(blocked.clone())),
+            _ => None,
+        };
+        match failed {
             // It is tried again, and the plan waits for the same.
-            Outcome::Failed(trouble) if !K::OWNS_OBJECTS && !matches!(trouble, Trouble::Stale) => {
-                Report { outcome: why, retry: Some(trouble), ..report }
-            }
+            Some(trouble) if !K::OWNS_OBJECTS => Report { outcome: why, retry: Some(trouble), ..report },
             _ => report,
         }
     }

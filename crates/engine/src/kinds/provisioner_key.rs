@@ -106,6 +106,8 @@ pub struct Effect {
 enum What {
     /// Everything but the revocation of keys that somebody may have.
     Settle,
+    /// The record, and no key.
+    Note,
     Revoke(String),
     End {
         keys: Vec<Retiring>,
@@ -283,7 +285,8 @@ impl Kind for ProvisionerKey {
             let (what, mints) = match act {
                 Act::Revoke(held) => (What::Revoke(held.name.clone()), None),
                 Act::Mint { name, .. } => (What::Settle, Some(name.clone())),
-                Act::Move { .. } | Act::Note => (What::Settle, None),
+                Act::Move { .. } => (What::Settle, None),
+                Act::Note => (What::Note, None),
             };
             let effect = Effect { job: Arc::clone(job), what, is_independent, is_last: index == last, mints };
             describe::step(act, &job.wanted, effect)
@@ -311,6 +314,7 @@ impl Kind for ProvisionerKey {
         let driven = match what {
             What::End { keys, secrets } => return job.end(keys, secrets, coder).await.map(|()| None),
             What::Settle => job.settle(coder).await?,
+            What::Note => job.note(coder).await?,
             What::Revoke(name) => job.revoke_replaced(name, coder).await?,
         };
         if let Some(trouble) = driven.trouble {

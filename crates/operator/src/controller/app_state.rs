@@ -58,7 +58,8 @@ impl<K: Kind> Driven for OfKind<K> {
     }
 
     fn holding(manifest: &K::Manifest) -> Holding {
-        manifest.status().map(|it| (it.id.clone(), it.remote_deployment_id.clone()))
+        let status = manifest.status()?;
+        Some((status.id.clone()?, status.remote_deployment_id.clone()))
     }
 
     fn plane(manifest: &K::Manifest) -> Option<PlaneName> {
@@ -181,7 +182,7 @@ fn announce<K: Kind>(manifest: &K::Manifest, steps: &[StepView], report: &Report
     if report.done == 0 && !is_new {
         return;
     }
-    // Another manifest may want what this one has let go of.
+    // Another manifest may take what this one has released.
     shared.index.rival_changed(&K::Manifest::kind(&()), manifest.uid().as_deref());
     let Some(name) = K::provides(manifest) else { return };
     let plane = plane_of::<K>(manifest);
@@ -218,6 +219,21 @@ impl Compared {
     }
 }
 
+impl Compared {
+    /// The same, with what was done before in the same reconcile.
+    fn after(mut self, before: Self) -> Self {
+        let Self { report: earlier, mut steps, has_written, .. } = before;
+        steps.append(&mut self.steps);
+        let Report { done, recorded, refused, retry, .. } = earlier;
+        let report = &mut self.report;
+        report.done += done;
+        report.retry = report.retry.take().or(retry);
+        report.recorded = recorded.into_iter().chain(std::mem::take(&mut report.recorded)).collect();
+        report.refused.extend(refused);
+        Self { steps, has_written: has_written || self.has_written, ..self }
+    }
+}
+
 impl Default for Compared {
     fn default() -> Self {
         let report = Report::of(Outcome::Equal, None);
@@ -243,6 +259,10 @@ async fn conclude<K: Kind>(
             write_status(manifest, known, &fields, shared).await.ok();
         }
         return Err(error.clone());
+    }
+    if let Some(retry) = report.retry.clone().filter(|_| !K::OWNS_OBJECTS) {
+        let Blocked { reason, message } = retry.into_blocked();
+        tracing::warn!(%reason, "what the rest of the plan does not wait for is tried again: {message}");
     }
     let next = next_status(object, deployment, assessment.as_ref(), (&report, &aside));
     let drifts = manifest.status().is_none_or(|it| it.drift != next.drift);

@@ -42,7 +42,7 @@ fn waits(_: &CoderGroup) -> Shown {
 
 /// The same for manifests that have the object of that id.
 fn has(id: &str) -> impl Fn(&CoderGroup) -> Shown {
-    move |_| Shown { holding: Some((Some(id.to_owned()), None)), ..shown(1, vec![]) }
+    move |_| Shown { holding: Some((id.to_owned(), None)), ..shown(1, vec![]) }
 }
 
 /// An index with a listener to groups.
@@ -196,7 +196,7 @@ fn list_that_begins_anew_wakes_what_changed_before_it() {
 }
 
 #[test]
-fn manifest_that_waits_for_another_one_is_woken_by_whatever_may_have_let_go() {
+fn manifest_that_waits_for_another_one_is_woken_when_that_one_changes_or_is_gone() {
     let mut listening = Listening::new();
     let kind = CoderGroup::kind(&());
     listening.index.follow(&Event::Apply(group("waits", "waits")), waits);

@@ -54,6 +54,11 @@ impl Job {
         self.drive(&self.wanted, coder, |_| false).await
     }
 
+    /// Brings the records up to date, and begins no key.
+    pub(super) async fn note(&self, coder: &Coder) -> Result<Driven, Trouble> {
+        self.drive(&self.wanted.without_mint(), coder, |_| false).await
+    }
+
     /// Revokes a key. Whatever else is due is left to other steps, which may wait for an approval.
     pub(super) async fn revoke_replaced(&self, name: &str, coder: &Coder) -> Result<Driven, Trouble> {
         let driven = self.drive(&self.wanted.only_revoking(), coder, |it| it.name == name).await?;

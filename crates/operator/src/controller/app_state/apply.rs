@@ -57,7 +57,8 @@ pub(super) async fn compare_and_apply<K: Kind, D: Driven<Manifest = K::Manifest>
         }
         let coder = coder.anew();
         let assessment = object.assess(&coder, Door::Controller).await;
-        return Box::pin(attempt(object, assessment, &coder, claims, driver)).await;
+        let again = Box::pin(attempt(object, assessment, &coder, claims, driver)).await?;
+        return Ok(again.after(done));
     }
     if !K::LOOKS_AGAIN {
         return Ok(done);
@@ -71,14 +72,7 @@ pub(super) async fn compare_and_apply<K: Kind, D: Driven<Manifest = K::Manifest>
     let coder = D::coder(driver, plane, wake.need());
     let assessment = assess(object, &coder, &driver.shared).await?;
     let again = Box::pin(attempt(object, assessment, &coder, claims, driver)).await?;
-    let has_written = done.has_written || again.has_written;
-    let Report { done: steps, recorded, refused, retry, .. } = done.report;
-    let mut report = again.report;
-    report.done += steps;
-    report.retry = report.retry.or(retry);
-    report.recorded = recorded.into_iter().chain(report.recorded).collect();
-    report.refused.extend(refused);
-    Ok(Compared { report, has_written, ..again })
+    Ok(again.after(done))
 }
 
 /// Compares and applies a part of a control plane. No other manifest can claim it, and its reads are never shared.
@@ -279,15 +273,20 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
     if K::HAS_SECRETS && !K::OWNS_OBJECTS && (assessment.is_to_apply() || report.done > 0) {
         // It knows more of itself by now.
         let again = object.assess(coder, Door::Controller).await;
-        if assessment.is_to_apply() {
-            if let (Outcome::Applied, Verdict::Stopped(waits @ Outcome::Blocked(_))) =
-                (&report.outcome, &again.verdict)
+        match (&assessment.verdict, &again.verdict) {
+            (Verdict::Decided(Decision::Apply), Verdict::Stopped(waits @ Outcome::Blocked(_)))
+                if matches!(report.outcome, Outcome::Applied) =>
             {
                 report.outcome = waits.clone();
+                assessment = again;
             }
-            assessment.aside = again.aside;
-        } else {
-            assessment = again;
+            (Verdict::Decided(Decision::Apply), _) => assessment.aside = again.aside,
+            // The rest waits for the same as before.
+            (Verdict::Decided(before), Verdict::Decided(now)) if before == now => assessment = again,
+            _ => {
+                let message = "keys were revoked; reconciling again".to_owned();
+                report.outcome = Outcome::Blocked(Blocked { reason: Reason::Progressing, message });
+            }
         }
     }
     Ok(Compared { report, has_written, steps: done.steps, ..Compared::of(assessment) })

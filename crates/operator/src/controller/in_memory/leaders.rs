@@ -123,7 +123,7 @@ async fn one_of_two_manifests_has_the_appearance_of_a_deployment_whatever_their_
     let shown = |it: &sim::state::State| it.appearance.application_name.clone();
     assert_eq!(stage.coder.read(shown), "first");
 
-    // What the first one lets go of is the second one's at once, and no interval later.
+    // What the first one releases is the second one's at once, long before its interval is over.
     let asked = tokio::time::Instant::now();
     stage.delete("CoderAppearance", "first").await;
     stage.ready("CoderAppearance", "second").await;

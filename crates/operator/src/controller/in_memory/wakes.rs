@@ -1,4 +1,4 @@
-//! Changes that wake other manifests at once, long before their interval is over. Time passes only while nobody has anything to do.
+//! Changes that wake other manifests at once, long before their interval is over. The clock of a test moves only when nothing is left to do.
 
 use std::time::Duration;
 
