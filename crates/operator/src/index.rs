@@ -18,7 +18,7 @@ use futures::Stream;
 use kube::{Resource, runtime::watcher::Event};
 use tokio::{sync::Notify, time::Instant};
 
-/// For how long a manifest may have been compared before it waits for another one.
+/// A manifest that begins to wait for another one has been compared for no longer than this.
 const COMPARED_WITHIN: Duration = Duration::from_mins(2);
 
 /// The name of a kind of Kubernetes, as `CoderGroup`.
