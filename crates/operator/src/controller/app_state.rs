@@ -262,7 +262,7 @@ async fn conclude<K: Kind>(
     }
     if let Some(retry) = report.retry.clone().filter(|_| !K::OWNS_OBJECTS) {
         let Blocked { reason, message } = retry.into_blocked();
-        tracing::warn!(%reason, "what the rest of the plan does not wait for is tried again: {message}");
+        tracing::warn!(%reason, "a step of upkeep failed and is tried again: {message}");
     }
     let next = next_status(object, deployment, assessment.as_ref(), (&report, &aside));
     let drifts = manifest.status().is_none_or(|it| it.drift != next.drift);

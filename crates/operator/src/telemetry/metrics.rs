@@ -172,7 +172,7 @@ impl Metrics {
         self.watch_errors.get_or_create(&OfKind { kind }).inc();
     }
 
-    /// That many steps of a plan were carried out.
+    /// Steps of a plan were carried out.
     pub(crate) fn steps(&self, kind: &KindName, done: &[StepView]) {
         for step in done {
             let action = match step.action {

@@ -284,7 +284,7 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
             // The rest waits for the same as before.
             (Verdict::Decided(before), Verdict::Decided(now)) if before == now => assessment = again,
             _ => {
-                let message = "keys were revoked; reconciling again".to_owned();
+                let message = "the upkeep is done; reconciling again".to_owned();
                 report.outcome = Outcome::Blocked(Blocked { reason: Reason::Progressing, message });
             }
         }

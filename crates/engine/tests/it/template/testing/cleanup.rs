@@ -115,7 +115,7 @@ async fn drift_is_reported_while_a_test_workspace_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn failed_deletion_is_looked_at_again_when_it_is_due() {
+async fn failed_deletion_is_tried_again_when_it_is_due() {
     let scene = Scene::tested().await;
     let manifest = with_a_failed_deletion(&scene, &json!({"mode": "Observe"})).await;
     let again = || async {
