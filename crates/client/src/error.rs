@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 use http::{Method, StatusCode};
 
 pub(crate) use self::refusal::Refusal;
-use crate::transport::TransportError;
+use crate::transport::{CertificateProblem, TransportError};
 
 /// What an error means for the caller, whatever status it came with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,6 +114,14 @@ impl Error {
         matches!(&self.0.problem, Problem::Transport(TransportError::TooLarge { .. }))
     }
 
+    /// What is wrong with the server's certificate, if that is why nothing was sent.
+    pub fn certificate(&self) -> Option<CertificateProblem> {
+        match &self.0.problem {
+            Problem::Transport(TransportError::Certificate { problem, .. }) => Some(*problem),
+            _ => None,
+        }
+    }
+
     /// The status that the server answered with, if it answered.
     pub fn status(&self) -> Option<StatusCode> {
         match &self.0.problem {
@@ -136,9 +144,7 @@ impl Error {
     /// Whether it is known that the server has done nothing.
     pub fn nothing_was_done(&self) -> bool {
         match &self.0.problem {
-            Problem::Transport(error) => {
-                matches!(error, TransportError::Connect(_) | TransportError::NotAllowed(_))
-            }
+            Problem::Transport(error) => error.sent_nothing(),
             Problem::CircuitOpen | Problem::ShareUsed | Problem::Withheld(_) | Problem::Unsendable(_) => true,
             Problem::Refused(refusal) => refusal.status.is_client_error(),
             Problem::Unreadable { .. } => false,

@@ -54,4 +54,4 @@ pub use downloads::{DownloadPermit, Downloads};
 pub use error::{Class, Error, Validation};
 pub use observer::Observer;
 pub use rate_limiter::{RateLimiter, Share};
-pub use transport::{HttpOptions, HttpTransport, Transport, TransportError, Unreached};
+pub use transport::{CertificateProblem, HttpOptions, HttpTransport, Transport, TransportError, Unreached};

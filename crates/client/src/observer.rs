@@ -73,7 +73,7 @@ impl From<&Result<Answer, TransportError>> for Ending {
     fn from(outcome: &Result<Answer, TransportError>) -> Self {
         match outcome {
             Ok(answer) => Self::Answered(answer.status),
-            Err(TransportError::Connect(_)) => Self::Unreachable,
+            Err(TransportError::Connect(_) | TransportError::Certificate { .. }) => Self::Unreachable,
             Err(TransportError::NotAllowed(_)) => Self::NotAllowed,
             Err(TransportError::TimedOut) => Self::TimedOut,
             Err(TransportError::Broken(_)) => Self::Broken,

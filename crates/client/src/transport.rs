@@ -31,6 +31,9 @@ pub enum TransportError {
     /// There was no connection, so nothing of the request has left this process.
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// The server's certificate was refused, so nothing of the request has left this process.
+    #[error("cannot connect: {words}")]
+    Certificate { words: String, problem: CertificateProblem },
     /// The policy of the transport refuses the address, so nothing of the request has left this process.
     #[error("the address is not allowed: {0}")]
     NotAllowed(String),
@@ -45,11 +48,28 @@ pub enum TransportError {
     TooLarge { limit: usize },
 }
 
+/// What is wrong with the certificate of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateProblem {
+    /// It is for other names than the one that was connected to.
+    OtherNames,
+    /// It was not signed by an authority that is trusted, or is not valid now.
+    Untrusted,
+}
+
 impl TransportError {
+    /// Whether nothing of the request has left this process.
+    pub(crate) fn sent_nothing(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Certificate { .. } | Self::NotAllowed(_))
+    }
+
     /// The same failure with other words for its cause.
     pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
         match self {
             Self::Connect(cause) => Self::Connect(words(&cause)),
+            Self::Certificate { words: cause, problem } => {
+                Self::Certificate { words: words(&cause), problem }
+            }
             Self::Broken(cause) => Self::Broken(words(&cause)),
             Self::NotAllowed(why) => Self::NotAllowed(words(&why)),
             Self::TimedOut | Self::TooLarge { limit: _ } => self,

@@ -23,11 +23,11 @@ mod token_memory;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use api::Reason;
+use api::{CoderControlPlane, Reason};
 use client::{
     Client, ClientOptions, Downloads, Unreached,
     ai_providers::AiProvider,
@@ -42,11 +42,13 @@ use client::{
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use secrecy::SecretSlice;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::{
     audit::AuditLog,
+    endpoint::Credentials,
     evidence::Evidence,
     keys::KeyLists,
     people::People,
@@ -92,6 +94,23 @@ pub struct Coder {
     downloads: Option<Downloads>,
     /// The other deployments that this process knows. `None` where it knows none.
     elsewhere: Option<Arc<dyn OtherDeployments>>,
+    /// The key for fingerprints that was used and is not stored yet.
+    owed_fingerprint_key: Arc<Mutex<Option<OwedFingerprintKey>>>,
+    /// What tokens of the deployment are minted with. `None` where that is no matter of the manifest.
+    credentials: Option<Credentials>,
+}
+
+/// A key for fingerprints that was used and is not stored yet.
+pub(crate) struct OwedFingerprintKey {
+    pub(crate) plane: Box<CoderControlPlane>,
+    pub(crate) key: SecretSlice<u8>,
+}
+
+impl std::fmt::Debug for OwedFingerprintKey {
+    /// The manifest has the values of variables.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("OwedFingerprintKey")
+    }
 }
 
 /// A cluster beside a deployment, for what is kept in it.
@@ -183,6 +202,8 @@ impl Coder {
             reads_directories: false,
             downloads: None,
             elsewhere: None,
+            owed_fingerprint_key: Arc::default(),
+            credentials: None,
         }
     }
 
@@ -198,7 +219,7 @@ impl Coder {
     /// The same deployment, read as recently as this. Clones share what [`Self::rests_on`] reports; the result does not.
     #[must_use]
     pub fn with(&self, need: Freshness) -> Self {
-        Self { need, evidence: Arc::default(), ..self.clone() }
+        Self { need, evidence: Arc::default(), owed_fingerprint_key: Arc::default(), ..self.clone() }
     }
 
     /// Whether every shared read that was used through this value is as recent as that.
@@ -240,6 +261,27 @@ impl Coder {
     #[must_use]
     pub fn knowing(self, elsewhere: Arc<dyn OtherDeployments>) -> Self {
         Self { elsewhere: Some(elsewhere), ..self }
+    }
+
+    /// Records that a fingerprint was made with a key of this control plane that is not stored yet.
+    pub(crate) fn owe_fingerprint_key(&self, plane: &CoderControlPlane, key: SecretSlice<u8>) {
+        let owed = OwedFingerprintKey { plane: Box::new(plane.clone()), key };
+        *self.owed_fingerprint_key.lock().unwrap_or_else(PoisonError::into_inner) = Some(owed);
+    }
+
+    /// Takes what [`Self::owe_fingerprint_key`] has recorded.
+    pub(crate) fn take_owed_fingerprint_key(&self) -> Option<OwedFingerprintKey> {
+        self.owed_fingerprint_key.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The same with the credentials that its control plane declares, for acquiring a token.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        Self { credentials: Some(credentials), ..self }
+    }
+
+    pub(crate) fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 
     pub(crate) fn elsewhere(&self) -> Option<&dyn OtherDeployments> {

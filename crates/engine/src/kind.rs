@@ -152,6 +152,8 @@ pub trait Kind: Debug + Send + Sync + 'static {
     const FIELD_GATES: &'static [FieldGate] = &[];
     /// Lower ones come first: what others refer to has to be there before them. Licences have the rank 0.
     const RANK: u8;
+    /// The field by whose value others refer to the object.
+    const NAME_FIELD: &'static str = "name";
     /// Whether Coder shows the id of the remote object to people.
     const SHOWS_ID: bool = true;
     /// Whether it keeps something in Secrets, and says more in its status than every kind does.

@@ -189,6 +189,8 @@ impl Index {
             Event::Delete(it) => {
                 state.remove(&(kind.clone(), name_of(it)));
                 state.rival_changed(&kind, it.meta().uid.as_deref());
+                // Its controller forgets it.
+                state.wake(&kind, name_of(it), None);
             }
         }
     }
@@ -272,6 +274,7 @@ impl State {
         let gone: Vec<Key> = gone.cloned().collect();
         for key in &gone {
             self.remove(key);
+            self.wake(kind, key.1.clone(), None);
         }
         for (key, referrer) in listed {
             let is_known = self.manifests.get(&key).is_some_and(|it| it.version == referrer.version);

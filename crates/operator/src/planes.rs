@@ -17,7 +17,7 @@ use engine::{
     secrets::FingerprintKeys,
 };
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 use uuid::Uuid;
 
 pub(crate) use engine::coder::endpoint::Origin;
@@ -318,10 +318,8 @@ impl Planes {
     pub(crate) fn forget(&self, name: &PlaneName) {
         self.fingerprints.forget(name);
         self.tokens.forget(name);
-        let known = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        if known.is_some() {
-            self.wake_dependents(name);
-        }
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.wake_dependents(name);
     }
 
     /// Wakes everything that belongs to a control plane. The reconciles rest on reads that begin from now on.
@@ -332,25 +330,39 @@ impl Planes {
     /// Keeps a control plane at hand for deletions, without letting anything else use it.
     pub(crate) fn remember(&self, name: &PlaneName, plane: Plane) -> Arc<Plane> {
         let plane = Arc::new(plane);
+        let mut is_blocked = false;
         self.change(name, |entry| {
             // One that was proved meanwhile may be of a newer manifest.
             if entry.is_undecodable {
                 plane.revoke();
             } else if entry.plane.is_none() {
                 entry.plane = Some(Arc::clone(&plane));
+                is_blocked = entry.blocked.is_none();
                 entry.blocked.get_or_insert(Reason::ControlPlaneNotReady);
             }
             false
         });
+        if is_blocked {
+            self.wake(name);
+        }
         plane
     }
 
-    /// Drops a client whose credentials are not taken any more.
+    /// Drops a client whose credentials are not taken any more. The control plane itself finds out what is wrong with them.
     pub(crate) fn drop_client(&self, name: &PlaneName) {
+        let mut is_dropped = false;
         self.change(name, |entry| {
-            entry.plane = None;
+            is_dropped = entry.plane.take().is_some();
             false
         });
+        if is_dropped {
+            self.wake(name);
+        }
+    }
+
+    /// Wakes a control plane.
+    fn wake(&self, (namespace, name): &PlaneName) {
+        self.index.owned_changed(&CoderControlPlane::kind(&()), namespace, name);
     }
 
     fn change(&self, name: &PlaneName, change: impl FnOnce(&mut Entry) -> bool) {

@@ -1,11 +1,12 @@
 //! The production transport: HTTP by reqwest, with everything off that acts on its own.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use rustls::CertificateError;
 
 use super::{
-    BoxFuture, Transport, TransportError, TransportOptionsError,
+    BoxFuture, CertificateProblem, Transport, TransportError, TransportOptionsError,
     resolver::{NotAllowed, Resolver},
 };
 use crate::address::AddressPolicy;
@@ -99,6 +100,8 @@ fn configured(builder: reqwest::ClientBuilder, addresses: AddressPolicy) -> reqw
 fn failure(error: reqwest::Error) -> TransportError {
     if let Some(NotAllowed(why)) = not_allowed(&error) {
         TransportError::NotAllowed(why.clone())
+    } else if let Some(problem) = certificate(&error) {
+        TransportError::Certificate { words: cause(error), problem }
     } else if error.is_connect() {
         let timed_out = error.is_timeout();
         TransportError::Connect(if timed_out { "no answer in time".to_owned() } else { cause(error) })
@@ -115,6 +118,29 @@ fn not_allowed(error: &reqwest::Error) -> Option<&NotAllowed> {
     while let Some(cause) = source {
         if let Some(found) = cause.downcast_ref() {
             return Some(found);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// What is wrong with the server's certificate, if that is why there is no connection.
+fn certificate(error: &reqwest::Error) -> Option<CertificateProblem> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        // An IO error leaves the error that it is made of out of its sources.
+        let made_of = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let found = made_of.and_then(|it| it.downcast_ref()).or_else(|| cause.downcast_ref());
+        if let Some(rustls::Error::InvalidCertificate(problem)) = found {
+            let is_of_names = matches!(
+                problem,
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+            );
+            return Some(if is_of_names {
+                CertificateProblem::OtherNames
+            } else {
+                CertificateProblem::Untrusted
+            });
         }
         source = cause.source();
     }

@@ -43,7 +43,8 @@ impl Assessment {
         Report::of(outcome, None)
     }
 
-    pub(crate) fn stopped(target: &str, outcome: Outcome) -> Self {
+    /// The assessment of a manifest that ended before anything could be decided.
+    pub fn stopped(target: &str, outcome: Outcome) -> Self {
         Self::without_plan(target, Verdict::Stopped(outcome))
     }
 

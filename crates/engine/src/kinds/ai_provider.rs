@@ -21,7 +21,7 @@ use uuid::Uuid;
 use self::{keys::Keys, seeds::Seed, settings::Bedrock};
 use crate::{
     coder::Coder,
-    kind::{Aside, Kind},
+    kind::{Aside, Kind, people_secrets},
     kinds::fingerprint,
     pipeline::{
         attribution::{Audited, AuditedObject},
@@ -30,6 +30,7 @@ use crate::{
         field_gate::FieldGate,
         outcome::{Blocked, Invalid, Outcome, Trouble},
         plan::{Action, Impact, Plan, Step},
+        reference::Ref,
         remote_name::RemoteName,
     },
     ports::Reading,
@@ -154,6 +155,12 @@ impl Kind for AiProvider {
             is_leaving: false,
             name,
         })
+    }
+
+    /// A managed control plane may have variables of which coderd makes the provider.
+    fn refs(manifest: &CoderAIProvider) -> Vec<Ref> {
+        let plane = Ref::ControlPlaneStatus(manifest.spec.control_plane_ref.name.clone());
+        people_secrets::<Self>(manifest).chain([plane]).collect()
     }
 
     fn secret_refs(manifest: &CoderAIProvider) -> Vec<SecretPlace> {

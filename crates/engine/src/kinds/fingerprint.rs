@@ -6,16 +6,16 @@
 use api::{CoderControlPlane, Reason};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::control_plane::token_secret::fingerprint_key;
+use super::control_plane::token_secret::{FingerprintKey, TokenSecret, fingerprint_key};
 use crate::{
-    coder::{Beside, Coder},
+    coder::{Beside, Coder, OwedFingerprintKey},
     pipeline::outcome::Blocked,
     ports::Reading,
     secrets::{fingerprints::fingerprint, referenced::Unreadable},
 };
 
-/// The fingerprint of a list of values, made with the key in the token Secret of the control plane; the key is made when it is
-/// first needed. `None` on the command line, which writes no status.
+/// The fingerprint of a list of values, made with the key in the token Secret of the control plane. A key that is made for it has to be
+/// stored with [`store_key`] before the fingerprint is recorded. `None` on the command line, which writes no status.
 pub async fn of_values<'a>(
     namespace: &str,
     control_plane: &str,
@@ -32,6 +32,17 @@ pub async fn of_values<'a>(
         reason: Reason::ControlPlaneNotFound,
         message: format!("there is no control plane {control_plane} in this namespace: create it"),
     })?;
-    let key = fingerprint_key(&plane, known, &**cluster).await?;
+    let FingerprintKey { key, is_stored } = fingerprint_key(&plane, known, &**cluster).await?;
+    if !is_stored {
+        coder.owe_fingerprint_key(&plane, key.clone());
+    }
     Ok(Some(fingerprint(values.into_iter().map(|it| it.expose_secret().as_bytes()), &key)))
+}
+
+/// Stores the key of the fingerprints that were made with this `Coder`, where it is not stored yet.
+pub async fn store_key(coder: &Coder) -> Result<(), Blocked> {
+    let Some(Beside { cluster, fingerprints: Some(known), .. }) = coder.cluster() else { return Ok(()) };
+    let Some(OwedFingerprintKey { plane, key }) = coder.take_owed_fingerprint_key() else { return Ok(()) };
+    let (secret, _) = TokenSecret::open(&plane, &**cluster).await?;
+    secret.store_fingerprint_key(&plane, &key, known).await
 }

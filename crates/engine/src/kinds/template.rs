@@ -472,13 +472,15 @@ impl Kind for Template {
         let groups =
             groups.map(|name| RemoteName::Group { organization: organization.clone(), name: name.clone() });
         let test = spec.version.as_ref().and_then(|it| it.test.as_ref());
-        let owner = test.map(|it| RemoteName::User { name: it.owner.clone(), email: None });
+        let shared = spec.acl.iter().filter_map(|it| it.users.as_ref()).flat_map(BTreeMap::keys);
+        let people = shared.chain(test.map(|it| &it.owner));
+        let people = people.map(|name| RemoteName::User { name: name.clone(), email: None });
         let content = spec.source.as_ref().and_then(|it| it.config_map_ref.as_ref());
         let cluster = content.map(|it| Ref::ConfigMap(it.name.clone())).into_iter();
         let cluster = cluster.chain(people_secrets::<Self>(manifest));
         [Ref::organization(&organization)]
             .into_iter()
-            .chain(groups.chain(owner).map(Ref::Remote))
+            .chain(groups.chain(people).map(Ref::Remote))
             .chain(cluster)
             .collect()
     }

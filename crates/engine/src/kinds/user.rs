@@ -94,6 +94,7 @@ impl Kind for User {
     type Effect = Effect;
 
     const RANK: u8 = 2;
+    const NAME_FIELD: &'static str = "username";
 
     fn target(manifest: &CoderUser) -> String {
         format!("user {}", manifest.username())

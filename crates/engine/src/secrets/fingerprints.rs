@@ -18,8 +18,13 @@ impl FingerprintKeys {
         self.lock().remove(name);
     }
 
-    pub(crate) fn get(&self, name: &(String, String)) -> Option<SecretSlice<u8>> {
-        self.lock().get(name).cloned()
+    /// The key that is in use, which is made where there is none.
+    pub(crate) fn get_or_make(
+        &self,
+        name: (String, String),
+        make: impl FnOnce() -> SecretSlice<u8>,
+    ) -> SecretSlice<u8> {
+        self.lock().entry(name).or_insert_with(make).clone()
     }
 
     pub(crate) fn keep(&self, name: (String, String), key: SecretSlice<u8>) {

@@ -6,6 +6,7 @@ use api::Reason;
 use engine::{
     Blocked, Coder, Outcome, Report,
     coder::{Beside, Promises},
+    kinds::fingerprint,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -65,6 +66,7 @@ impl Scene {
         let coder = self.coder();
         let mut subject = subject(manifest);
         let assessment = subject.assess(&coder, engine::Door::Controller).await;
+        fingerprint::store_key(&coder).await.unwrap();
         let report = subject.carry_out(&assessment, &coder).await;
         let mut status = manifest["status"].as_object().cloned().unwrap_or_default();
         status.extend(assessment.aside.status.clone());

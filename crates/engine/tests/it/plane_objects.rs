@@ -6,7 +6,10 @@ use api::{Reason, label};
 use engine::{
     Action, Assessment, Coder, Door, Object, Outcome, Subject, Trouble, Verdict,
     coder::Beside,
-    kinds::control_plane::{PlaneObjects, Workload},
+    kinds::{
+        control_plane::{PlaneObjects, Workload},
+        fingerprint,
+    },
     ports::object::Live,
     secrets::FingerprintKeys,
 };
@@ -75,7 +78,10 @@ async fn kept(cluster: &MemoryCluster) -> (usize, Value) {
     let mut object =
         Object::<PlaneObjects>::parse(&cluster.find("CoderControlPlane", "main").unwrap()).unwrap();
     let coder = coder(cluster, true);
+    let before = cluster.writes();
     let assessment = Box::pin(object.assess(&coder, Door::Controller)).await;
+    assert_eq!(cluster.writes(), before, "observing writes nothing");
+    fingerprint::store_key(&coder).await.unwrap();
     let recorded = Value::Object(object.intents());
     cluster.edit("CoderControlPlane", "main", |it| {
         for (field, value) in recorded.as_object().unwrap() {

@@ -196,7 +196,9 @@ async fn fingerprint_is_made_with_a_key_of_the_control_plane() {
     let of = async |value: &str, beside| {
         let coder = wire.coder().beside(beside);
         let value = [SecretString::from(value)];
-        fingerprint::of_values("platform", "main", &value, &coder).await.unwrap()
+        let made = fingerprint::of_values("platform", "main", &value, &coder).await.unwrap();
+        fingerprint::store_key(&coder).await.unwrap();
+        made
     };
     let known = || Some(Arc::default());
     let one = of("hunter2", beside(known())).await.unwrap();

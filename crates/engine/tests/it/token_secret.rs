@@ -3,11 +3,11 @@
 use api::{CoderControlPlane, annotation, finalizer};
 use engine::{
     kinds::control_plane::token_secret::{
-        Contents, TokenSecret, fingerprint_key, release_all, release_orphans,
+        Contents, FingerprintKey, TokenSecret, fingerprint_key, release_all, release_orphans,
     },
     secrets::FingerprintKeys,
 };
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde_json::{Value, json};
 use sim::MemoryCluster;
 
@@ -77,19 +77,38 @@ async fn secret_of_another_owner_is_refused() {
     assert_eq!(refused.reason, api::Reason::NotOurs);
 }
 
+/// Stores the key for fingerprints, and returns the key that is used from then on.
+async fn stored_key(known: &FingerprintKeys, cluster: &MemoryCluster) -> SecretSlice<u8> {
+    let used = fingerprint_key(&plane(), known, cluster).await.unwrap().key;
+    let (secret, _) = TokenSecret::open(&plane(), cluster).await.unwrap();
+    secret.store_fingerprint_key(&plane(), &used, known).await.unwrap();
+    let FingerprintKey { key, is_stored } = fingerprint_key(&plane(), known, cluster).await.unwrap();
+    assert!(is_stored);
+    key
+}
+
+#[tokio::test]
+async fn fingerprint_key_is_the_same_before_and_after_it_is_stored() {
+    let (cluster, known) = (support::cluster(), FingerprintKeys::default());
+    let made = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    assert!(!made.is_stored);
+    assert_eq!(cluster.find("Secret", NAME), None, "nothing is written by who only asks for it");
+    let stored = stored_key(&known, &cluster).await;
+    assert_eq!(stored.expose_secret(), made.key.expose_secret());
+}
+
 #[tokio::test]
 async fn removed_fingerprint_key_is_put_back_while_it_is_known() {
     let (cluster, known) = (support::cluster(), FingerprintKeys::default());
-    fingerprint_key(&plane(), &known, &cluster).await.unwrap();
-    let first = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let first = stored_key(&known, &cluster).await;
     let stored = found(&cluster)["data"].clone();
     cluster.remove("Secret", NAME);
-    let second = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let second = stored_key(&known, &cluster).await;
     assert_eq!(first.expose_secret(), second.expose_secret());
     assert_eq!(found(&cluster)["data"], stored);
     cluster.remove("Secret", NAME);
     known.forget(&("platform".to_owned(), "main".to_owned()));
-    let third = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    let third = stored_key(&known, &cluster).await;
     assert_ne!(first.expose_secret(), third.expose_secret());
 }
 
@@ -97,15 +116,34 @@ async fn removed_fingerprint_key_is_put_back_while_it_is_known() {
 async fn fingerprint_key_that_two_make_at_once_is_the_first_ones() {
     let (cluster, known) = (support::cluster(), FingerprintKeys::default());
     let (slow, _) = TokenSecret::open(&plane(), &cluster).await.unwrap();
-    let first = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
-    let second = slow.fingerprint_key(&plane(), &FingerprintKeys::default()).await.unwrap();
+    let other = FingerprintKeys::default();
+    let used = fingerprint_key(&plane(), &other, &cluster).await.unwrap().key;
+    let first = stored_key(&known, &cluster).await;
+    assert_ne!(first.expose_secret(), used.expose_secret());
+    // Meanwhile another reconcile of the same process has seen the first one's.
+    fingerprint_key(&plane(), &other, &cluster).await.unwrap();
+    let refused = slow.store_fingerprint_key(&plane(), &used, &other).await.unwrap_err();
+    assert_eq!(refused.reason, api::Reason::Progressing, "what was made with the other key is made again");
+    let second = stored_key(&other, &cluster).await;
     assert_eq!(first.expose_secret(), second.expose_secret());
+}
+
+#[tokio::test]
+async fn fingerprint_key_of_a_deleted_secret_is_stored_again() {
+    let (cluster, known) = (stored().await, FingerprintKeys::default());
+    let first = stored_key(&known, &cluster).await;
+    delete(&cluster);
+    let going = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
+    assert!(!going.is_stored, "nobody else replaces a Secret that only holds this key");
+    let second = stored_key(&known, &cluster).await;
+    assert_eq!(first.expose_secret(), second.expose_secret());
+    assert!(found(&cluster)["metadata"]["deletionTimestamp"].is_null());
 }
 
 #[tokio::test]
 async fn emptied_secret_keeps_the_fingerprint_key() {
     let cluster = stored().await;
-    fingerprint_key(&plane(), &FingerprintKeys::default(), &cluster).await.unwrap();
+    stored_key(&FingerprintKeys::default(), &cluster).await;
     let (secret, _) = TokenSecret::open(&plane(), &cluster).await.unwrap();
     secret.empty_out().await.unwrap();
     let found = found(&cluster);

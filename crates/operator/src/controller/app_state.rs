@@ -187,7 +187,7 @@ fn announce<K: Kind>(manifest: &K::Manifest, steps: &[StepView], report: &Report
     let Some(name) = K::provides(manifest) else { return };
     let plane = plane_of::<K>(manifest);
     let renames =
-        |it: &StepView| it.action == Action::Update && it.changes.iter().any(|it| it.field == "name");
+        |it: &StepView| it.action == Action::Update && it.changes.iter().any(|it| it.field == K::NAME_FIELD);
     if steps.iter().any(renames) {
         // Those who refer to the name that it had are concerned, too.
         shared.index.changed(&Target::remote(&plane, &name));

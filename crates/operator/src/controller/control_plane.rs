@@ -43,6 +43,7 @@ use kube::{
     api::PartialObjectMeta,
     runtime::{WatchStreamExt as _, controller::Controller, reflector::ObjectRef, watcher},
 };
+use secrecy::SecretString;
 use serde_json::{Map, json};
 
 use self::{orphans::Orphans, published::Published};
@@ -284,7 +285,8 @@ async fn reconcile(
         now: Timestamp::now(),
     };
     let next = status::status(plane, &findings);
-    let covers_others = plane.status.as_ref().is_some_and(|it| it.features != next.features);
+    let is_other = |it: &CoderControlPlaneStatus| it.features != next.features || it.version != next.version;
+    let covers_others = plane.status.as_ref().is_some_and(is_other);
     let written = write_status(plane, next, shared).await?;
     for announcement in licensing.iter().flat_map(|it| &it.announcements) {
         let note = announcement.message("the licence");
@@ -292,13 +294,14 @@ async fn reconcile(
     }
     let PlaneReadiness { outcome, is_retried_soon, .. } = findings.readiness();
     let message = findings.message();
-    let next = next_look(&name, proved.is_ok(), is_retried_soon, shared);
+    let mints = proved.as_ref().ok().map(|it| it.token_secret.is_some());
+    let next = next_look(&name, mints, is_retried_soon, shared);
     // Known only now: who goes on because of it finds the status as it is.
     if let Ok(proved) = proved {
         shared.planes.admit(&name, proved.into_plane(shared));
     }
     if covers_others {
-        // Whoever waits for a feature goes on at once, and whoever has lost one says so.
+        // A manifest that waits for a feature or a version goes on at once, and one that has lost it reports that.
         shared.planes.wake_dependents(&name);
     }
     let is_ready = outcome.is_ready();
@@ -326,53 +329,58 @@ async fn reconcile_objects(
     Ok(objects)
 }
 
-/// Signs in to a deployment that answers: with the operator's own account where the operator runs it, which is created, renewed and
-/// removed by steps of a plan.
+/// Signs in to a deployment that answers: with the token that a Secret holds, or with one that is minted and renewed by steps of a plan,
+/// as is the operator's own account where the operator runs the deployment.
 async fn enter(
     answered: Answered,
     access: &mut Part<OperatorAccess>,
     driver: &Driver<ControlPlanes>,
 ) -> Result<Result<Proved, Blocked>, ClusterError> {
     let shared = &*driver.shared;
-    if answered.is_managed() {
+    let entry = if let Some(given) = answered.given() {
+        Entry::Given(given.clone())
+    } else {
         access.reconcile(&answered.coder(shared), driver).await?;
-    } else if answered.mints() {
-        access.write_first_status(shared).await;
-    }
-    let plane = &access.object.manifest;
-    let entry = if answered.is_managed() { own(access) } else { answered.supplied(plane, shared).await };
-    Ok(match entry {
-        Ok(entry) => answered.enter(plane, entry, shared).await,
-        Err(why) => Err(why),
-    })
+        let entry = if answered.is_managed() { Entry::Own } else { Entry::Minted };
+        match acquired(access) {
+            Ok(token) => entry(token),
+            Err(why) => return Ok(Err(why)),
+        }
+    };
+    Ok(answered.enter(&access.object.manifest, entry, shared).await)
 }
 
-/// The token of the operator's own account, or why there is none.
-fn own(access: &Part<OperatorAccess>) -> Result<Entry, Blocked> {
+/// The token that the operator has, or why it has none.
+fn acquired(access: &Part<OperatorAccess>) -> Result<SecretString, Blocked> {
     let (report, assessment) = (access.report(), access.compared.assessment.as_ref());
     if let Some(Blocked { reason, message }) = report.retry.clone().map(Trouble::into_blocked) {
         tracing::warn!(%reason, "{message}");
     }
-    if let Some(token) = access.object.observed().and_then(ObservedAccess::token) {
+    // A token that is still remembered does not hide that the account may not sign in any more.
+    let is_refused = report.outcome.reason() == Reason::Unauthorized;
+    let token = access.object.observed().and_then(ObservedAccess::token);
+    if let Some(token) = token.filter(|_| !is_refused) {
         if !report.outcome.is_ready() {
             let why = message(&report.outcome, &engine::PlanView::empty());
             tracing::warn!(reason = %report.outcome.reason(), "the operator's token is not renewed yet: {why}");
         }
-        return Ok(Entry::Own(token.clone()));
+        return Ok(token.clone());
     }
     let empty = engine::PlanView::empty();
     let message = message(&report.outcome, assessment.map_or(&empty, |it| &it.plan));
     Err(Blocked { reason: report.outcome.reason(), message })
 }
 
-/// When to reconcile a control plane again if no event causes it earlier.
-fn next_look(name: &PlaneName, is_proved: bool, is_soon: bool, shared: &Shared) -> Next {
-    if !is_proved {
+/// When to reconcile a control plane again if no event causes it earlier. `mints` is whether its token is renewed; `None` where the
+/// control plane could not be proved.
+fn next_look(name: &PlaneName, mints: Option<bool>, is_soon: bool, shared: &Shared) -> Next {
+    let Some(mints) = mints else {
         // What is tried at a pace of its own is not tried sooner, nor later.
         let pause = shared.planes.tokens.pause(name).filter(|it| Timestamp::now() < it.until);
         return pause.map_or(Next::Retry { wanted: None, at_most: None }, |it| Next::At(it.until));
-    }
-    let at = shared.planes.tokens.minted(name).map(|it| it.renewed_at);
+    };
+    // The token before a supplied one may still be remembered.
+    let at = shared.planes.tokens.minted(name).map(|it| it.renewed_at).filter(|_| mints);
     Next::Periodic { within: is_soon.then_some(SOON), at }
 }
 

@@ -35,6 +35,7 @@ mod examples;
 mod leaders;
 mod licenses;
 mod managed;
+mod observed;
 mod wakes;
 
 const NAMESPACE: &str = "platform";

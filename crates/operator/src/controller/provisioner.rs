@@ -78,6 +78,10 @@ impl Driven for Provisioners {
         Leaves::default()
     }
 
+    fn forget(driver: &Driver<Self>, _: &str, _: &str) {
+        driver.kind.bootstraps.retain(driver.manifests.state().iter().map(|it| &**it));
+    }
+
     async fn suspend(driver: &Driver<Self>, provisioner: &CoderProvisioner) -> Result<(), ClusterError> {
         app_state::suspend::<Provisioner>(provisioner, &driver.shared).await
     }

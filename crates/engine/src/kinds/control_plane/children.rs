@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{CoderControlPlane, Reason};
 use k8s_openapi::{api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
+use secrecy::SecretSlice;
 use serde_json::Value;
 
 use super::{names, version};
@@ -44,6 +45,8 @@ pub struct PlaneFacts {
     /// Whether the sources are without fingerprints, as in a preview before there is a key for them. Then nothing is said of
     /// changes in them.
     pub lacks_fingerprints: bool,
+    /// The key of the fingerprints, where it is not stored yet.
+    pub unstored_key: Option<SecretSlice<u8>>,
     /// Whether the cluster has `HTTPRoute`s.
     pub gateway_api: bool,
     /// The namespaces that consent to take workspaces from this control plane.

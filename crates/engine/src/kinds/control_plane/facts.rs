@@ -10,7 +10,7 @@ use secrecy::SecretSlice;
 
 use super::{
     children::{Deployed, PlaneFacts, consents, sources_of_deployment},
-    token_secret::{fingerprint_key, read_fingerprint_key},
+    token_secret::{FingerprintKey, fingerprint_key, read_fingerprint_key},
 };
 use crate::{
     objects::references::{Source, SourceRef, references},
@@ -31,11 +31,12 @@ pub struct PlaneContext<'a> {
 
 impl PlaneContext<'_> {
     /// `None` for a preview where there is no key yet.
-    async fn fingerprint_key(&self, plane: &CoderControlPlane) -> Result<Option<SecretSlice<u8>>, Blocked> {
-        match self.fingerprints {
-            Some(known) => fingerprint_key(plane, known, self.cluster).await.map(Some),
-            None => read_fingerprint_key(plane, self.cluster).await,
+    async fn fingerprint_key(&self, plane: &CoderControlPlane) -> Result<Option<FingerprintKey>, Blocked> {
+        if let Some(known) = self.fingerprints {
+            return fingerprint_key(plane, known, self.cluster).await.map(Some);
         }
+        let stored = read_fingerprint_key(plane, self.cluster).await?;
+        Ok(stored.map(|key| FingerprintKey { key, is_stored: true }))
     }
 }
 
@@ -51,10 +52,12 @@ pub async fn facts(
     let mut wanted = references(&plane.spec);
     wanted.extend(deployed.iter().flat_map(|it| sources_of_deployment(&it.object)));
     let mut sources = BTreeMap::new();
-    let mut has_fingerprints = true;
+    let (mut has_fingerprints, mut unstored_key) = (true, None);
     if !wanted.is_empty() {
         let key = context.fingerprint_key(plane).await?;
         has_fingerprints = key.is_some();
+        unstored_key = key.as_ref().filter(|it| !it.is_stored).map(|it| it.key.clone());
+        let key = key.map(|it| it.key);
         for reference in wanted {
             if let Some(values) = values(&reference, &namespace, context.cluster).await? {
                 sources.insert(reference, source(&values, key.as_ref()));
@@ -66,6 +69,7 @@ pub async fn facts(
         deployed: deployed.map(|it| Deployed::of(&it.object, &sources)),
         sources,
         lacks_fingerprints: !has_fingerprints,
+        unstored_key,
         gateway_api,
         consenting: consent.granted,
         unreadable: consent.unreadable,

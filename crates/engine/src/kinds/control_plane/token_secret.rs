@@ -136,34 +136,39 @@ impl<'a> TokenSecret<'a> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The key for fingerprints, which is made when it is first needed. Of two who make it at once, the second takes the first one's.
-    pub async fn fingerprint_key(
+    /// Stores the key that fingerprints were made with. Of two who store one at once, the second takes the first one's, and fails.
+    pub async fn store_fingerprint_key(
         &self,
         plane: &CoderControlPlane,
+        used: &SecretSlice<u8>,
         known: &FingerprintKeys,
+    ) -> Result<(), Blocked> {
+        let stored = match self.last().and_then(stored_key) {
+            Some(stored) => stored,
+            None => self.write_fingerprint_key(plane, used).await?,
+        };
+        let is_used = used.expose_secret() == stored.expose_secret();
+        known.keep(name_of(plane), stored);
+        let message =
+            "another operator has stored another key for fingerprints; reconciling again".to_owned();
+        if is_used { Ok(()) } else { Err(Blocked { reason: Reason::Progressing, message }) }
+    }
+
+    /// Writes the key for fingerprints. Returns the key that is stored then: another client may have been first.
+    async fn write_fingerprint_key(
+        &self,
+        plane: &CoderControlPlane,
+        key: &SecretSlice<u8>,
     ) -> Result<SecretSlice<u8>, Blocked> {
-        let name = (plane.namespace().unwrap_or_default(), plane.name_any());
-        if let Some(key) = self.last().and_then(stored_key) {
-            known.keep(name, key.clone());
-            return Ok(key);
-        }
-        // A removed key is written back while this process knows it: another key would roll the pods.
-        let key = known.get(&name);
-        let key = key.unwrap_or_else(|| self.cluster.random().bytes().to_vec().into());
         let bytes = ByteString(key.expose_secret().to_vec());
         let written = self.try_write(|it| {
             it.data.get_or_insert_with(BTreeMap::new).insert(FINGERPRINT_KEY.to_owned(), bytes);
         });
         match written.await {
-            Ok(()) => {
-                known.keep(name, key.clone());
-                Ok(key)
-            }
+            Ok(()) => Ok(key.clone()),
             Err(error) if error.is_conflict() => {
-                let now = find(plane, self.cluster).await?.and_then(stored_key);
-                let now = now.ok_or_else(|| not_written(&self.empty, &error))?;
-                known.keep(name, now.clone());
-                Ok(now)
+                let stored = find(plane, self.cluster).await?.and_then(stored_key);
+                stored.ok_or_else(|| not_written(&self.empty, &error))
             }
             Err(error) => Err(not_written(&self.empty, &error)),
         }
@@ -187,16 +192,36 @@ impl<'a> TokenSecret<'a> {
     }
 }
 
-/// The key that only the operator has, for fingerprints of secret values. It is made when it is first needed.
+/// A key that only the operator has, for fingerprints of secret values.
+#[derive(Debug)]
+pub struct FingerprintKey {
+    pub key: SecretSlice<u8>,
+    /// Whether the key is in the token Secret. A fingerprint is recorded only once its key is.
+    pub is_stored: bool,
+}
+
+/// The key for fingerprints, which is made when it is first needed. Nothing is written. A key that was removed is used for as long
+/// as this process knows it: another one would roll the pods. The key of a Secret that is being deleted has to be stored again.
 pub async fn fingerprint_key(
     plane: &CoderControlPlane,
     known: &FingerprintKeys,
     cluster: &dyn Cluster,
-) -> Result<SecretSlice<u8>, Blocked> {
-    TokenSecret::open(plane, cluster).await?.0.fingerprint_key(plane, known).await
+) -> Result<FingerprintKey, Blocked> {
+    let found = find(plane, cluster).await?;
+    let is_stored = found.as_ref().is_some_and(|it| !is_taken(it, plane));
+    if let Some(key) = found.and_then(stored_key) {
+        known.keep(name_of(plane), key.clone());
+        return Ok(FingerprintKey { key, is_stored });
+    }
+    let key = known.get_or_make(name_of(plane), || cluster.random().bytes().to_vec().into());
+    Ok(FingerprintKey { key, is_stored: false })
 }
 
-/// The same without a write. `None` where there is no key yet.
+fn name_of(plane: &CoderControlPlane) -> (String, String) {
+    (plane.namespace().unwrap_or_default(), plane.name_any())
+}
+
+/// The key for fingerprints that is stored. `None` where there is none yet.
 pub async fn read_fingerprint_key(
     plane: &CoderControlPlane,
     cluster: &dyn Cluster,

@@ -73,7 +73,9 @@ impl Workload {
         let is_blocked = self.standing.as_ref().is_err_and(|it| it.reason.blocks_rollout());
         let left = if let Outcome::Blocked(blocked) = outcome { Some(blocked) } else { None };
         let blocking = refused.iter().find(|it| it.reason.blocks_rollout() && !is_blocked);
-        if let Some(blocked) = blocking.or_else(|| left.filter(|_| self.standing.is_ok())) {
+        let is_progressing = self.standing.as_ref().is_err_and(|it| it.reason == Reason::Progressing);
+        let stops = |it: &&Blocked| is_progressing && it.reason != Reason::Progressing;
+        if let Some(blocked) = blocking.or_else(|| left.filter(|it| self.standing.is_ok() || stops(it))) {
             self.standing = Err(blocked.clone());
         }
         self
@@ -225,10 +227,13 @@ async fn observe(plane: &CoderControlPlane, coder: &Coder) -> Result<ObservedObj
     let context = PlaneContext { cluster, allowed_rules, fingerprints };
     let observed =
         |plan, workload| ObservedObjects { manifest: Arc::new(plane.clone()), plan, workload, is_reported };
-    let Found { desired, live, unlisted, namespaces } = match read(plane, &context).await? {
+    let Found { desired, live, unlisted, namespaces, unstored_key } = match read(plane, &context).await? {
         Ok(found) => found,
         Err(blocked) => return Ok(observed(Plan::empty(), Workload::stopped(blocked))),
     };
+    if let Some(key) = unstored_key {
+        coder.owe_fingerprint_key(plane, key);
+    }
     let (deployment, pods) = (plane.name_any(), selector(plane));
     let conditions = plane.status().map_or(&[][..], |it| &it.conditions);
     let reads_names =

@@ -92,7 +92,9 @@ fn comes_until(retiring: &Retiring) -> Timestamp {
 /// Puts everything on the list of what goes that is ours and that nobody waits for: an intent that has become needless, and
 /// keys that are back, or that a record knew that is lost. A fresh intent of another process is left to that process.
 fn sweep(wanted: &Wanted, seen: &Seen, record: &mut Record, now: Timestamp) {
-    intent::give_up(record, seen, now);
+    if !wanted.leaves_begun {
+        intent::give_up(record, seen, now);
+    }
     for key in &seen.listed {
         let known = copies::all(wanted, seen).flat_map(Record::keys);
         let mirrored = known.into_iter().find(|it| it.is_ours && it.id.is_some() && it.id == key.id);

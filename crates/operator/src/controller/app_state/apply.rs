@@ -6,6 +6,7 @@ use api::{AppState, Mode, Reason, Status};
 use engine::{
     Aside, Assessment, Blocked, Coder, Contact, Decision, Door, Freshness, Kind, Object, Outcome, Report,
     Trouble, Verdict,
+    kinds::fingerprint,
     pipeline::{ledger::Leaves, status},
     ports::ClusterError,
 };
@@ -238,6 +239,12 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
     let id = assessment.id.map(|it| it.to_string());
     if let Some(report) = claims.zip(id).and_then(|(claims, id)| claims.kept_by_id(&id)) {
         return Ok(Compared { report, ..Compared::default() });
+    }
+    // What stands in a status or a pod must not depend on a key that a restart loses.
+    if let Err(blocked) = fingerprint::store_key(coder).await {
+        // Fields of the kind and the plan may show a fingerprint that no later one is comparable with.
+        let stopped = Assessment::stopped(&K::target(&object.manifest), Outcome::Blocked(blocked.clone()));
+        return Ok(Compared { report: waits(blocked), ..Compared::of(stopped) });
     }
     let mut has_written = false;
     if assessment.is_to_apply() {

@@ -57,9 +57,9 @@ pub(super) async fn take_back(
     let plane = &*plane;
     shared.planes.block(&name, Reason::Deleting, true);
     let Deletion { age, is_forced, .. } = *deletion;
-    let waits = |message| {
+    let waits = |message, again| {
         let why = Blocked { reason: Reason::Deleting, message };
-        Ok(Taken::Waits(Waiting { is_trouble: false, ..Waiting::failed(why) }))
+        Ok(Taken::Waits(Waiting { is_trouble: false, again, ..Waiting::failed(why) }))
     };
     let dependents = match dependents::dependents(&cluster, &name).await {
         Ok(dependents) => dependents,
@@ -71,15 +71,17 @@ pub(super) async fn take_back(
             Vec::new()
         }
         Err(error) => {
-            return waits(format!(
+            let message = format!(
                 "its dependents cannot be listed: {error}; correct the cause, the deletion is retried"
-            ));
+            );
+            return waits(message, None);
         }
     };
     match dependents::decide(&dependents, age, is_forced) {
-        // Each of them wakes the control plane when it is gone; a retry is for those that do not.
+        // Each of them wakes the control plane when it is gone; a retry is for those that do not, and counts as no failure.
         Departure::Wait(awaited) => {
-            return waits(format!("waits until these are deleted: {}", shortened(&awaited)));
+            let message = format!("waits until these are deleted: {}", shortened(&awaited));
+            return waits(message, Some(dependents::again(age)));
         }
         Departure::Go(left) if left.is_empty() => {}
         Departure::Go(left) => {

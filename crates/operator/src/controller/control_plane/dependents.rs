@@ -13,7 +13,10 @@ use engine::{
 use futures::future::BoxFuture;
 use kube::core::Selector;
 
-use crate::{controller::record::has_finalizer, planes::PlaneName};
+use crate::{
+    controller::{driver::SAFETY_NET, record::has_finalizer},
+    planes::PlaneName,
+};
 
 /// Deletions of a set arrive one after the other: for this long it is not settled what else will be deleted.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
@@ -48,6 +51,11 @@ pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced:
         return Departure::Wait(dependents.iter().map(named).collect());
     }
     if leaving.is_empty() { Departure::Go(Vec::new()) } else { Departure::Wait(leaving) }
+}
+
+/// How soon dependents are looked at again that wake nobody: at once when it is settled what else is deleted.
+pub(super) fn again(leaving_for: Duration) -> Duration {
+    SETTLES_WITHIN.checked_sub(leaving_for).filter(|it| !it.is_zero()).unwrap_or(SAFETY_NET)
 }
 
 /// Everything that belongs to a control plane and holds on to something in it, as the API server has it now.

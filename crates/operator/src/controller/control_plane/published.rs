@@ -1,4 +1,4 @@
-//! What control planes publish in their status for the daemons that belong to them. It is written after dependents were woken.
+//! What control planes publish for the daemons and the AI providers that belong to them. The status is written after dependents were woken.
 
 use std::{
     collections::HashMap,
@@ -57,6 +57,8 @@ fn version(plane: &CoderControlPlane) -> u64 {
     status.and_then(|it| it.version.as_ref()).hash(&mut hasher);
     status.and_then(|it| it.external_provisioner_daemons_entitlement.as_ref()).hash(&mut hasher);
     plane.spec.image().hash(&mut hasher);
+    // Coder makes AI providers of it.
+    serde_json::to_string(&plane.spec.extra_env).unwrap_or_default().hash(&mut hasher);
     hasher.finish()
 }
 

@@ -99,7 +99,6 @@ pub(in crate::controller) async fn delete<D: Driven>(
     let (shared, about, started) = (&driver.shared, About::of(manifest), Instant::now());
     if !is_held(manifest, D::FINALIZER, shared) {
         shared.reconciles.forget(&about);
-        D::forget(driver, &about.namespace, &about.name);
         return Ok(Action::await_change());
     }
     let cluster: &dyn Cluster = &*shared.cluster;
@@ -130,6 +129,5 @@ pub(in crate::controller) async fn delete<D: Driven>(
         // A control plane may wait for just this: its own, or one that the manifest belonged to before.
         shared.index.changed(&Target::Dependents(about.namespace.clone()));
     }
-    D::forget(driver, &about.namespace, &about.name);
     Ok(Action::await_change())
 }

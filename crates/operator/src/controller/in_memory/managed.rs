@@ -174,3 +174,27 @@ async fn control_plane_whose_objects_cannot_be_read_does_not_look_healthy() {
     assert_eq!(told["status"]["phase"], "Pending");
     stage.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn key_for_fingerprints_that_cannot_be_stored_is_reported() {
+    let cluster = MemoryCluster::new(Arc::new(Timestamp::now), 1);
+    cluster.refuse_writes(Some(|it| it["metadata"]["name"] == "main-operator-token"));
+    let stage = Stage::on(cluster);
+    stage.write_secret("coder-db", &[("url", "postgres://db.test/coder")]).await;
+    let database = json!({"name": "CODER_PG_CONNECTION_URL",
+        "valueFrom": {"secretKeyRef": {"name": "coder-db", "key": "url"}}});
+    stage
+        .apply(&json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane",
+            "metadata": {"name": "main"}, "spec": {"image": "coder:v2.36.1", "extraEnv": [database]}}))
+        .await;
+    let is_reported = |it: &Value| {
+        let mut conditions = it["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|it| it["type"] == "Ready" && it["reason"] == "SecretNotWritten")
+    };
+    let told = stage.until("CoderControlPlane", "main", "refused", |it| it.is_some_and(is_reported)).await;
+    assert!(told["status"]["plan"].is_null(), "a plan would show a fingerprint: {told:#}");
+    assert_eq!(stage.cluster.all("Deployment"), Vec::<Value>::new());
+    stage.cluster.refuse_writes(None);
+    stage.until("Deployment", "main", "there", |it| it.is_some()).await;
+    stage.end().await;
+}

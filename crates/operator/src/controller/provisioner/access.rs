@@ -1,7 +1,7 @@
 //! With whose credentials the work on keys is done: the operator's own, or those that a provisioner brings.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -37,6 +37,16 @@ impl Bootstraps {
             changed.revoke();
         }
         None
+    }
+
+    /// Forgets deployments that no provisioner brings credentials for any more.
+    pub(super) fn retain<'a>(&self, provisioners: impl Iterator<Item = &'a CoderProvisioner>) {
+        let key = |it: &CoderProvisioner| {
+            let (secret, _) = it.spec.bootstrap.as_ref()?.token();
+            Some((plane_of(it), secret.to_owned()))
+        };
+        let used: HashSet<(PlaneName, String)> = provisioners.filter_map(key).collect();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|it, _| used.contains(it));
     }
 
     fn put(&self, name: &PlaneName, secret: &str, plane: &Arc<Plane>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{CoderControlPlane, External, Reason};
-use client::{Class, Client, Share, deployment::BuildInfo};
+use client::{CertificateProblem, Class, Client, Share, deployment::BuildInfo};
 use engine::{
     Blocked, Coder, Credentials,
     coder::{
@@ -122,12 +122,17 @@ pub(in crate::controller) async fn prove(
     shared: &Shared,
 ) -> Result<Proved, Blocked> {
     let answered = answer(plane, shared).await?;
-    let entry = if answered.is_managed() {
-        let (reached, rights) = (answered.reached(), AccessRights::of(plane));
-        let acquired = Box::pin(own_token(plane, reached, rights, &shared.access_context())).await?;
-        Entry::Own(with_warning(acquired))
-    } else {
-        answered.supplied(plane, shared).await?
+    let (reached, context) = (answered.reached(), shared.access_context());
+    let entry = match &answered.credentials {
+        Credentials::Token(token) => Entry::Given(token.clone()),
+        Credentials::Account { email, password } => {
+            let account = Account { email: email.clone(), password: password.clone() };
+            Entry::Minted(with_warning(account_token(plane, reached, &account, &context).await?))
+        }
+        Credentials::Ours => {
+            let rights = AccessRights::of(plane);
+            Entry::Own(with_warning(Box::pin(own_token(plane, reached, rights, &context)).await?))
+        }
     };
     answered.enter(plane, entry, shared).await
 }
@@ -150,7 +155,7 @@ pub(in crate::controller) async fn answer(
         None => shared.reach(&endpoint)?.observed_by(shared.metrics.observer(&name)),
     };
     let anonymous = anonymous.guarded_by(Arc::new(shared.fence.clone()));
-    let build = anonymous.build_info().await.map_err(|it| with_hint(remote(&it), plane))?;
+    let build = anonymous.build_info().await.map_err(|it| with_hint(&it, plane))?;
     shared.planes.answers_as(&name, build.deployment_id);
     check_identity(plane, recorded_deployment(plane), build.deployment_id)?;
     let credentials = endpoint.credentials.clone();
@@ -163,40 +168,20 @@ impl Answered {
         matches!(self.credentials, Credentials::Ours)
     }
 
-    /// Whether a token may be minted with supplied credentials.
-    pub(in crate::controller) fn mints(&self) -> bool {
-        matches!(self.credentials, Credentials::Account { .. })
+    /// The token that a Secret holds ready-made. `None` where tokens are minted.
+    pub(in crate::controller) fn given(&self) -> Option<&SecretString> {
+        if let Credentials::Token(token) = &self.credentials { Some(token) } else { None }
     }
 
-    /// The deployment, without a token.
+    /// The deployment, without a token and with what one is minted with.
     pub(in crate::controller) fn coder(&self, shared: &Shared) -> Coder {
         let coder = Coder::new(self.anonymous.clone(), Promises::default());
-        coder.expecting(self.build.deployment_id).beside(shared.beside())
+        let coder = coder.expecting(self.build.deployment_id).beside(shared.beside());
+        coder.with_credentials(self.credentials.clone())
     }
 
     fn reached(&self) -> ReachedDeployment<'_> {
         ReachedDeployment { client: &self.anonymous, deployment: self.build.deployment_id }
-    }
-
-    /// The token that the supplied credentials are, or that is minted with them.
-    pub(in crate::controller) async fn supplied(
-        &self,
-        plane: &CoderControlPlane,
-        shared: &Shared,
-    ) -> Result<Entry, Blocked> {
-        match &self.credentials {
-            Credentials::Token(token) => Ok(Entry::Given(token.clone())),
-            Credentials::Account { email, password } => {
-                let account = Account { email: email.clone(), password: password.clone() };
-                let context = shared.access_context();
-                let acquired = account_token(plane, self.reached(), &account, &context).await?;
-                Ok(Entry::Minted(with_warning(acquired)))
-            }
-            Credentials::Ours => {
-                let message = "no credentials are supplied for a managed control plane".to_owned();
-                Err(Blocked { reason: Reason::NoCredentials, message })
-            }
-        }
     }
 
     /// Whether the deployment takes the token.
@@ -255,26 +240,25 @@ pub(in crate::controller) fn check_address(url: &url::Url, shared: &Shared) -> R
     })
 }
 
-/// Adds what to do about a certificate that no trusted authority has signed.
-fn with_hint(mut waiting: Blocked, plane: &CoderControlPlane) -> Blocked {
-    if !waiting.message.contains("certificate") {
-        return waiting;
-    }
-    let hint = match plane.spec.external.as_ref().map(External::ca) {
-        Some(Some((secret, key))) => format!(
+/// What coderd said, with what to do about a certificate that is not trusted.
+fn with_hint(error: &client::Error, plane: &CoderControlPlane) -> Blocked {
+    let mut waiting = remote(error);
+    let Some(problem) = error.certificate() else { return waiting };
+    let hint = match (plane.spec.external.as_ref().map(External::ca), problem) {
+        (Some(Some((secret, key))), _) => format!(
             "; neither the usual authorities nor those under {key} in Secret {secret} have signed it: put the \
              certificate of the authority that has into that Secret"
         ),
-        Some(None) => {
+        (Some(None), _) => {
             "; put the authority's certificate into a Secret and name it in spec.external.caSecretRef"
                 .to_owned()
         }
-        None if waiting.message.contains("not valid for name") => format!(
+        (None, CertificateProblem::OtherNames) => format!(
             "; no certificate of spec.tls is for the Service {}, which is where the operator sends its token: add that name \
              to a certificate, or a Secret with a certificate for that name to spec.tls.secretNames",
             address::host(plane)
         ),
-        None => format!(
+        (None, CertificateProblem::Untrusted) => format!(
             "; put the certificate of the authority that has signed the certificate for {} under ca.crt into the Secret of \
              that certificate (spec.tls.secretNames: {})",
             address::host(plane),

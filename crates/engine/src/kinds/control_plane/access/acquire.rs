@@ -82,16 +82,9 @@ pub async fn account_token(
     let ReachedDeployment { client, deployment } = reached;
     let acquisition = Acquisition::of(plane, context);
     let now = acquisition.now;
-    let password = account.password.expose_secret().as_bytes();
-    let from = Origin::new(&[client.url().as_str().as_bytes(), account.email.as_bytes(), password]);
-    let (secret, Contents { token: kept, mut record }) =
-        TokenSecret::open(plane, context.objects.cluster).await?;
-    // A token that was minted at another address stays there: whoever answers here may only claim to be that deployment.
-    let here = client.url().as_str();
-    let kept = kept.filter(|_| record.is_for(Some(here)));
-    record.external_url = Some(here.to_owned());
-    // A status may be lost, as by a backup that does not hold it.
-    check_identity(plane, record.deployment_id, deployment)?;
+    let from = account_origin(reached, account);
+    let (secret, contents) = TokenSecret::open(plane, context.objects.cluster).await?;
+    let Contents { token: kept, mut record } = of_account(contents, plane, reached)?;
     if let Some(known) = acquisition.good(kept.as_ref(), &record, &from) {
         return Ok(Acquired::token(known.token));
     }
@@ -126,7 +119,7 @@ pub async fn own_token(
     let (secret, contents) = TokenSecret::open(plane, cluster).await?;
     let Contents { token: kept, mut record } = of_managed(contents, plane, deployment)?;
     let is_disabled = is_disabled(plane) && (rights.remove || kept.is_none());
-    let from = managed_origin(reached);
+    let from = deployment_origin(reached);
     if let Some(known) = acquisition.good(kept.as_ref(), &record, &from).filter(|_| !is_disabled) {
         return Ok(Acquired::token(known.token));
     }
@@ -235,7 +228,7 @@ pub(super) async fn standing(
             due: Some(if is_held { Due::Removal } else { Due::Disabled }),
         });
     }
-    let from = managed_origin(reached);
+    let from = deployment_origin(reached);
     let is_good = !is_deleted && acquisition.good(kept.as_ref(), &record, &from).is_some();
     let known = acquisition.known(kept.as_ref()).filter(|it| it.from == from);
     let is_recorded = record.account.is_some() && record.deployment_id == Some(reached.deployment);
@@ -249,12 +242,51 @@ pub(super) async fn standing(
     Ok(AccessStanding { token: known.map(|it| it.token), due })
 }
 
+/// The same for an account whose e-mail and password a Secret holds. It is neither created nor deleted: only its token is kept.
+pub(super) async fn account_standing(
+    plane: &CoderControlPlane,
+    reached: ReachedDeployment<'_>,
+    account: &Account,
+    context: &AccessContext<'_>,
+) -> Result<AccessStanding, Blocked> {
+    let acquisition = Acquisition::of(plane, context);
+    let (contents, is_deleted) = Contents::read(plane, context.objects.cluster).await?;
+    let Contents { token: kept, record } = of_account(contents, plane, reached)?;
+    let from = account_origin(reached, account);
+    let is_good = !is_deleted && acquisition.good(kept.as_ref(), &record, &from).is_some();
+    let known = acquisition.known(kept.as_ref()).filter(|it| it.from == from);
+    Ok(AccessStanding { token: known.map(|it| it.token), due: (!is_good).then_some(Due::Token) })
+}
+
+/// What the token of a supplied account is minted with.
+fn account_origin(reached: ReachedDeployment<'_>, account: &Account) -> Origin {
+    let Account { email, password } = account;
+    let password = password.expose_secret().as_bytes();
+    deployment_origin(reached).with(email.as_bytes()).with(password)
+}
+
+/// What the token Secret holds for a supplied account. Fails where the record names another deployment.
+fn of_account(
+    contents: Contents,
+    plane: &CoderControlPlane,
+    reached: ReachedDeployment<'_>,
+) -> Result<Contents, Blocked> {
+    let Contents { token, mut record } = contents;
+    // A token that was minted at another address stays there: whoever answers here may only claim to be that deployment.
+    let here = reached.client.url().as_str();
+    let token = token.filter(|_| record.is_for(Some(here)));
+    record.external_url = Some(here.to_owned());
+    // A status may be lost, as by a backup that does not hold it.
+    check_identity(plane, record.deployment_id, reached.deployment)?;
+    Ok(Contents { token, record })
+}
+
 fn is_disabled(plane: &CoderControlPlane) -> bool {
     plane.spec.operator_access.as_ref().is_some_and(api::OperatorAccess::is_disabled)
 }
 
-/// What the token of the operator's own account in a managed control plane is minted with.
-fn managed_origin(reached: ReachedDeployment<'_>) -> Origin {
+/// Where a token is minted, and by which deployment.
+fn deployment_origin(reached: ReachedDeployment<'_>) -> Origin {
     Origin::new(&[reached.client.url().as_str().as_bytes(), reached.deployment.as_bytes()])
 }
 

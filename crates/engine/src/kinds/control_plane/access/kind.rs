@@ -1,7 +1,9 @@
-//! The operator's own access to a managed control plane: its account and its token, planned like every other declared state.
+//! The operator's access to a deployment, planned like every other declared state: its own account in a managed control plane, or the
+//! token of a supplied account.
 //!
-//! The plan has one step, and the [ladder](super::ladder) decides how that step is done. An account that is on record has its token checked
-//! and renewed as upkeep, which needs no approval. An account that is created or deleted is a change of the deployment.
+//! The plan has one step, and the [ladder](super::ladder) decides how that step is done for the own account. An account that is on record
+//! has its token checked and renewed as upkeep, which needs no approval; a supplied account has nothing else. An account that is created or
+//! deleted is a change of the deployment.
 
 use std::sync::Arc;
 
@@ -10,12 +12,16 @@ use kube::ResourceExt as _;
 use secrecy::SecretString;
 use uuid::Uuid;
 
-use super::acquire::{AccessContext, AccessRights, AccessStanding, Acquired, Due, own_token, standing};
+use super::acquire::{
+    AccessContext, AccessRights, AccessStanding, Acquired, Due, account_standing, account_token, own_token,
+    standing,
+};
 use crate::{
-    coder::{Beside, Coder},
+    coder::{Beside, Coder, endpoint::Credentials},
     kind::{Aside, Carried, Kind, Runner},
     kinds::control_plane::{
-        self, facts::PlaneContext, identity::ReachedDeployment, operator_token_secret, unlooked::unlooked,
+        self, account::Account, facts::PlaneContext, identity::ReachedDeployment, operator_token_secret,
+        unlooked::unlooked,
     },
     pipeline::{
         decide::Contact,
@@ -28,7 +34,7 @@ use crate::{
 
 const FIELD: &str = "operatorAccess";
 
-/// The operator's own account in a managed control plane, with its token.
+/// The operator's own account in a managed control plane, with its token, or the token of a supplied account.
 #[derive(Debug)]
 pub struct OperatorAccess;
 
@@ -101,7 +107,11 @@ impl Kind for OperatorAccess {
         coder: &Coder,
     ) -> Result<ObservedAccess, Trouble> {
         let reached = ReachedDeployment { client: coder.client(), deployment: coder.identified().await? };
-        let standing = standing(plane, reached, &context(coder.needed_cluster()?)).await;
+        let context = context(coder.needed_cluster()?);
+        let standing = match supplied(coder) {
+            Some(account) => account_standing(plane, reached, &account, &context).await,
+            None => standing(plane, reached, &context).await,
+        };
         Ok(ObservedAccess { manifest: Arc::new(plane.clone()), standing })
     }
 
@@ -189,9 +199,22 @@ fn step(due: Due, effect: AccessEffect) -> Step<AccessEffect> {
 async fn acquire(effect: &AccessEffect, coder: &Coder) -> Result<Acquired, Trouble> {
     let reached = ReachedDeployment { client: coder.client(), deployment: coder.identified().await? };
     let context = context(coder.needed_cluster()?);
+    if let Some(account) = supplied(coder) {
+        return Ok(Box::pin(account_token(&effect.manifest, reached, &account, &context)).await?);
+    }
     let create = matches!(effect.due, Due::Account { .. }) || AccessRights::of(&effect.manifest).create;
     let rights = AccessRights { create, remove: true };
     Ok(Box::pin(own_token(&effect.manifest, reached, rights, &context)).await?)
+}
+
+/// The account whose e-mail and password a Secret holds. `None` for a managed control plane.
+fn supplied(coder: &Coder) -> Option<Account> {
+    match coder.credentials()? {
+        Credentials::Account { email, password } => {
+            Some(Account { email: email.clone(), password: password.clone() })
+        }
+        Credentials::Token(_) | Credentials::Ours => None,
+    }
 }
 
 fn context(beside: &Beside) -> AccessContext<'_> {

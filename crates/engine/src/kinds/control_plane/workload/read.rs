@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{CoderControlPlane, Reason};
 use kube::ResourceExt as _;
+use secrecy::SecretSlice;
 
 use crate::{
     kinds::control_plane::{
@@ -31,6 +32,8 @@ pub(super) struct Found {
     pub(super) unlisted: Vec<Blocked>,
     /// Further namespaces that have Roles for workspaces, or will.
     pub(super) namespaces: BTreeSet<String>,
+    /// The key of fingerprints, where it is not stored yet.
+    pub(super) unstored_key: Option<SecretSlice<u8>>,
 }
 
 /// Finds the objects that are there, and those that should be. `Blocked` where the latter cannot be known.
@@ -59,7 +62,8 @@ pub(super) async fn read(
     let own = plane.namespace().unwrap_or_default();
     let declared = desired.children.iter().map(|it| &it.key.namespace).filter(|it| **it != own);
     namespaces.extend(declared.cloned());
-    Ok(Ok(Found { desired, live, unlisted, namespaces }))
+    let unstored_key = facts.unstored_key;
+    Ok(Ok(Found { desired, live, unlisted, namespaces, unstored_key }))
 }
 
 /// The routes that have our labels. `None` where the cluster does not know such objects. That may change at any time, so it is
