@@ -14,6 +14,7 @@ mod evidence;
 mod freshness;
 mod gates;
 mod keys;
+mod licenses;
 mod organizations;
 mod people;
 mod promises;
@@ -33,6 +34,7 @@ use client::{
     ai_providers::AiProvider,
     deployment::{BuildInfo, Entitlements},
     groups::Group,
+    licenses::License,
     members::MemberRef,
     model_configs::ModelConfig,
     organizations::{Organization, WorkspaceSharingSettings},
@@ -166,6 +168,7 @@ struct Reads {
     roles: PerOrganization<Vec<AssignableRole>>,
     sharing: PerOrganization<WorkspaceSharingSettings>,
     keys: KeyLists,
+    licenses: Shared<Vec<License>>,
     ai_providers: Shared<Vec<AiProvider>>,
     model_configs: Shared<Vec<ModelConfig>>,
     server_config: Shared<ServerConfig>,

@@ -6,7 +6,8 @@ use api::Reason;
 use bytes::Bytes;
 use client::{Client, ClientOptions, Transport, TransportError, transport::BoxFuture};
 use engine::{
-    Trouble,
+    Coder, Trouble,
+    coder::Promises,
     kinds::control_plane::license::{self, Declared, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict},
 };
 use http::{Request, Response};
@@ -38,7 +39,8 @@ async fn upload(answers: &[(u16, &'static str)]) -> (Result<license::Done, Licen
     let declared = [Declared { slot: "licenseSecretRef".to_owned(), jwt }];
     let identity = declared[0].identity().unwrap();
     let effect = LicenseEffect::Upload { slot: "licenseSecretRef".to_owned(), identity };
-    let done = license::apply(&effect, &declared, &client, &mut LicenseRecord::default()).await;
+    let coder = Coder::new(client, Promises::default());
+    let done = license::apply(&effect, &declared, &coder, &mut LicenseRecord::default()).await;
     let done = done.map_err(|trouble| match trouble {
         Trouble::Remote(error) => LicenseVerdict::failed(&error),
         other => panic!("{other:?}"),

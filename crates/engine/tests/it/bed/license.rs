@@ -11,11 +11,15 @@ use client::{
     Client, ClientOptions, HttpOptions, HttpTransport, Transport, TransportError, licenses::License,
     transport::BoxFuture,
 };
-use engine::kinds::control_plane::{
-    entitlements::{Entitlement, Summary, Tier},
-    license::{
-        self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView,
-        Observed, Phase, verdict,
+use engine::{
+    Coder,
+    coder::Promises,
+    kinds::control_plane::{
+        entitlements::{Entitlement, Summary, Tier},
+        license::{
+            self, Claims, Declared, Done, Jwt, LicenseEffect, LicenseRecord, LicenseVerdict, LicenseView,
+            Observed, Phase, verdict,
+        },
     },
 };
 use http::{Method, Request, Response};
@@ -23,6 +27,10 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use testbed::{Coderd, Flavour, coderd::sign_license};
+
+fn coder(client: &Client) -> Coder {
+    Coder::new(client.clone(), Promises::default())
+}
 
 /// The wire, which can be made to lose the answer to an upload that was done.
 #[derive(Debug)]
@@ -92,7 +100,9 @@ impl Stage {
         license::apply::intend(&plan.steps, &mut self.record);
         let mut done = Vec::new();
         for step in &plan.steps {
-            done.push(license::apply(&step.effect, declared, &self.client, &mut self.record).await.unwrap());
+            done.push(
+                license::apply(&step.effect, declared, &coder(&self.client), &mut self.record).await.unwrap(),
+            );
         }
         let after = Summary::of(&self.client.entitlements().await.unwrap());
         let live = self.live().await;
@@ -173,7 +183,7 @@ async fn a_failure_that_did_commit_is_recognised_by_looking() {
     assert_eq!((done, verdict.reason), (vec![Done::Uploaded], Reason::Applied));
     let effect = LicenseEffect::Upload { slot: a.slot.clone(), identity: a.identity().unwrap() };
     let declared = [a];
-    let again = license::apply(&effect, &declared, &stage.client, &mut stage.record).await;
+    let again = license::apply(&effect, &declared, &coder(&stage.client), &mut stage.record).await;
     assert!(matches!(again, Ok(Done::Uploaded)), "coderd answers a second upload with a 500: {again:?}");
     assert_eq!(stage.accounts().await, ["a"]);
     stage.converge(&[b]).await;
@@ -263,7 +273,7 @@ async fn an_account_that_may_not_is_forbidden() {
     let declared = [stage.premium("a").await];
     let effect = LicenseEffect::Upload { slot: String::new(), identity: declared[0].identity().unwrap() };
     let client = stage.client.with_token(session).unwrap();
-    let error = license::apply(&effect, &declared, &client, &mut stage.record).await.unwrap_err();
+    let error = license::apply(&effect, &declared, &coder(&client), &mut stage.record).await.unwrap_err();
     let engine::Trouble::Remote(error) = error else { panic!("{error:?}") };
     assert_eq!(LicenseVerdict::failed(&error).reason, Reason::Forbidden, "{error}");
 }

@@ -155,7 +155,6 @@ async fn control_plane_and_its_first_licence_cost_one_reconcile() {
         "GET /api/v2/licenses",
         "POST /api/v2/licenses",
         "GET /api/v2/entitlements",
-        "GET /api/v2/licenses",
     ];
     assert_eq!(asked, expected);
     // The finalizer, the first status with what is about to be uploaded, and what came of it.

@@ -1,6 +1,6 @@
 //! Carries out the steps of a plan of licences.
 
-use client::{Class, Client, Error};
+use client::{Class, Error};
 
 use super::{
     claims::Claims,
@@ -8,7 +8,10 @@ use super::{
     plan::LicenseEffect,
     record::{LicenseRecord, Refused},
 };
-use crate::pipeline::{outcome::Trouble, plan::Step};
+use crate::{
+    coder::Coder,
+    pipeline::{outcome::Trouble, plan::Step},
+};
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub fn intend(steps: &[Step<LicenseEffect>], record: &mut LicenseRecord) {
 pub async fn apply(
     effect: &LicenseEffect,
     declared: &[Declared],
-    client: &Client,
+    coder: &Coder,
     record: &mut LicenseRecord,
 ) -> Result<Done, Trouble> {
     match effect {
@@ -41,22 +44,26 @@ pub async fn apply(
             let is_it = |it: &&Declared| it.identity().as_ref() == Some(identity);
             let jwt = declared.iter().find(is_it).and_then(|it| it.jwt.as_ref());
             let Some(jwt) = jwt else { return Ok(Done::Uploaded) };
-            match client.add_license(jwt.secret()).await {
-                Ok(added) => record.uploaded(identity, added.id),
+            match coder.client().add_license(jwt.secret()).await {
+                Ok(added) => {
+                    coder.note_license(&added).await;
+                    record.uploaded(identity, added.id);
+                }
                 Err(error) if error.class() == Class::Invalid && error.status().is_some() => {
                     let refused = Refused { hash: jwt.hash().to_owned(), words: error.words() };
                     record.refused(identity, refused);
                     return Ok(Done::Refused);
                 }
-                Err(error) => record.uploaded(identity, look_for(identity, error, client).await?),
+                Err(error) => record.uploaded(identity, look_for(identity, error, coder).await?),
             }
             Ok(Done::Uploaded)
         }
         LicenseEffect::Delete { id, identity: _ } => {
-            match client.delete_license(*id).await {
+            match coder.client().delete_license(*id).await {
                 Err(error) if error.class() == Class::Missing && !error.route_missing() => {}
                 done => done?,
             }
+            coder.note_license_gone(*id).await;
             record.deleted(*id);
             Ok(Done::Deleted)
         }
@@ -64,10 +71,11 @@ pub async fn apply(
 }
 
 /// After an upload that failed: coderd stores a licence first and fails then, and refuses the same one twice.
-async fn look_for(identity: &str, error: Error, client: &Client) -> Result<i32, Trouble> {
+async fn look_for(identity: &str, error: Error, coder: &Coder) -> Result<i32, Trouble> {
+    coder.forget_licenses().await;
     let may_be_there = !error.nothing_was_done() && error.class() != Class::Forbidden;
     if may_be_there {
-        let live = client.list_licenses().await?;
+        let live = coder.licenses().await?;
         let found = live.iter().rfind(|it| Claims::of(it).identity() == identity);
         if let Some(found) = found {
             return Ok(found.id);

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::{LicenseEffect, LicenseRecord, Observed, Uploaded, apply::apply, plan::plan_cleanup};
 use crate::{
+    coder::{Coder, Promises},
     kinds::control_plane::identity::ReachedDeployment,
     pipeline::{
         cleanup::{Cleanup, CleanupFailure},
@@ -37,10 +38,11 @@ pub async fn delete(
         Ok(live) => live,
         Err(trouble) => return cleanup.fail(named(&record), trouble),
     };
+    let coder = Coder::new(client.clone(), Promises::default());
     let mut record = record.settled(deployment, &[], &live, true);
     let observed = Observed { deployment, live: &live, record: &record.clone(), errors: &[], now };
     for step in plan_cleanup(&observed, true).steps {
-        if let Err(trouble) = apply(&step.effect, &[], client, &mut record).await
+        if let Err(trouble) = apply(&step.effect, &[], &coder, &mut record).await
             && let LicenseEffect::Delete { id, .. } = &step.effect
         {
             cleanup.fail(format!("licence {id}"), trouble);

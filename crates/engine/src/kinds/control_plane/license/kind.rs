@@ -148,7 +148,7 @@ impl Kind for Licenses {
 
     async fn apply(effect: &Effect, coder: &Coder) -> Result<Option<Uuid>, Trouble> {
         let Effect { work, what } = effect;
-        apply(what, &work.declared, coder.client(), &mut work.intended.clone()).await.map(|_| None)
+        apply(what, &work.declared, coder, &mut work.intended.clone()).await.map(|_| None)
     }
 
     async fn carry_out(steps: &[&Step<Effect>], coder: &Coder) -> Carried {
@@ -213,8 +213,7 @@ async fn observe(plane: &CoderControlPlane, coder: &Coder) -> Result<ObservedLic
         }
     };
     let deployment = coder.identified().await?;
-    let client = coder.client();
-    let read = async { Ok((client.entitlements().await?, client.list_licenses().await?)) };
+    let read = async { Ok((coder.client().entitlements().await?, coder.licenses().await?)) };
     let (summary, live) = match read.await {
         Ok((entitlements, live)) => (Summary::of(&entitlements), live),
         Err(error) => {
@@ -253,7 +252,7 @@ async fn carry_out(steps: &[&Step<Effect>], coder: &Coder) -> Carried {
     let recorder = coder.cluster().filter(|_| work.is_recorded);
     let (mut record, mut written) = (work.intended.clone(), work.intended.clone());
     for step in steps {
-        let done = match apply(&step.effect.what, &work.declared, coder.client(), &mut record).await {
+        let done = match apply(&step.effect.what, &work.declared, coder, &mut record).await {
             Ok(done) => done,
             Err(trouble) => {
                 carried.failed = Some(trouble.into());
