@@ -8,6 +8,9 @@ use uuid::Uuid;
 use super::account::username;
 
 /// What is written down beside the token, in the same Secret. Nothing of it is secret.
+///
+/// It needs no epoch. There is one copy, which is replaced only in the version that was read, and the numbers in the names of tokens
+/// grow with it: an older copy from a backup neither takes a name again nor keeps a later token alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenRecord {

@@ -237,7 +237,7 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
     driver: &Driver<D>,
 ) -> Result<Compared, ClusterError> {
     let id = assessment.id.map(|it| it.to_string());
-    if let Some(report) = claims.zip(id).and_then(|(claims, id)| claims.kept_by_id(&id)) {
+    if let Some(report) = claims.zip(id).and_then(|(claims, id)| claims.kept_by_id::<K, D>(&id, driver)) {
         return Ok(Compared { report, ..Compared::default() });
     }
     // What stands in a status or a pod must not depend on a key that a restart loses.

@@ -1,6 +1,6 @@
 //! Which manifest keeps a remote object that several manifests declare, through whichever control planes.
 
-use api::{AppState as _, Reason};
+use api::{AppState, Reason};
 use engine::{
     Blocked, Kind, Report,
     pipeline::ownership::{Claim, keeper_by_age, keeper_by_id, keeper_by_name},
@@ -11,16 +11,14 @@ use uuid::Uuid;
 use super::{plane_of, waits};
 use crate::controller::driver::{Driven, Driver};
 
-/// The claim of a manifest, and those of the other manifests for its deployment.
+/// The claim of a manifest, and those of the other manifests for its deployment. With thousands of manifests of a kind, claims are made
+/// of those alone that may want the same object.
 pub(super) struct Claims {
     mine: Claim,
-    /// Manifests that name the remote object with the same words.
+    /// Manifests that name the remote object with the same words. Empty where the manifest has an object: then ids tell.
     same_words: Vec<Claim>,
-    others: Vec<Claim>,
     /// What only one manifest may declare, and the staying manifests that declare it, too.
     exclusive: Option<(&'static str, Vec<Claim>)>,
-    /// The others that are not being deleted.
-    staying: Vec<Claim>,
 }
 
 impl Claims {
@@ -35,28 +33,17 @@ impl Claims {
         if let Some(deployment) = deployment {
             mine.deployments = vec![deployment];
         }
-        let words = K::target(manifest).to_lowercase();
-        let (mut same_words, mut others, mut staying) = (Vec::new(), Vec::new(), Vec::new());
-        let mut exclusive = K::exclusive(manifest).map(|it| (it, Vec::new()));
-        for manifest in driver.manifests.state() {
-            let other = claim::<K, D>(&manifest, driver);
-            if other.uid == mine.uid || !other.shares_deployment_with(&mine) {
-                continue;
-            }
-            if K::target(&manifest).to_lowercase() == words {
-                same_words.push(other.clone());
-            }
-            if manifest.meta().deletion_timestamp.is_none() {
-                staying.push(other.clone());
-                if let Some((what, rivals)) = &mut exclusive
-                    && K::exclusive(&manifest) == Some(*what)
-                {
-                    rivals.push(other.clone());
-                }
-            }
-            others.push(other);
-        }
-        Self { mine, same_words, others, exclusive, staying }
+        let same_words = if mine.held.is_none() {
+            let words = K::target(manifest).to_lowercase();
+            others::<K, D>(&mine, driver, |it| K::target(it).to_lowercase() == words)
+        } else {
+            Vec::new()
+        };
+        let exclusive = K::exclusive(manifest).map(|what| {
+            let is_rival = |it: &K::Manifest| is_staying(it) && K::exclusive(it) == Some(what);
+            (what, others::<K, D>(&mine, driver, is_rival))
+        });
+        Self { mine, same_words, exclusive }
     }
 
     /// Reports the manifest that keeps the object by its words, before anything was read.
@@ -76,14 +63,24 @@ impl Claims {
     }
 
     /// Reports the manifest that keeps the object of this id.
-    pub(super) fn kept_by_id(&self, id: &str) -> Option<Report> {
-        keeper_by_id(id, &self.mine, &self.others).map(|it| self.kept_by(it))
+    pub(super) fn kept_by_id<K: Kind, D: Driven<Manifest = K::Manifest>>(
+        &self,
+        id: &str,
+        driver: &Driver<D>,
+    ) -> Option<Report> {
+        let holders = others::<K, D>(&self.mine, driver, |it| has::<K>(it, id));
+        keeper_by_id(id, &self.mine, &holders).map(|it| self.kept_by(it))
     }
 
     /// Whether a deletion leaves the object of this id to another manifest: to one that stays, or of those that are being
     /// deleted too to the one that deletes it.
-    pub(super) fn is_left_to_another(&self, id: &str) -> bool {
-        self.staying.iter().any(|it| it.held.as_deref() == Some(id)) || self.kept_by_id(id).is_some()
+    pub(super) fn is_left_to_another<K: Kind, D: Driven<Manifest = K::Manifest>>(
+        &self,
+        id: &str,
+        driver: &Driver<D>,
+    ) -> bool {
+        let staying = others::<K, D>(&self.mine, driver, |it| is_staying(it) && has::<K>(it, id));
+        !staying.is_empty() || self.kept_by_id::<K, D>(id, driver).is_some()
     }
 
     fn kept_by(&self, keeper: &Claim) -> Report {
@@ -91,6 +88,26 @@ impl Claims {
         let message = format!("{name} declares the same object and keeps it: delete one of the two");
         waits(Blocked { reason: Reason::HeldByOther, message })
     }
+}
+
+/// The claims of other manifests for which that is true, as far as they are for the same deployment.
+fn others<K: Kind, D: Driven<Manifest = K::Manifest>>(
+    mine: &Claim,
+    driver: &Driver<D>,
+    is: impl Fn(&K::Manifest) -> bool,
+) -> Vec<Claim> {
+    let manifests = driver.manifests.state();
+    let others = manifests.iter().filter(|it| it.meta().uid.as_deref() != Some(&mine.uid) && is(it));
+    others.map(|it| claim::<K, D>(it, driver)).filter(|it| it.shares_deployment_with(mine)).collect()
+}
+
+fn is_staying(manifest: &impl AppState) -> bool {
+    manifest.meta().deletion_timestamp.is_none()
+}
+
+/// Whether the status of a manifest has this id.
+fn has<K: Kind>(manifest: &K::Manifest, id: &str) -> bool {
+    manifest.status().is_some_and(|it| it.id.as_deref() == Some(id))
 }
 
 fn claim<K: Kind, D: Driven<Manifest = K::Manifest>>(manifest: &K::Manifest, driver: &Driver<D>) -> Claim {

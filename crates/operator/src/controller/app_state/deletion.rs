@@ -116,5 +116,7 @@ fn is_left_to_another<K: Kind>(manifest: &K::Manifest, driver: &Driver<OfKind<K>
         Entry::Remote { id, .. } => Some(id),
         _ => None,
     });
-    held.is_some_and(|id| Claims::new::<K, OfKind<K>>(manifest, None, driver).is_left_to_another(id))
+    held.is_some_and(|id| {
+        Claims::new::<K, OfKind<K>>(manifest, None, driver).is_left_to_another::<K, _>(id, driver)
+    })
 }

@@ -93,6 +93,17 @@ fn a_token_that_was_minted_and_lost_goes_and_its_name_is_not_used_again() {
 }
 
 #[test]
+fn older_record_of_a_backup_takes_no_name_again() {
+    let listed = [token(3, 10)];
+    // Coder does not take the restored token any more, so the later one is nobody's.
+    assert_eq!(decide(&kept(1, 0), None, &listed, at(12)).steps, renewal(4, &[3]));
+    // While Coder takes it, the later one stays until the next renewal, which has a name of its own.
+    let listed = [token(2, 0), token(3, 10)];
+    assert_eq!(decide(&kept(2, 0), Some("id2"), &listed, at(11)).steps, []);
+    assert_eq!(decide(&kept(2, 0), Some("id2"), &listed, at(12)).steps, renewal(4, &[3]));
+}
+
+#[test]
 fn a_later_token_may_be_another_leaders_and_is_not_revoked_in_passing() {
     let plan = decide(&kept(1, 0), Some("id1"), &[token(1, 0), token(2, 1)], at(1));
     assert_eq!(plan.steps, []);
