@@ -279,6 +279,12 @@ impl Planes {
         });
     }
 
+    /// Whether the object of a control plane cannot be decoded.
+    pub(crate) fn is_undecodable(&self, name: &PlaneName) -> bool {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(name).is_some_and(|it| it.is_undecodable)
+    }
+
     /// Makes a control plane usable; an earlier one of that name with other credentials goes.
     pub(crate) fn admit(&self, name: &PlaneName, plane: Plane) {
         self.change(name, |entry| {

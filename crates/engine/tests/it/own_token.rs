@@ -19,7 +19,10 @@ use serde_json::{Value, json};
 use sim::MemoryCluster;
 use uuid::Uuid;
 
-use crate::{memory, support, wire::Wire};
+use crate::{
+    memory, support,
+    wire::{Fault, Wire, answer},
+};
 
 const DEPLOYMENT: Uuid = Uuid::from_u128(1);
 const EMAIL: &str = "owner@coder.test";
@@ -162,4 +165,26 @@ async fn token_of_a_supplied_account_is_used_at_its_deployment_only() {
     let assessment = Box::pin(access.assess(&coder, Door::Controller)).await;
     assert!(access.observed().unwrap().token().is_none(), "the token of the first one");
     assert_eq!(assessment.plan.steps.len(), 1, "{assessment:?}");
+}
+
+#[tokio::test]
+async fn token_of_an_earlier_password_does_not_hide_a_failure() {
+    let (deployment, cluster, tokens) =
+        (with_owner().await, Arc::new(support::cluster()), Arc::<TokenMemory>::default());
+    let external = json!({"url": "https://coder.test", "credentialsSecretRef": {"name": "account"}});
+    let mut access = Object::<OperatorAccess>::new(plane(&json!({"external": external})));
+    let coder = with_account(&Wire::to(deployment.clone()), &cluster, &tokens);
+    let assessment = Box::pin(access.assess(&coder, Door::Controller)).await;
+    assert!(Box::pin(access.carry_out(&assessment, &coder)).await.outcome.is_ready());
+
+    let asks_whose_it_is = |it: &http::Request<_>| it.uri().path() == "/api/v2/users/me";
+    let busy = Wire::failing(deployment, move |it| {
+        asks_whose_it_is(it).then(|| Fault::Instead(Ok(answer(503, &json!({"message": "busy"})))))
+    });
+    let credentials = Credentials::Account { email: EMAIL.to_owned(), password: "another-one-1".into() };
+    let coder = with_account(&busy, &cluster, &tokens).with_credentials(credentials);
+    let assessment = Box::pin(access.assess(&coder, Door::Controller)).await;
+    let report = Box::pin(access.carry_out(&assessment, &coder)).await;
+    assert!(!report.outcome.is_ready() && report.done == 0, "{report:?}");
+    assert_eq!(report.outcome.reason(), Reason::Unreachable, "{report:?}");
 }

@@ -170,7 +170,11 @@ impl Driven for ControlPlanes {
     }
 
     fn forget(driver: &Driver<Self>, namespace: &str, name: &str) {
-        forget(&(namespace.to_owned(), name.to_owned()), &driver.shared);
+        let name = (namespace.to_owned(), name.to_owned());
+        // An object that cannot be decoded is in no store, and is there all the same.
+        if !driver.shared.planes.is_undecodable(&name) {
+            forget(&name, &driver.shared);
+        }
     }
 
     async fn suspend(driver: &Driver<Self>, plane: &CoderControlPlane) -> Result<(), ClusterError> {
@@ -353,7 +357,8 @@ async fn enter(
 /// The token that the operator has, or why it has none.
 fn acquired(access: &Part<OperatorAccess>) -> Result<SecretString, Blocked> {
     let (report, assessment) = (access.report(), access.compared.assessment.as_ref());
-    if let Some(Blocked { reason, message }) = report.retry.clone().map(Trouble::into_blocked) {
+    let undone = report.retry.clone().map(Trouble::into_blocked);
+    if let Some(Blocked { reason, message }) = &undone {
         tracing::warn!(%reason, "{message}");
     }
     // A token that is still remembered does not hide that the account may not sign in any more.
@@ -365,6 +370,9 @@ fn acquired(access: &Part<OperatorAccess>) -> Result<SecretString, Blocked> {
             tracing::warn!(reason = %report.outcome.reason(), "the operator's token is not renewed yet: {why}");
         }
         return Ok(token.clone());
+    }
+    if let Some(why) = undone {
+        return Err(why);
     }
     let empty = engine::PlanView::empty();
     let message = message(&report.outcome, assessment.map_or(&empty, |it| &it.plan));

@@ -89,7 +89,7 @@ pub async fn account_token(
         return Ok(Acquired::token(known.token));
     }
     if let Some(why) = acquisition.paused(&record) {
-        return acquisition.still_good(kept.as_ref(), why);
+        return acquisition.still_good(kept.as_ref(), &from, why);
     }
     let names = TokenNames::of(&plane.uid().unwrap_or_default());
     let supplied = SuppliedAccount { client, deployment, account, names: &names, now };
@@ -101,7 +101,7 @@ pub async fn account_token(
         }
         Err(why) => {
             acquisition.pause(&record, &why);
-            acquisition.still_good(kept.as_ref(), why)
+            acquisition.still_good(kept.as_ref(), &from, why)
         }
     }
 }
@@ -124,7 +124,7 @@ pub async fn own_token(
         return Ok(Acquired::token(known.token));
     }
     if let Some(why) = acquisition.paused(&record).filter(|_| !is_disabled) {
-        return acquisition.still_good(kept.as_ref(), why);
+        return acquisition.still_good(kept.as_ref(), &from, why);
     }
     if is_disabled && !rights.remove {
         return Err(disabled());
@@ -136,7 +136,7 @@ pub async fn own_token(
     let (supplied, job) = match read.await {
         Ok(read) => read,
         Err(why) if is_disabled => return Err(why),
-        Err(why) => return acquisition.still_good(kept.as_ref(), why),
+        Err(why) => return acquisition.still_good(kept.as_ref(), &from, why),
     };
     if kept.is_some() && record.deployment_id.is_none() {
         record.deployment_id = Some(deployment);
@@ -181,7 +181,7 @@ pub async fn own_token(
         Ok(AccessOutcome::RunAdminJob { username, email }) => Err(job.run(&username, &email).await),
         Err(why) => {
             acquisition.pause(&record, &why);
-            acquisition.still_good(kept.as_ref(), why)
+            acquisition.still_good(kept.as_ref(), &from, why)
         }
     }
 }
@@ -341,10 +341,15 @@ impl<'a> Acquisition<'a> {
     }
 
     /// A renewal that fails is no reason to stop while the token before it lives; coderd says when it does not.
-    fn still_good(&self, kept: Option<&SecretString>, why: Blocked) -> Result<Acquired, Blocked> {
-        let Some(known) = self.known(kept).filter(|_| why.reason != Reason::Unauthorized) else {
-            return Err(why);
-        };
+    fn still_good(
+        &self,
+        kept: Option<&SecretString>,
+        from: &Origin,
+        why: Blocked,
+    ) -> Result<Acquired, Blocked> {
+        // A token of other credentials, or of another deployment, is no token for these.
+        let known = self.known(kept).filter(|it| it.from == *from && why.reason != Reason::Unauthorized);
+        let Some(known) = known else { return Err(why) };
         let renewed_at = self.cluster().now().checked_add(RETRY).unwrap_or(Timestamp::MAX);
         let token = known.token.clone();
         self.context.tokens.set_minted(&self.name, Some(OwnToken { renewed_at, ..known }));

@@ -61,7 +61,11 @@ pub async fn apply(
         LicenseEffect::Delete { id, identity: _ } => {
             match coder.client().delete_license(*id).await {
                 Err(error) if error.class() == Class::Missing && !error.route_missing() => {}
-                done => done?,
+                Err(error) => {
+                    coder.forget_licenses().await;
+                    return Err(error.into());
+                }
+                Ok(()) => {}
             }
             coder.note_license_gone(*id).await;
             record.deleted(*id);
