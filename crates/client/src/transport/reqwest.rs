@@ -128,10 +128,7 @@ fn not_allowed(error: &reqwest::Error) -> Option<&NotAllowed> {
 fn certificate(error: &reqwest::Error) -> Option<CertificateProblem> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        // An IO error leaves the error that it is made of out of its sources.
-        let made_of = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let found = made_of.and_then(|it| it.downcast_ref()).or_else(|| cause.downcast_ref());
-        if let Some(rustls::Error::InvalidCertificate(problem)) = found {
+        if let Some(rustls::Error::InvalidCertificate(problem)) = of_tls(cause) {
             let is_of_names = matches!(
                 problem,
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
@@ -145,6 +142,14 @@ fn certificate(error: &reqwest::Error) -> Option<CertificateProblem> {
         source = cause.source();
     }
     None
+}
+
+/// The error of TLS that an error is, or is made of: an IO error leaves what it is made of out of its sources.
+fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => of_tls(error.get_ref()?),
+        None => error.downcast_ref(),
+    }
 }
 
 /// The innermost reason, which is the one that a person can act on. The address is said elsewhere.

@@ -1,8 +1,17 @@
 use std::sync::{Arc, Mutex};
 
+use rcgen::{CertificateParams, KeyPair, SanType};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, PrivateKeyDer},
+    },
 };
 
 use super::*;
@@ -118,4 +127,47 @@ async fn a_policy_refuses_local_addresses_written_or_resolved_and_sends_nothing(
     assert!(matches!(failure(resolved), TransportError::NotAllowed(_)));
     assert!(heard.lock().unwrap().is_empty());
     assert_eq!(transport(BODY_LIMIT).send(get(&url)).await.unwrap().status(), 200);
+}
+
+/// A server with a certificate of its own for a name or an address. Returns its address and the certificate.
+async fn encrypted(name: SanType) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.subject_alt_names.push(name);
+    let certificate = params.self_signed(&key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let (acceptor, listener) =
+        (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            acceptor.accept(connection).await.ok();
+        }
+    });
+    (url, certificate.pem())
+}
+
+#[tokio::test]
+async fn refused_certificate_is_told_by_what_is_wrong_with_it() {
+    let address = SanType::IpAddress([127, 0, 0, 1].into());
+    let name = SanType::DnsName("coder.example.com".try_into().unwrap());
+    for (name, is_trusted, expected) in
+        [(address, false, CertificateProblem::Untrusted), (name, true, CertificateProblem::OtherNames)]
+    {
+        let (url, pem) = encrypted(name).await;
+        let authority = is_trusted.then(|| pem.into_bytes());
+        let transport = HttpTransport::new(HttpOptions { authority, addresses: AddressPolicy::Any }).unwrap();
+        let error = transport.send(get(&url)).await.unwrap_err();
+        assert!(error.sent_nothing(), "{error}");
+        let TransportError::Certificate { problem, .. } = error else { panic!("{error}") };
+        assert_eq!(problem, expected);
+    }
 }
