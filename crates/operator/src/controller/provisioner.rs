@@ -79,7 +79,7 @@ impl Driven for Provisioners {
     }
 
     fn forget(driver: &Driver<Self>, _: &str, _: &str) {
-        driver.kind.bootstraps.retain(driver.manifests.state().iter().map(|it| &**it));
+        driver.kind.bootstraps.retain(&driver.manifests);
     }
 
     async fn suspend(driver: &Driver<Self>, provisioner: &CoderProvisioner) -> Result<(), ClusterError> {

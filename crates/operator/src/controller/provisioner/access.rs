@@ -12,7 +12,7 @@ use engine::{
     kinds::provisioner::reach::Unreached,
     secrets::referenced,
 };
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, runtime::reflector::Store};
 use secrecy::ExposeSecret as _;
 
 use super::{Provisioners, plane_of};
@@ -40,13 +40,17 @@ impl Bootstraps {
     }
 
     /// Forgets deployments that no provisioner brings credentials for any more.
-    pub(super) fn retain<'a>(&self, provisioners: impl Iterator<Item = &'a CoderProvisioner>) {
+    pub(super) fn retain(&self, provisioners: &Store<CoderProvisioner>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return;
+        }
         let key = |it: &CoderProvisioner| {
             let (secret, _) = it.spec.bootstrap.as_ref()?.token();
             Some((plane_of(it), secret.to_owned()))
         };
-        let used: HashSet<(PlaneName, String)> = provisioners.filter_map(key).collect();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|it, _| used.contains(it));
+        let used: HashSet<_> = provisioners.state().iter().filter_map(|it| key(it)).collect();
+        known.retain(|it, _| used.contains(it));
     }
 
     fn put(&self, name: &PlaneName, secret: &str, plane: &Arc<Plane>) {
