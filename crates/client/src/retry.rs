@@ -14,7 +14,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) fn pause(route: &Route, outcome: &Result<Answer, TransportError>) -> Option<Duration> {
     let answer = match outcome {
         Ok(answer) => answer,
-        // Nothing was sent, so even a call that must happen at most once may be tried again. A certificate does not change so soon.
+        // Nothing was sent, so even a call that must happen at most once may be tried again. A certificate that was refused
+        // is refused again, and is not tried twice.
         Err(TransportError::Connect(_)) => return Some(PAUSE),
         Err(_) => return None,
     };

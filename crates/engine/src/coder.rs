@@ -98,7 +98,7 @@ pub struct Coder {
     elsewhere: Option<Arc<dyn OtherDeployments>>,
     /// The key for fingerprints that was used and is not stored yet.
     owed_fingerprint_key: Arc<Mutex<Option<OwedFingerprintKey>>>,
-    /// What tokens of the deployment are minted with. `None` where that is no matter of the manifest.
+    /// What tokens of the deployment are minted with. `None` for manifests that acquire no token.
     credentials: Option<Credentials>,
 }
 

@@ -189,7 +189,7 @@ impl Index {
             Event::Delete(it) => {
                 state.remove(&(kind.clone(), name_of(it)));
                 state.rival_changed(&kind, it.meta().uid.as_deref());
-                // Its controller forgets it.
+                // Its controller drops what it remembers of the manifest.
                 state.wake(&kind, name_of(it), None);
             }
         }

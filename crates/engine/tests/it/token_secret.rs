@@ -134,7 +134,7 @@ async fn fingerprint_key_of_a_deleted_secret_is_stored_again() {
     let first = stored_key(&known, &cluster).await;
     delete(&cluster);
     let going = fingerprint_key(&plane(), &known, &cluster).await.unwrap();
-    assert!(!going.is_stored, "nobody else replaces a Secret that only holds this key");
+    assert!(!going.is_stored, "no other step replaces a Secret that only holds this key");
     let second = stored_key(&known, &cluster).await;
     assert_eq!(first.expose_secret(), second.expose_secret());
     assert!(found(&cluster)["metadata"]["deletionTimestamp"].is_null());

@@ -171,7 +171,7 @@ impl Driven for ControlPlanes {
 
     fn forget(driver: &Driver<Self>, namespace: &str, name: &str) {
         let name = (namespace.to_owned(), name.to_owned());
-        // An object that cannot be decoded is in no store, and is there all the same.
+        // An object that cannot be decoded is missing from the store and still exists.
         if !driver.shared.planes.is_undecodable(&name) {
             forget(&name, &driver.shared);
         }

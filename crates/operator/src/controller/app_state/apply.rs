@@ -242,7 +242,7 @@ async fn attempt<K: Kind, D: Driven<Manifest = K::Manifest>>(
     }
     // What stands in a status or a pod must not depend on a key that a restart loses.
     if let Err(blocked) = fingerprint::store_key(coder).await {
-        // Fields of the kind and the plan may show a fingerprint that no later one is comparable with.
+        // The plan and the kind-specific status may have fingerprints of a key that is lost.
         let stopped = Assessment::stopped(&K::target(&object.manifest), Outcome::Blocked(blocked.clone()));
         return Ok(Compared { report: waits(blocked), ..Compared::of(stopped) });
     }

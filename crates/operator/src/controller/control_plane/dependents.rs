@@ -53,7 +53,8 @@ pub(super) fn decide(dependents: &[Dependent], leaving_for: Duration, is_forced:
     if leaving.is_empty() { Departure::Go(Vec::new()) } else { Departure::Wait(leaving) }
 }
 
-/// How soon dependents are looked at again that wake nobody: at once when it is settled what else is deleted.
+/// How soon dependents are listed again that do not wake the control plane: once no further deletion of the same set is expected, and
+/// by the safety net after that.
 pub(super) fn again(leaving_for: Duration) -> Duration {
     SETTLES_WITHIN.checked_sub(leaving_for).filter(|it| !it.is_zero()).unwrap_or(SAFETY_NET)
 }

@@ -129,7 +129,8 @@ pub(in crate::controller) async fn delete<D: Driven>(
         // A control plane may wait for just this: its own, or one that the manifest belonged to before.
         shared.index.changed(&Target::Dependents(about.namespace.clone()));
     }
-    // Before another object of the name comes. What belongs to this one is woken again when the watch has shown that it is gone.
+    // Dropped before a successor of the same name is reconciled. Dependents are woken again once the watch has shown the
+    // deletion.
     D::forget(driver, &about.namespace, &about.name);
     Ok(Action::await_change())
 }

@@ -136,7 +136,7 @@ async fn token_of_a_supplied_account_is_renewed_while_the_control_plane_is_obser
     });
     stage.eventually("the token is renewed", |it| minted(it) == 2).await;
     stage.ready("CoderControlPlane", "main").await;
-    // A token that still lives does not hide that nobody can sign in any more.
+    // A valid token does not hide that the account cannot sign in any more.
     stage.coder.edit(|it| it.users.values_mut().for_each(|it| it.email = "other@coder.test".to_owned()));
     clock.advance(SignedDuration::from_hours(13));
     stage.cluster.edit("CoderControlPlane", "main", |it| {
